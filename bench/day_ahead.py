@@ -18,7 +18,7 @@ import numpy as np
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.panel import Panel, forward_fill
+from forecasting.demand import Panel, forward_fill
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.naive import fill_by_phase
 from forecasting.rules.registry import AUTO

@@ -42,7 +42,7 @@ import polars as pl
 
 from bench.day_ahead import DayAhead, judge_day_ahead
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.panel import Panel
+from forecasting.demand import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.registry import AUTO, LAST_VALUE, NAIVE, RULES, SEASONAL_NAIVE
 

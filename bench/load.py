@@ -171,7 +171,7 @@ class Asker:
 
     def keep(self, runs: int) -> None:
         """Keep so many comparisons going or waiting, and the cells of a sweep."""
-        from planner.domain.whatif.variations import Axis
+        from planner.domain.whatif.settings import Axis
         from planner.models import Run
         from planner.services.whatif import sweep_create
 

@@ -11,7 +11,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.models import (
     ActivePlan,
     Channel,

@@ -12,9 +12,8 @@ import numpy as np
 
 from forecasting.arrays import FloatArray
 from forecasting.conformal import FEWEST_SCORES
-from forecasting.demand import DemandSeries
+from forecasting.demand import DemandSeries, Panel
 from forecasting.forecast import PanelForecast, interpolate_quantiles
-from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import windows_at
 from forecasting.method_choice import HALF_LIFE, DiscountedMeans, ensemble_weights
-from forecasting.panel import windows_at
 
 HALF_LIFE_LEADS = 7  # lead times after which an error counts half
 DAYS_OF_WEEK = 7  # each of the first ones is a block; later blocks are weeks

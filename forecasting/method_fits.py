@@ -11,9 +11,9 @@ import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.cleaning import clean, newly_cleaned
+from forecasting.demand import Panel, windows_at
 from forecasting.harmonics import DAY_S
 from forecasting.holidays import HolidayRatio, ratios_of
-from forecasting.panel import Panel, windows_at
 from forecasting.rules.arima import FittedArima
 from forecasting.rules.registry import RULES, FittedRule
 

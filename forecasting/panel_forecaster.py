@@ -15,13 +15,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
 from forecasting.harmonics import DAY_S, WEEK_S
 from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.method_fits import MethodFits
-from forecasting.panel import Panel, mean_scale, windows_at
 from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, SelectedForecast
 from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, LAST_VALUE, MEMBERS, RULES
 from forecasting.threads import map_in_two_threads, single_blas_thread

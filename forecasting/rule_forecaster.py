@@ -9,12 +9,11 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from forecasting.demand import DemandSeries, SeriesKey
+from forecasting.demand import DemandSeries, Panel, SeriesKey
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import Forecast, MethodScore, PanelForecast
 from forecasting.harmonics import DAY_S
 from forecasting.method_choice import MARGIN
-from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.arima import MIN_OBSERVED, Arima
 from forecasting.rules.naive import Seasonal, ShapeTimesLevel

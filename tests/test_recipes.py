@@ -273,7 +273,7 @@ DOUBLED = """\
 from dataclasses import dataclass
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.panel import Panel
+from forecasting.demand import Panel
 from forecasting.rules.naive import LastValue
 
 
@@ -289,7 +289,7 @@ class Doubled:
 """
 DOUBLED_USED = """
 import numpy as np
-from forecasting.panel import Panel
+from forecasting.demand import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.registry import PANEL_METHODS
 from tests.planner.domain import builders as make

@@ -30,13 +30,13 @@ from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate
 from planner.inputs.catalogue.measured_profiles import capacity_rps
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.inputs.catalogue.serving import serving_limits
-from planner.inputs.estimates.at_rate import at_rate
-from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.estimates.narrower_replicas import (
+from planner.inputs.estimates.at_rate import (
+    at_rate,
     deployment_as_given,
     narrower_deployments,
     widest_deployments,
 )
+from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.errors import SimulationError
 from simulation.fleet import Tier

@@ -8,10 +8,9 @@ from functools import partial
 import numpy as np
 
 from bench.provision.exact_placement import exact_placement, fewest_devices
-from simulation.provisioning.algorithm1 import algorithm1
+from simulation.provisioning.algorithm1 import algorithm1, greedy_plan
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import priced_frontier
-from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import MEMORY_PRICES
 from simulation.provisioning.placement import algorithm2

@@ -18,9 +18,8 @@ from planner.domain.provisioning.levels import (
     with_ample_replicas,
 )
 from planner.inputs.catalogue import hardware
-from simulation.provisioning.level import Level
+from simulation.provisioning.level import Level, savings
 from simulation.provisioning.levels import plan_level
-from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import PhaseLoad
 
 MODEL, GPU, ISL, OSL, LIMIT_S = "qwen2-7b", "A100-80GB", 1024, 128, 1.0

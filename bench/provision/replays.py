@@ -15,8 +15,8 @@ from bench.provision.savings import MEASURES, SEED
 from bench.provision.services import DATA, GPUS, LIMITS, MODELS, PHASES, trace
 from planner.domain.provisioning.levels import Judge, Measurements, Rules, solve_levels
 from planner.inputs.catalogue import hardware
+from simulation.provisioning.level import savings
 from simulation.provisioning.levels import LEVELS
-from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import PhaseLoad
 from tools.catalogue.operator_checks import aic_kernels
 

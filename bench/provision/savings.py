@@ -21,8 +21,8 @@ from bench.provision.services import (
     problem,
     trace,
 )
+from simulation.provisioning.level import savings
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
 # Operator-level autoscaling, section 4.3: figures 10 to 13 and the text, GPUs, energy, memory.

@@ -9,8 +9,7 @@ from bench.provision.services import LIMITS, PHASES, device_bytes, of_service, t
 from planner.inputs.catalogue import hardware
 from simulation.provisioning.over_time import over_time
 from simulation.provisioning.replay import Requests
-from simulation.provisioning.window_replay import SampledWindows
-from simulation.provisioning.windows import Windows, windows_of
+from simulation.provisioning.windows import SampledWindows, Windows, windows_of
 from simulation.provisioning.workload import PhaseLoad
 
 WINDOW_S = 10.0

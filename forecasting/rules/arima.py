@@ -11,8 +11,8 @@ import numpy as np
 
 from forecasting import harmonics
 from forecasting.arrays import BoolArray, FloatArray, IntArray
+from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.harmonics import Harmonics
-from forecasting.panel import Panel, mean_scale, windows_at
 from forecasting.recursion import recursion
 from forecasting.rules.arima_fit import FittedOrder, choose_differences, fit_orders
 from forecasting.rules.scales import Root

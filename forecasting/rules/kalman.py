@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.panel import Panel, mean_scale
+from forecasting.demand import Panel, mean_scale
 from forecasting.rules.scales import Logarithm
 
 RATIOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import Panel, forward_fill
 from forecasting.harmonics import DAY_S
-from forecasting.panel import Panel, forward_fill
 
 LARGEST_LEVEL = 5.0  # largest ratio of the last day to the same day of the shape
 

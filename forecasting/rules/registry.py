@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import Panel
 from forecasting.harmonics import DAY_S, WEEK_S
-from forecasting.panel import Panel
 from forecasting.rules.arima import Arima
 from forecasting.rules.kalman import Kalman
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel

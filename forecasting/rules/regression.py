@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.harmonics import DAY_S, WEEK_S, Harmonics
-from forecasting.panel import Panel, mean_scale, windows_at
 from forecasting.rules.scales import Logarithm, Root, Scale
 
 DAILY, WEEKLY = 6, 3

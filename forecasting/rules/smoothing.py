@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.demand import Panel
 from forecasting.harmonics import DAY_S
-from forecasting.panel import Panel
 from forecasting.recursion import recursion
 
 GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)

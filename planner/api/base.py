@@ -18,12 +18,12 @@ from rest_framework.views import APIView
 
 from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
+from planner.api.serializers.fields import Values
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import Values
 from planner.errors import NotFound, Outdated
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
-from planner.selectors.workspaces import workspace_for
+from planner.selectors.people import workspace_for
 from planner.services.client_address import client_network
 from planner.services.refused_requests import record_limit_reached
 from planner.services.second_factor import check_enrolled

@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from planner.api.base import ApiView
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import Values
+from planner.api.serializers.fields import Values
 from planner.inputs.ingest import FORMATS
 from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
 from planner.selectors.active_plans import activated_plans

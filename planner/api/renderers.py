@@ -6,7 +6,7 @@ import polars as pl
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
-from planner.api.serializers.strict_fields import Values
+from planner.api.serializers.fields import Values
 from planner.outputs import PARQUET, without_formulas
 
 ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC; fractions of a second only if not zero

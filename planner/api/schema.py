@@ -24,7 +24,7 @@ from planner.api.base import KEY_HEADER, WORKSPACE_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
 from planner.api.results import schema_of
 from planner.api.serializers import options, runs
-from planner.api.serializers.strict_fields import Values
+from planner.api.serializers.fields import Values
 from planner.models import Workspace
 from planner.models.workspace import within
 
@@ -94,6 +94,70 @@ traffic:
   sources:
     - {trace: azure2023_conv, model: llama-3.1-8b}
 """
+# By kind of run: summary of its operation, and options of an example.
+VERBS: dict[str, tuple[str, Values]] = {
+    "forecast": ("Forecast demand", {"method": "arima"}),
+    "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
+    "simulate": ("Replay the traffic under one policy", {"policy": "lt-i"}),
+    "compare": ("Plan, replay and compare policies", {}),
+    "provision": ("Provision by operators, layers and whole replicas", {"level": "all"}),
+    "size": ("Size one replica of each model and GPU type", {"isl": 3000, "osl": 350}),
+    "pd-ratio": (
+        "Find the ratio of prefill to decode replicas of a service",
+        {"service": "llama-3.1-70b", "instances": 16},
+    ),
+    "place": ("Place replicas in the network, with and without its topology", {"grow": 0.5}),
+    "share": ("Let models share GPUs, by memory or by time", {"by": "best"}),
+    "backtest": (
+        "Compare forecasters by the cost of their plans, at equal attainment",
+        {"methods": ["arima", "last-value"], "days": 2},
+    ),
+    "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),
+    "pareto": ("Pareto front of two objectives", {"of": "cost,carbon", "points": 9}),
+}
+GPU = {
+    "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,
+    "bandwidth_gb_s": 3350, "bf16_tflops": 990, "kind": "published", "source": "its data sheet",
+}  # fmt: skip
+MODEL = {
+    "name": "my-model", "weight_gb": 16.1, "kv_bytes_per_token": 131072, "max_context": 32768,
+    "source": "own count",
+}  # fmt: skip
+CONFIG = {
+    "name": "my-llama", "kind": "published", "source": "its config.json", "config": {
+        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128256,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+        "max_position_embeddings": 131072,
+    },
+}  # fmt: skip
+FIT = {
+    "name": "chat on our H100", "kind": "linear", "model": "llama-3.1-8b", "gpu": "H100-SXM",
+    "tp": 1, "rows_model": "meta-llama/Llama-3.1-8B-Instruct", "rows_gpu": "H100",
+}  # fmt: skip
+COMPUTED = {
+    "name": "8b on H200 by its peaks", "kind": "roofline", "model": "llama-3.1-8b", "gpu": "H200",
+    "tp": 1,
+}  # fmt: skip
+OBSERVED = {
+    "profile": "chat on our H100",
+    "observations": [
+        {"at_s": 0, "decodes": 32, "prefill_tokens": 0, "seconds": 0.021},
+        {"at_s": 60, "decodes": 48, "prefill_tokens": 0, "seconds": 0.024},
+    ],
+}
+DEPLOYMENT = {
+    "model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "H100-SXM", "tp": 1, "engine": "vllm",
+    "isl": 1024, "osl": 256, "concurrency": 32,
+}  # fmt: skip
+COMPARED = {"profile": "chat on our H100", "rows_gpu": "H100", "rows_model": "llama"}
+CONFIGURED = {
+    "model": "llama-3.1-8b", "isl": 1024, "osl": 128, "ttft_ms": 1000, "tbt_ms": 50,
+    "gpus": ["A100-80GB"], "top": 2,
+}  # fmt: skip
+CHOSEN = {
+    "model": "llama-3.1-8b", "scenario": "Chat in one region",
+    "profiles": [{"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline", "tp": 2}],
+}  # fmt: skip
 
 
 def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
@@ -201,29 +265,6 @@ def run_started(**more: Any) -> Callable[[F], F]:
         400, 403, 404, 409, 413, 415, 422,
         parameters=[KEY, LOCATION], **more,
     )  # fmt: skip
-
-
-# By kind of run: summary of its operation, and options of an example.
-VERBS: dict[str, tuple[str, Values]] = {
-    "forecast": ("Forecast demand", {"method": "arima"}),
-    "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
-    "simulate": ("Replay the traffic under one policy", {"policy": "lt-i"}),
-    "compare": ("Plan, replay and compare policies", {}),
-    "provision": ("Provision by operators, layers and whole replicas", {"level": "all"}),
-    "size": ("Size one replica of each model and GPU type", {"isl": 3000, "osl": 350}),
-    "pd-ratio": (
-        "Find the ratio of prefill to decode replicas of a service",
-        {"service": "llama-3.1-70b", "instances": 16},
-    ),
-    "place": ("Place replicas in the network, with and without its topology", {"grow": 0.5}),
-    "share": ("Let models share GPUs, by memory or by time", {"by": "best"}),
-    "backtest": (
-        "Compare forecasters by the cost of their plans, at equal attainment",
-        {"methods": ["arima", "last-value"], "days": 2},
-    ),
-    "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),
-    "pareto": ("Pareto front of two objectives", {"of": "cost,carbon", "points": 9}),
-}
 
 
 def verb(kind: str) -> Any:

@@ -14,7 +14,7 @@ from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
 from planner.domain.formats import ZONE
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
-from planner.selectors.workspaces import last_workspace
+from planner.selectors.people import last_workspace
 from planner.services.login_limits import remember_browser
 from planner.services.sessions import session_touch
 from planner.services.tokens import token_of

@@ -1,9 +1,10 @@
 """Write files and folders atomically, even if several processes write the same one."""
 
 import errno
+import hashlib
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -70,3 +71,21 @@ def _replace_folder(draft: Path, path: Path) -> None:
         with suppress(FileNotFoundError):
             path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_upload(
+    path: Path, chunks: Iterable[bytes], check_size: Callable[[int], None]
+) -> tuple[str, int]:
+    """Write ``chunks`` to ``path``; return their SHA-256 in hexadecimal, and their bytes.
+
+    ``check_size`` gets the bytes so far before each chunk is written, and raises if they are too
+    many.
+    """
+    digest, size = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for chunk in chunks:
+            size += len(chunk)
+            check_size(size)
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest(), size

@@ -1,20 +1,25 @@
-"""Write results of runs as text: CSV of one table, JSON of the whole result."""
+"""Write results of runs and the audit log as text, in CSV and JSON."""
 
+import csv
+import io
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
 from planner.errors import NotReady, PlannerError
-from planner.files.csv_cells import FORMULA, safe_cell
 from planner.files.documents import json_value
 from planner.models import Run
+from planner.selectors.audit import FIELDS, audit_list, audit_rows
 from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
 
 PARQUET = "application/vnd.apache.parquet"
 CSV_ROWS = 1_000_000  # larger tables need Parquet: as text they take gigabytes
 MAIN_TABLES = ("plan", "policies", "forecast", "series")  # a CSV holds the first of these
 DIGITS = 9  # more than the precision of any figure here
+# First characters of a formula; the last four are the first four as wide characters.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def run_csv(run: Run, name: str) -> str:
@@ -81,3 +86,28 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
     if not isinstance(result, dict) or not isinstance(result.get("run"), int):
         raise PlannerError(f"{name}: no key 'run'. {remedy}")
     return result
+
+
+def audit_csv(everything: bool) -> str:
+    """Return the audit log as CSV, of the current workspace or (``everything``) of all."""
+    rows = audit_rows(audit_list(all_workspaces=everything).order_by("number"))
+    return csv_of([list(FIELDS), *([row[name] for name in FIELDS] for row in rows)])
+
+
+def audit_json(everything: bool) -> str:
+    """Return the audit log as JSON, of the current workspace or (``everything``) of all."""
+    rows = audit_rows(audit_list(all_workspaces=everything).order_by("number"))
+    return json.dumps({"records": list(rows)}, indent=1)
+
+
+def safe_cell(text: str) -> str:
+    """Return the text with an apostrophe in front if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
+    """Return rows as CSV; cells are quoted where necessary."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([safe_cell(c) if isinstance(c, str) else c for c in row] for row in rows)
+    return out.getvalue().rstrip("\n")

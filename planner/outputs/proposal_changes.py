@@ -33,8 +33,7 @@ from planner.selectors.run_comparison_figures import (
     Setting,
     replay_groups,
 )
-from planner.selectors.runs import stored_result
-from planner.selectors.savings import saving_at_equal
+from planner.selectors.runs import saving_at_equal, stored_result
 
 REPLAYS = "As simulated"  # title of the figures that judge a proposal
 REPLAYED = "periodic"  # policy that replays the active plan: replicas by time of day

@@ -16,12 +16,12 @@ from planner.inputs.estimates.measured_corrections import (
 )
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Calibration
-from planner.selectors.calibrations import calibration_table
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (
     MS_COLUMNS,
     REQUIRED_COLUMNS,
     Row,
+    calibration_table,
     deployment_rows,
     facts_of,
     measurements_of_files,

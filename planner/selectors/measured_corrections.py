@@ -1,11 +1,13 @@
-"""Turn stored measurements into corrections for estimates, sizes and plans."""
+"""Read uploaded measurements; turn them into corrections for estimates, sizes and plans."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+import polars as pl
 from django.db import OperationalError, ProgrammingError
+from django.db.models import QuerySet
 
 from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
@@ -17,8 +19,10 @@ from planner.inputs.estimates.measured_corrections import (
 )
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.models import Calibration
-from planner.selectors.calibrations import SERVED_COLUMNS, SERVING_TABLE, calibration_table
+from planner.selectors.hardware_rows import rows_of
+from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
+from simulation.performance.rows import BenchmarkRows
 
 MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
 COUNTS = ("completed", "failed")  # tables of earlier versions lack them
@@ -30,6 +34,11 @@ ASSUMED_FACTS = {  # of rows without them, as estimates take them
 }
 Row = dict[str, Any]
 StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
+ROWS = "rows"
+CALIBRATIONS = "calibrations"  # folder of the data directory
+KERNEL_FILE = "kernels"  # the uploaded file, in the calibration's folder
+SERVING_TABLE = "served"  # table of the columns on serving that BenchmarkRows does not have
+SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 
 
 def stored_files() -> tuple[StoredFile, ...]:
@@ -129,3 +138,25 @@ def merge_measurements(
     return corrections_from(
         [*first.rows, *second.rows], [*first.notes, *second.notes], estimate_fit()
     )
+
+
+def calibrations_list() -> QuerySet[Calibration]:
+    """Return all uploaded files of measurements."""
+    return Calibration.objects.select_related("owner")
+
+
+def calibration_get(number: int) -> Calibration:
+    """Return an uploaded file by number; raise NotFound."""
+    return row_by_number(
+        calibrations_list(), "calibration", number, ". Upload a file of measurements first"
+    )
+
+
+def calibration_table(calibration: Calibration) -> pl.DataFrame:
+    """Return a file's rows as a table with the columns of BenchmarkRows."""
+    return row_arrays.table_read(calibration.store, ROWS)
+
+
+def calibration_rows(calibration: Calibration) -> BenchmarkRows:
+    """Return the rows of an uploaded benchmark file."""
+    return rows_of(calibration_table(calibration))

@@ -12,9 +12,13 @@ from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from planner.models import Calibration, ProfileVersion
-from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
 from planner.selectors.hardware_rows import profile_of, spec_of
-from planner.selectors.measured_corrections import Row, measurements_of_files
+from planner.selectors.measured_corrections import (
+    CALIBRATIONS,
+    KERNEL_FILE,
+    Row,
+    measurements_of_files,
+)
 from planner.storage import row_arrays
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from planner.domain.options import RunOptions
 from planner.errors import IngestError
-from planner.files.upload import write_upload
+from planner.files.atomic_write import write_upload
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.estimates.deployment_rows import named_fields, read_rows
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
@@ -21,9 +21,9 @@ from planner.inputs.ingest.source import check_regular
 from planner.inputs.profiles.kernel_files import FORMATS as KERNEL_FORMATS
 from planner.inputs.profiles.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
 from planner.models import Calibration, User
-from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE, SERVING_TABLE
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.hardware_rows import rows_table
+from planner.selectors.measured_corrections import CALIBRATIONS, KERNEL_FILE, SERVING_TABLE
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.idempotency import request_key
 from planner.storage import row_arrays

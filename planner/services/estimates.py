@@ -19,7 +19,12 @@ from planner.domain.estimate_answer import (
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, efficiencies, estimate_fit
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.estimates.at_rate import AtRate, compare_with_built_in, requested_estimate
+from planner.inputs.estimates.at_rate import (
+    AtRate,
+    compare_with_built_in,
+    narrower_is_faster_sentence,
+    requested_estimate,
+)
 from planner.inputs.estimates.deployment_rows import deployment, named_fields, read_rows
 from planner.inputs.estimates.measured_corrections import (
     Change,
@@ -28,7 +33,6 @@ from planner.inputs.estimates.measured_corrections import (
     corrected_estimate,
     next_measurement,
 )
-from planner.inputs.estimates.narrower_replicas import narrower_is_faster_sentence
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (

@@ -33,7 +33,7 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Outcome, Run, Source, Trace
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace, within
-from planner.outputs.active_plan_metrics import replicas_at
+from planner.outputs.metrics import replicas_at
 from planner.outputs.stored_pools import pools_of
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_table, run_tables

@@ -17,8 +17,8 @@ from planner.inputs.profiles.tuning import (
     tuning_table,
 )
 from planner.models import Calibration, ProfileVersion, User
-from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
 from planner.selectors.hardware import gpu_get, model_get, model_in_precision
+from planner.selectors.measured_corrections import KERNEL_FILE, calibration_rows
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
 from planner.services.calibrations import read_kernel_file

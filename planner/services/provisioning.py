@@ -30,7 +30,7 @@ from planner.models import Run
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_result, typed_result
 from planner.version import code_version
-from simulation.provisioning.savings import savings
+from simulation.provisioning.level import savings
 from simulation.provisioning.sensitivity import sensitivity
 from simulation.provisioning.workload import PhaseLoad
 

@@ -18,7 +18,7 @@ from django.utils.text import slugify
 from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.context_limits import beyond_context, repeated_blocks
 from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
-from planner.files.upload import write_upload
+from planner.files.atomic_write import write_upload
 from planner.inputs.catalogue.hardware import known_model, shape
 from planner.inputs.ingest import (
     IngestOptions,

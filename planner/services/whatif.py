@@ -31,13 +31,16 @@ from planner.domain.whatif.figures import FIGURES, Figure, SimulatedPolicy, What
 from planner.domain.whatif.plan_inputs import from_arrays
 from planner.domain.whatif.settings import (
     SHARE,
+    Axis,
     Setting,
+    Variation,
+    cells_of,
     is_address,
     settings_for,
     shares_of,
     variation_of,
+    varied_document,
 )
-from planner.domain.whatif.variations import Axis, Variation, cells_of, varied_document
 from planner.errors import KeyReused, NotReady, PlannerError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.build import build_hardware

@@ -1,8 +1,8 @@
 """List the names that the hardware forms offer: models, GPUs, profiles, kernel files."""
 
 from planner.models import Calibration
-from planner.selectors.calibrations import calibrations_list
 from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.measured_corrections import calibrations_list
 from planner.selectors.profiles import KnownProfile, profiles_list
 
 

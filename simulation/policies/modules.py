@@ -28,8 +28,8 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
-from simulation.modules.costs import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.layout import Layout
+from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.reduction import Assessment, Instance, reduce
 from simulation.policy import Actions, Observation, ScalingPolicy
 

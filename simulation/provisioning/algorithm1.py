@@ -1,9 +1,12 @@
-"""Implement Algorithm 1 of the source in two readings, to compare with our greedy.
+"""Scale operators by Algorithm 1 of the source in two readings, and by our improved greedy.
 
 ``algorithm1`` follows the printed steps: it only changes the bottleneck of the critical path. With
 ``printed=True`` it also decides by the printed sojourn (line 8). There, requests arrive at rate,
 are served at b / T, and take T / b in place of T. That is not the latency of a request. The
 returned plan is evaluated by the true sojourn, and may miss the limit.
+
+``greedy_plan`` moves along each operator's frontier. When it scales down, it also tries operators
+that are not the bottleneck. It can also exchange slots between two operators.
 """
 
 from dataclasses import replace
@@ -11,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
+from simulation.provisioning.frontier import Frontier, concatenated_choices, frontiers
 from simulation.provisioning.problem import (
     OperatorPlan,
     OperatorProblem,
@@ -18,6 +22,7 @@ from simulation.provisioning.problem import (
     evaluate,
     sojourns,
 )
+from simulation.provisioning.sojourns import improve_choices
 
 
 def algorithm1(
@@ -135,3 +140,21 @@ def _best_move(
             if best is None or key < best[0]:
                 best = key, (batch_index, parallel_index, new_replicas)
     return None if best is None else best[1]
+
+
+def greedy_plan(
+    problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
+) -> OperatorPlan | None:
+    """Return a plan by our greedy method; None if it finds none within the latency limit.
+
+    For chains of operators, None proves that no plan exists. ``options`` are the frontiers to move
+    along, by slots or another price.
+    """
+    options = frontiers(problem) if options is None else options
+    if any(not option.slots.size for option in options):
+        return None
+    picks = np.zeros(len(options), np.int64)
+    if not improve_choices(concatenated_choices(options), problem.graph, problem.slo_s, picks):
+        return None
+    choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
+    return evaluate(problem, "improved greedy", choice)

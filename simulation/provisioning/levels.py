@@ -18,7 +18,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.algorithm1 import algorithm1
+from simulation.provisioning.algorithm1 import algorithm1, greedy_plan
 from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.bounds import (
     device_lower_bound,
@@ -33,7 +33,6 @@ from simulation.provisioning.device_tree import NODES, NODES_IN_ALL, is_without_
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
-from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.level import (
     LayerRuns,
     Level,

@@ -26,8 +26,7 @@ from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
-from simulation.provisioning.window_replay import SampledWindows
-from simulation.provisioning.windows import STEP, Windows, demand_keys, demand_known
+from simulation.provisioning.windows import STEP, SampledWindows, Windows, demand_keys, demand_known
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
 OPERATOR_ACTS_S = 0.5

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.models import Run, User
 from planner.services.whatif import sweep_create
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn

@@ -7,9 +7,9 @@ from statsmodels.tsa.arima.model import ARIMA
 from statsmodels.tsa.innovations.arma_innovations import arma_innovations
 from statsmodels.tsa.stattools import kpss
 
+from forecasting.demand import Panel
 from forecasting.errors import SeriesTooShort
 from forecasting.harmonics import Harmonics, candidate_harmonics, choose_harmonics, regress
-from forecasting.panel import Panel
 from forecasting.rules.arima import Arima, Limits
 from forecasting.rules.arima_fit import choose_differences, exact_shocks, fit_orders
 from forecasting.selection import forecaster

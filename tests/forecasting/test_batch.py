@@ -8,10 +8,10 @@ from hypothesis.extra.numpy import arrays
 
 from forecasting import conformal
 from forecasting.cleaning import Reason, clean
+from forecasting.demand import Panel
 from forecasting.errors import ForecastError
 from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import POWER, DiscountedMeans, choose_method, ensemble_weights
-from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster, running_max
 from forecasting.rules.registry import PANEL_METHODS
 from forecasting.selection import forecaster

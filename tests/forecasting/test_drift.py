@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from forecasting.demand import Panel
 from forecasting.drift import ALARMS, _alarm_limit, _cusum, _normal_scores, detect_drift
-from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from forecasting.demand import Panel
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.panel import Panel
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.selection import Perfect, forecaster
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 
 from planner.domain.sizing import curves
-from simulation.provisioning import device_search, replay, window_replay
+from simulation.provisioning import device_search, replay, windows
 from simulation.search import evaluation
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
@@ -49,6 +49,6 @@ def coarse_replays() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "VISITS", 60_000)  # 3,000,000 in the product
         patch.setattr(replay, "FEWEST", 30)  # requests, 400 in the product
-        patch.setattr(window_replay, "VISITS", 300_000)  # 4,000,000 in the product
+        patch.setattr(windows, "VISITS", 300_000)  # 4,000,000 in the product
         patch.setattr(device_search, "STEPS", 10_000)  # 100,000 in the product
         yield

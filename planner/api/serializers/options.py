@@ -12,7 +12,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     FieldsByName,
     FiniteField,
     StrictSerializer,

@@ -3,9 +3,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from planner.api.serializers.fields import LinkField, RelatedText, TypedField, Values
 from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import RelatedText, Values
-from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.models import Run
 from planner.outputs.files import FORMATS

@@ -12,10 +12,10 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.fields import StrictSerializer
 from planner.models import ApiToken, User, Workspace
 from planner.models.workspace import within
-from planner.selectors.workspaces import workspace_for
+from planner.selectors.people import workspace_for
 from planner.services import second_factor, tokens
 from planner.services.account_removal import account_data
 from planner.services.login_limits import login_attempt

@@ -7,8 +7,8 @@ from rest_framework.response import Response
 
 from planner.api import schema
 from planner.api.base import ApiView, idempotency_key, started, valid
+from planner.api.serializers.fields import Values
 from planner.api.serializers.options import REQUESTS
-from planner.api.serializers.strict_fields import Values
 from planner.domain.kinds.registry import KINDS
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get

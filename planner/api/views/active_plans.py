@@ -9,22 +9,22 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     OptionalText,
     RelatedText,
     RowNumber,
     StrictSerializer,
+    TypedField,
     Values,
 )
-from planner.api.serializers.typed import TypedField
+from planner.api.serializers.options import OptionsSerializer, chosen_values
 from planner.api.views.scenarios import ScenarioDetail
 from planner.api.views.versions import BranchRequest
 from planner.domain.options import options_in, options_of
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import Desired, desired_by_pool
+from planner.outputs.metrics import Desired, desired_by_pool
 from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import PlansBetween, plans_between

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from planner.api.base import valid
 from planner.api.filters import ListView, lists
-from planner.api.serializers.strict_fields import OptionalText
+from planner.api.serializers.fields import OptionalText
 from planner.models import AuditRecord
 from planner.selectors.audit import FIELDS, audit_list
 

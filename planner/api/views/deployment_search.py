@@ -7,10 +7,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.examples import CHOSEN, CONFIGURED
-from planner.api.schema import operation
+from planner.api.schema import CHOSEN, CONFIGURED, operation
+from planner.api.serializers.fields import FieldsByName, FiniteField, StrictSerializer
 from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import FieldsByName, FiniteField, StrictSerializer
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of

@@ -10,12 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.examples import DEPLOYMENT
 from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
-from planner.api.schema import CSV, JSON, operation
+from planner.api.schema import CSV, DEPLOYMENT, JSON, operation
+from planner.api.serializers.fields import StrictSerializer, Values
 from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import StrictSerializer, Values
 from planner.domain.estimate_answer import EstimateAnswer
 from planner.domain.estimate_options import ESTIMATE
 from planner.domain.options import options_in, options_of

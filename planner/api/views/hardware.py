@@ -11,18 +11,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, checked, state_tag, valid, version_held
-from planner.api.examples import CONFIG, GPU, MODEL
 from planner.api.filters import NumberPagination, paged
 from planner.api.results import schema_of
-from planner.api.schema import LOCATION, F, operation, removal
-from planner.api.serializers.options import BytesField
-from planner.api.serializers.strict_fields import (
+from planner.api.schema import CONFIG, GPU, LOCATION, MODEL, F, operation, removal
+from planner.api.serializers.fields import (
     FieldsByName,
     FiniteField,
+    LinkField,
     StrictSerializer,
+    TypedField,
     Values,
+    serializer_of,
 )
-from planner.api.serializers.typed import LinkField, TypedField, serializer_of
+from planner.api.serializers.options import BytesField
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import user_hardware
 from planner.models import OwnGpu, OwnModel

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
 from planner.models.workspace import MAIN, within
-from planner.outputs.active_plan_metrics import exposition as plan_exposition
-from planner.outputs.prometheus_text import queue_exposition, security_exposition
+from planner.outputs.metrics import exposition as plan_exposition
+from planner.outputs.metrics import queue_exposition, security_exposition
 from planner.selectors.active_plans import active_plans
 from planner.selectors.audit import security_events
 from planner.selectors.queue_statistics import work_statistics

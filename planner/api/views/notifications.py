@@ -7,8 +7,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import StrictSerializer
-from planner.api.serializers.typed import TypedField
+from planner.api.serializers.fields import StrictSerializer, TypedField
 from planner.models import Channel, Delivery, Event
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications

@@ -12,20 +12,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from planner.api import examples
+from planner.api import schema
 from planner.api.base import ApiView, checked, idempotency_key, valid
 from planner.api.filters import ListView, NumberPagination, lists, paged
 from planner.api.renderers import CsvRenderer, table_rows
 from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
-from planner.api.serializers.options import BytesField, OptionsSerializer
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     FiniteField,
+    LinkField,
     OptionalText,
     RelatedText,
     StrictSerializer,
+    TypedField,
     Values,
 )
-from planner.api.serializers.typed import LinkField, TypedField
+from planner.api.serializers.options import BytesField, OptionsSerializer
 from planner.api.views.hardware import Search
 from planner.domain.options import options_in
 from planner.errors import NotReady
@@ -33,8 +34,12 @@ from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
-from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.selectors.evidence import Evidence, evidence_of
+from planner.selectors.measured_corrections import (
+    calibration_get,
+    calibration_table,
+    calibrations_list,
+)
 from planner.services import calibrations
 from planner.services.access import check_may_plan
 from planner.services.calibrations import CalibrationOptions
@@ -329,7 +334,7 @@ class ProfileListView(ApiView):
         rows = known.profiles_list(query.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
 
-    @new_version(ComputeRequest, examples.COMPUTED)
+    @new_version(ComputeRequest, schema.COMPUTED)
     def post(self, request: Request) -> Response:
         """Create an operator or roofline profile."""
         sent = checked(ComputeRequest(data=request.data))
@@ -445,7 +450,7 @@ class CalibrationView(ApiView):
 
 
 class CalibrationFitsView(ApiView):
-    @new_version(FitRequest, examples.FIT)
+    @new_version(FitRequest, schema.FIT)
     def post(self, request: Request, number: int) -> Response:
         """Fit a profile to uploaded measurements."""
         sent = checked(FitRequest(data=request.data))
@@ -461,7 +466,7 @@ class CalibrationFitsView(ApiView):
 class CalibrationComparisonsView(ApiView):
     @operation(
         {200: Compared}, 400, 404, 413, 415, 422,
-        request=CompareAsked, examples={"For instance": examples.COMPARED},
+        request=CompareAsked, examples={"For instance": schema.COMPARED},
     )  # fmt: skip
     def post(self, request: Request, number: int) -> Response:
         """Compare a profile with uploaded measurements.
@@ -482,7 +487,7 @@ class CalibrationComparisonsView(ApiView):
 
 
 class ObservationsView(ApiView):
-    @new_version(ObservationsRequest, examples.OBSERVED)
+    @new_version(ObservationsRequest, schema.OBSERVED)
     def post(self, request: Request) -> Response:
         """Tune a profile with observations of a running service.
 

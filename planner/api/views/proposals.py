@@ -9,16 +9,16 @@ from rest_framework.reverse import reverse
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, ProposalFilter, StrictFilter, StrictOrdering, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     FiniteField,
     OptionalText,
     RelatedText,
     RowNumber,
     StrictSerializer,
+    TypedField,
     Values,
 )
-from planner.api.serializers.typed import TypedField
+from planner.api.serializers.options import OptionsSerializer, chosen_values
 from planner.api.views.active_plans import PLAN_OPTIONS
 from planner.domain.serialise import as_json
 from planner.errors import NotFound

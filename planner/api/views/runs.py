@@ -49,9 +49,9 @@ from planner.selectors.runs import (
     run_table_rows,
     run_tables,
     runs_list,
+    savings,
     stored_result,
 )
-from planner.selectors.savings import savings
 from planner.services.exports import run_export
 from planner.services.provisioning import operator_sensitivity, pool_of_run, savings_sweep
 from planner.services.runs import run_cancel, run_delete

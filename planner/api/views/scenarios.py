@@ -11,9 +11,8 @@ from planner.api.filters import ListView, ScenarioFilter, StrictFilter, StrictOr
 from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
+from planner.api.serializers.fields import LinkField, RelatedText, StrictSerializer, Values
 from planner.api.serializers.options import RunRequest
-from planner.api.serializers.strict_fields import RelatedText, StrictSerializer, Values
-from planner.api.serializers.typed import LinkField
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario

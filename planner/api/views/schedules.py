@@ -12,14 +12,14 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
-from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     FieldsByName,
+    LinkField,
     RelatedText,
     StrictSerializer,
     Values,
 )
-from planner.api.serializers.typed import LinkField
+from planner.api.serializers.options import OptionsSerializer
 from planner.domain.options import options_in
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get

@@ -12,19 +12,20 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     FieldsByName,
     FiniteField,
+    LinkField,
     RelatedText,
     StrictSerializer,
+    TypedField,
     Values,
 )
-from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
 from planner.inputs.live.samples import COUNTED, FIGURES, HISTOGRAM_FIELDS, KEYS, WORDS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
-from planner.selectors.sources import (
+from planner.selectors.traces import (
     readings_list,
     source_gaps,
     source_get,

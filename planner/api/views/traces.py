@@ -12,10 +12,15 @@ from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import ListView, StrictFilter, StrictOrdering, TraceFilter, lists
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
+from planner.api.serializers.fields import (
+    FiniteField,
+    LinkField,
+    RelatedText,
+    Values,
+    serializer_of,
+)
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import FiniteField, RelatedText, Values
-from planner.api.serializers.typed import LinkField, serializer_of
 from planner.domain.serialise import as_json
 from planner.domain.trace_statistics.figures import Character
 from planner.domain.traffic.window_rank import WindowRank

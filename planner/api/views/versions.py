@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.strict_fields import (
+from planner.api.serializers.fields import (
     OptionalText,
     RelatedText,
     RowNumber,
@@ -20,10 +20,10 @@ from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
 from planner.inputs.scenario.document import PARTS
 from planner.models import ScenarioVersion
-from planner.selectors.scenarios import scenario_get
-from planner.selectors.versions import (
+from planner.selectors.scenarios import (
     VersionDifference,
     compare_versions,
+    scenario_get,
     version_get,
     versions_changing,
 )

@@ -11,13 +11,17 @@ from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import ListView, lists
 from planner.api.results import schema_of
 from planner.api.schema import KEY, LOCATION, operation, removal, run_started
+from planner.api.serializers.fields import (
+    FiniteField,
+    LinkField,
+    RelatedText,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.options import WORK, run_options
-from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer, Values
-from planner.api.serializers.typed import LinkField
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES, WhatIf
-from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
-from planner.domain.whatif.variations import MOST_AXES, Axis
+from planner.domain.whatif.settings import MOST_AXES, TIER_LIMITS, Axis, chosen_of
 from planner.models import Run, Sweep
 from planner.selectors.runs import run_get
 from planner.selectors.scenarios import scenario_get

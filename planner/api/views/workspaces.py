@@ -10,10 +10,9 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.fields import StrictSerializer
 from planner.models import User, Workspace
-from planner.selectors.people import people_list, person_get
-from planner.selectors.workspaces import workspace_for
+from planner.selectors.people import people_list, person_get, workspace_for
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
 from planner.services.account_removal import account_remove

@@ -60,8 +60,8 @@ from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
+from simulation.provisioning.level import Savings
 from simulation.provisioning.levels import LEVELS, LevelName, Method
-from simulation.provisioning.savings import Savings
 
 IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""

@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forecasting.backtest import rolling_forecasts
-from planner.domain.planning.deferred_work import deferred_tps, level_deferred_tps
+from planner.domain.planning.deferred_work import (
+    deferred_tps,
+    level_deferred_tps,
+    shifted_work,
+    tps_of,
+)
 from planner.domain.planning.inputs import ForecastLoad, Load, PlanInput, PlannedWindow
 from planner.domain.planning.period_solver import Periods, solve_periods
 from planner.domain.planning.program import problem
-from planner.domain.planning.shifted_work import shifted_work, tps_of
 from planner.domain.progress import Progress, part
 from planner.domain.traffic.forecast_percentile import Quantiles
 from planner.domain.traffic.forecasts import (

@@ -5,10 +5,10 @@ from datetime import datetime
 
 import numpy as np
 
+from planner.domain.planning.deferred_work import on_arrival
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.period_solver import Periods, solve_periods
 from planner.domain.planning.program import carbon_g, electricity_usd
-from planner.domain.planning.shifted_work import on_arrival
 from planner.domain.progress import silent
 from planner.domain.serialise import moment
 from planner.errors import Infeasible

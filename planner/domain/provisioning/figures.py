@@ -13,8 +13,7 @@ from planner.domain.provisioning.source_methods import Method
 from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.arrays import IntArray
-from simulation.provisioning.level import FALLBACK_METHODS, Level
-from simulation.provisioning.savings import Savings, saved_shares, savings
+from simulation.provisioning.level import FALLBACK_METHODS, Level, Savings, saved_shares, savings
 from simulation.provisioning.workload import Phase
 
 LEVEL_NAMES = {"operator": "Operators", "module": "Modules", "model": "Whole replicas"}

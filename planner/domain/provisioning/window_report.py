@@ -16,8 +16,8 @@ from planner.domain.provisioning.windows import (
     track_cases,
 )
 from planner.domain.serialise import OPTIONAL, gpu_words
+from simulation.provisioning.level import Savings, saved_shares
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s
-from simulation.provisioning.savings import Savings, saved_shares
 
 
 @dataclass(frozen=True, slots=True)

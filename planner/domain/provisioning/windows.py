@@ -31,8 +31,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s, over_time
 from simulation.provisioning.replay import Requests, can_replay
-from simulation.provisioning.window_replay import SampledWindows
-from simulation.provisioning.windows import Windows, demand_known, windows_of
+from simulation.provisioning.windows import SampledWindows, Windows, demand_known, windows_of
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]

@@ -1,20 +1,28 @@
 """Correct replica capacities by the SLO attainment of a replay, in rounds.
 
 A capacity is lowered if a tier misses its target, and raised if a tier exceeds it. The search
-stays between the largest capacity that held and the smallest that missed.
+stays between the largest capacity that held and the smallest that missed. A plan is corrected on
+other requests than those it is judged on.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
+from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.planning.planning import plan_window
+from planner.domain.progress import Progress
+from planner.domain.random_streams import Stream, generator
+from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.detail import ALL
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction_windows import FEW
+from planner.domain.traffic.window import words_of
+from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
+from simulation.trace import Trace
 
 NEAR_TARGET = 0.005  # attainment this close above a tier's target needs no correction
 PRECISION = 0.02  # factors closer than this share are not worth telling apart
@@ -24,6 +32,9 @@ MAX_FACTOR = 4.0  # largest factor
 LEAST_STEP, MOST_STEP = (0.03, 0.3)
 BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
 EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
+PERFECT = "perfect"
+WINDOWS = 2  # a plan corrected on one day alone holds on only every second day
+FEW = 100  # fewer requests of a tier and model say little about attainment
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +254,55 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     for miss in counted:
         worst.setdefault((miss.model, miss.region), miss)
     return tuple(worst.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TestWindow:
+    """A study to correct capacities on, its first plan, and a description of its requests."""
+
+    study: Study
+    planned: PlannedWindow
+    words: str
+
+
+def correction_windows(
+    study: Study, planned: PlannedWindow, seed: int, progress: Progress
+) -> tuple[TestWindow, ...]:
+    """Return the windows before the study's on which capacities are corrected, at most ``WINDOWS``.
+
+    Each has enough requests and a feasible plan, and ends before the study's first decision.
+    Without such a window, return the study's window with its requests drawn again (an oracle).
+    """
+    windows = []
+    for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
+        if len(earlier.trace) < FEW:
+            continue
+        try:
+            # A capacity that makes up for a wrong forecast of one day would fail on the next.
+            perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
+        except Infeasible:
+            continue
+        first = words_of(earlier.window.start_s, study.traffic.clock)
+        last = words_of(earlier.window.end_s, study.traffic.clock)
+        words = f"the requests from {first} to {last}, before the window"
+        windows.append(TestWindow(earlier, perfect_plan, words))
+    if windows:
+        return tuple(windows)
+    redrawn = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
+    if not study.window.ahead:
+        planned = plan_window(study.plan_input, progress, method=PERFECT)
+    return (TestWindow(redrawn, planned, "the window's requests redrawn (oracle)"),)
+
+
+def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
+    """Return a trace with equally many requests per bin, resampled within each bin of ``bin_s``.
+
+    Requests are drawn with replacement, and arrive at random times of their bin.
+    """
+    rng = generator(seed, Stream.VERIFYING)
+    bins = np.floor(trace.arrival_s / bin_s)  # bin of each request, in rising order
+    first = np.searchsorted(bins, bins)  # index of the first request in the same bin
+    count = np.searchsorted(bins, bins, side="right") - first  # requests in the same bin
+    picked = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
+    arrival = np.sort((bins + rng.random(len(trace))) * bin_s)
+    return replace(trace.rows(np.sort(picked)), arrival_s=arrival)

@@ -14,7 +14,7 @@ from planner.domain.progress import Progress, part
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction_windows import PERFECT
+from planner.domain.verification.correction import PERFECT
 from planner.errors import Infeasible
 from planner.policies.choice import policy_of
 from simulation.fleet import Fleet

@@ -20,11 +20,12 @@ from planner.domain.verification.correction import (
     Correction,
     Miss,
     Round,
+    TestWindow,
     TierStanding,
+    correction_windows,
     misses,
     tier_standings,
 )
-from planner.domain.verification.correction_windows import TestWindow, correction_windows
 from planner.domain.verification.miss_causes import (
     ANY_SIZE,
     FAULTS,

@@ -22,6 +22,7 @@ from planner.domain.traffic.lengths import cached_part
 from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
 from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
 from planner.domain.whatif.plan_inputs import Basis
+from planner.domain.whatif.settings import Variation, with_variation
 from planner.domain.whatif.static_fleet import (
     IN_PROPORTION,
     StaticFleet,
@@ -31,7 +32,6 @@ from planner.domain.whatif.static_fleet import (
     use_of,
     with_spare,
 )
-from planner.domain.whatif.variations import Variation, with_variation
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario

@@ -6,7 +6,7 @@ from typing import Any
 from planner.domain.progress import Progress
 from planner.domain.whatif.answer import StoredPlan, answer_what_if
 from planner.domain.whatif.figures import WhatIf
-from planner.domain.whatif.variations import Variation
+from planner.domain.whatif.settings import Variation
 from planner.errors import PlannerError
 from planner.inputs.scenario.settings import ALL, MEASURE
 from planner.optimizer.pareto_front import TIE, FrontPoint, pareto_front

@@ -1,12 +1,17 @@
-"""List the settings that a what-if offers, each with its unit, its limits and its addresses."""
+"""List the settings of a what-if with units, limits and addresses, and apply values of them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Any
 
-from planner.domain.whatif.variations import Variation
-from planner.errors import PlannerError
+from pydantic import ValidationError
+
+from planner.errors import PlannerError, ScenarioError
+from planner.inputs.scenario import document as text
+from planner.inputs.scenario.address import with_values
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN
@@ -18,6 +23,8 @@ TIER_LIMITS = {
     "tbt_ms": ("TPOT limit", "ms", 1e6),
     "percentile": ("SLO target", PERCENT, 99.999),
 }
+Variation = Mapping[str, Any]  # addresses of a scenario to values; None removes a value
+MOST_AXES, MOST_CELLS = 2, 256
 SHARE = "mix."  # names of settings that limit a GPU type to a share of a region's GPUs
 
 
@@ -250,3 +257,49 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
             100.0 * objective.spot_share, least=0.0, most=100.0,
             addresses={"objective.spot_share": objective.spot_share}, per=100.0,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting, or the address of a value, with the values that it takes."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
+    """Return the values of every cell, row by row; raise PlannerError if the grid is not valid."""
+    if not 1 <= len(axes) <= MOST_AXES:
+        raise PlannerError(f"vary: {len(axes)} settings. Choose one or two.")
+    if len({axis.key for axis in axes}) < len(axes):
+        raise PlannerError(f"vary: {axes[0].key} appears twice. Choose another second setting.")
+    for axis in axes:
+        if not axis.values:
+            raise PlannerError(f"vary: {axis.key} has no values. Separate values with commas.")
+        if len({repr(value) for value in axis.values}) < len(axis.values):
+            raise PlannerError(f"vary: {axis.key} has a value twice. Give each value once.")
+    count = prod(len(axis.values) for axis in axes)
+    if count > MOST_CELLS:
+        raise PlannerError(f"vary: {count} cells. Use at most {MOST_CELLS}.")
+    return list(product(*(axis.values for axis in axes)))
+
+
+def with_variation(scenario: Scenario, variation: Variation) -> Scenario:
+    """Return ``scenario`` with a variation; raise ScenarioError if it is not valid then."""
+    if not variation:
+        return scenario
+    try:
+        return Scenario.model_validate(with_values(scenario, variation))
+    except ValidationError:  # parse the text for a message with the line and the field
+        return text.parse(text.edit(text.dump(scenario), variation), "what if")
+
+
+def varied_document(document: str, variation: Variation) -> str:
+    """Return the text of a scenario with a variation, comments kept, after checking it."""
+    assigned = ", ".join(f"{key} = {value}" for key, value in variation.items())
+    try:
+        changed = text.edit(document, variation)
+        text.parse(changed)
+    except ScenarioError as problem:
+        raise ScenarioError(f"vary: with {assigned}: {problem}") from None
+    return changed

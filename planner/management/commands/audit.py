@@ -6,7 +6,7 @@ from pathlib import Path
 from planner.errors import PlannerError
 from planner.management.base import Document, HeadroomCommand
 from planner.models import AuditRecord
-from planner.outputs.audit import audit_csv, audit_json
+from planner.outputs import audit_csv, audit_json
 from planner.services.audit import record
 
 WRITERS = {".csv": audit_csv, ".json": audit_json}

@@ -9,7 +9,7 @@ from planner.errors import NotReady
 from planner.management.base import Document, HeadroomCommand
 from planner.management.options import add_options, given_options
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import desired_by_pool
+from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.table_text import table_lines
 from planner.selectors.active_plans import (

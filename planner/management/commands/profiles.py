@@ -16,8 +16,8 @@ from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
 from planner.management.options import add_options, flag_of, given_options
 from planner.models import Calibration
-from planner.selectors.calibrations import calibration_get
 from planner.selectors.evidence import NO_EVIDENCE, evidence_of
+from planner.selectors.measured_corrections import calibration_get
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import (
     CALIBRATION_FORMATS,

@@ -12,7 +12,7 @@ from planner.management.base import Document, HeadroomCommand
 from planner.management.options import name_and_value
 from planner.models import Source
 from planner.outputs.table_text import table_lines
-from planner.selectors.sources import source_gaps, source_get, sources_list
+from planner.selectors.traces import source_gaps, source_get, sources_list
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, source_change, source_create, source_delete
 

@@ -6,7 +6,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import part
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.errors import EXPECTED
 from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand

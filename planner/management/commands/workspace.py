@@ -7,7 +7,7 @@ from planner.management.base import Document, HeadroomCommand
 from planner.models import Workspace
 from planner.models.workspace import workspace_of
 from planner.outputs.table_text import table_lines
-from planner.selectors.workspaces import workspaces_list
+from planner.selectors.people import workspaces_list
 from planner.services import workspaces
 from planner.services.workspaces import workspace_remove
 

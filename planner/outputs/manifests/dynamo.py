@@ -13,11 +13,11 @@ from planner.outputs.manifests.common import (
     metadata,
     place_words,
     with_head,
+    yaml_text,
 )
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
 from planner.outputs.plans import Pool, Rule
-from planner.outputs.yaml_text import yaml_text
 from planner.policies.builtin.dynamo_planner import DynamoPlanner
 from simulation.policies.dynamo_planner import POWER_BUDGET, TBT_LIMIT, TTFT_LIMIT
 

@@ -16,10 +16,9 @@ from planner.outputs.manifests import (
     llmd,
     wva,
 )
-from planner.outputs.manifests.common import Document, Export
+from planner.outputs.manifests.common import Document, Export, yaml_text
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
-from planner.outputs.yaml_text import yaml_text
 
 Documents = Callable[[Export], list[Document]]
 

@@ -18,10 +18,9 @@ from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
 from planner.models import Run
-from planner.outputs.manifests.common import OURS, Fields
+from planner.outputs.manifests.common import OURS, Fields, yaml_text
 from planner.outputs.object_names import label_of, name_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.yaml_text import yaml_text
 from planner.selectors.runs import typed_result
 
 API, KIND = "model.aibrix.ai/v1alpha1", "ModelClaim"

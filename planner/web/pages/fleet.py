@@ -11,7 +11,7 @@ from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
-from planner.outputs.active_plan_metrics import (
+from planner.outputs.metrics import (
     desired_by_pool,
     gpu_hours_planned,
     gpu_hours_requested,

@@ -19,8 +19,7 @@ from planner.domain.reports.whatif import (
     grid_report,
 )
 from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
-from planner.domain.whatif.settings import Setting
-from planner.domain.whatif.variations import MOST_AXES, Axis, cells_of
+from planner.domain.whatif.settings import MOST_AXES, Axis, Setting, cells_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
 from planner.outputs.render.html import sections_shown

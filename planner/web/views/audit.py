@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.outputs.audit import audit_csv, audit_json
+from planner.outputs import audit_csv, audit_json
 from planner.selectors.audit import audit_actions, audit_list
 from planner.services.access import check_may_administer
 from planner.services.audit import record

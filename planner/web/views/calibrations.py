@@ -12,9 +12,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.models import Calibration
-from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.selectors.evidence import evidence_of
 from planner.selectors.lookup import version_of
+from planner.selectors.measured_corrections import (
+    calibration_get,
+    calibration_table,
+    calibrations_list,
+)
 from planner.services import calibrations
 from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner

@@ -10,9 +10,9 @@ from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
-from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
+from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans

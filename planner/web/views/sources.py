@@ -23,7 +23,7 @@ from planner.inputs.live.settings import KINDS
 from planner.models import Source
 from planner.outputs.render.figure import MAX_POINTS, Figure
 from planner.outputs.render.plotly import figure_of
-from planner.selectors.sources import (
+from planner.selectors.traces import (
     readings_list,
     source_gaps,
     source_get,

@@ -10,8 +10,13 @@ from planner.errors import PlannerError
 from planner.inputs.scenario.document import PARTS
 from planner.models import Scenario, ScenarioVersion
 from planner.selectors.lookup import id_of
-from planner.selectors.scenarios import scenario_get, scenarios_list
-from planner.selectors.versions import compare_versions, version_get, versions_changing
+from planner.selectors.scenarios import (
+    compare_versions,
+    scenario_get,
+    scenarios_list,
+    version_get,
+    versions_changing,
+)
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
 from planner.web.pages.setting_lines import setting_line

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from planner.config.middleware import ENTERED
-from planner.selectors.workspaces import workspace_for
+from planner.selectors.people import workspace_for
 from planner.services import workspaces
 from planner.services.workspaces import workspace_remove
 from planner.web.form_responses import attempt, refused

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from planner.api.examples import CONFIG, DEPLOYMENT, GPU, MODEL
+from planner.api.schema import CONFIG, DEPLOYMENT, GPU, MODEL
 from planner.domain.verification.profile_error import stated_error
 from planner.models import OwnGpu, Profile, ProfileVersion
 from planner.selectors.profiles import profile_get

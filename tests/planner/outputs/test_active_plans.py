@@ -7,7 +7,7 @@ from django.test import Client
 
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Run, Scenario
-from planner.outputs.active_plan_metrics import desired_by_pool, exposition
+from planner.outputs.metrics import desired_by_pool, exposition
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.services.active_plans import plan_activate, plan_end

@@ -17,7 +17,7 @@ from planner.domain.planning.purchases import ShiftFigures, WorkHour
 from planner.domain.study import Setting
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
-from planner.outputs.manifests.common import unguarded
+from planner.outputs.manifests.common import unguarded, yaml_text
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.moved_work import moved_work
 from planner.outputs.object_names import LONGEST, checked_name, name_of, unique_names
@@ -25,7 +25,6 @@ from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
 from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Slot, Step, folded, repeated, slots
-from planner.outputs.yaml_text import yaml_text
 from planner.policies.choice import policy_of
 from simulation.policies.endpoint_picker import VELOCITY
 from simulation.policies.token_velocity import DECODE_BATCH

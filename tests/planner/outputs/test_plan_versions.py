@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import NotAllowed, NotFound, NotReady
 from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
-from planner.outputs.active_plan_metrics import desired_by_pool
+from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import plans_between
 from planner.selectors.active_plans import active_plans

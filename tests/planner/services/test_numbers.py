@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection, transaction
 
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.models import Counter, Numbered, Run, Sweep
 from planner.services import backups
 from planner.services.backups import backup, restore

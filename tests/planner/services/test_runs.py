@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError as BrokerAway
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
 from planner.domain.run_parts import IN_PROCESS
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
 from planner.services import arrays, execution, runs, worker

@@ -5,7 +5,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import outline, section_of, with_section
 from planner.models import Scenario
-from planner.selectors.versions import compare_versions, version_get, versions_changing
+from planner.selectors.scenarios import compare_versions, version_get, versions_changing
 from planner.services.scenarios import (
     scenario_branch,
     scenario_edit,

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from planner.api.examples import CONFIGURED
+from planner.api.schema import CONFIGURED
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import parse

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.models import Run, Scenario, Source, User
-from planner.outputs.active_plan_metrics import desired_by_pool, next_change
+from planner.outputs.metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import against_active
 from planner.selectors.places import ACCOUNT, PLACES

@@ -4,7 +4,7 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from planner.domain.whatif.variations import Axis
+from planner.domain.whatif.settings import Axis
 from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import edit, parse, values_of

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.modules.costs import MIB, acting_cost
-from simulation.modules.parts import modules_of
+from simulation.modules.parts import MIB, acting_cost, modules_of
 from simulation.modules.reduction import Assessment, Instance, LayerBytes, reduce, weights_held
 from simulation.modules.scale_up import algorithm1, optimum
 from simulation.modules.speedup import ModuleProblem, runs, speedup

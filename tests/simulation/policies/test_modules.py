@@ -7,8 +7,8 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
-from simulation.modules.costs import COORDINATE_S, acting_cost
 from simulation.modules.layout import Layout
+from simulation.modules.parts import COORDINATE_S, acting_cost
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
 from simulation.policies.modules import ModuleScaling

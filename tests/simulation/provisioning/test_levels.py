@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bench.provision.exact_placement import fewest_devices
+from simulation.provisioning.algorithm1 import greedy_plan
 from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.bounds import (
     device_lower_bound,
@@ -17,13 +18,12 @@ from simulation.provisioning.bounds import (
 from simulation.provisioning.energy import PhasePower, energy_of_pass, fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
-from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import Demand
+from simulation.provisioning.level import savings
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
-from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 from tests.simulation.provisioning.test_workload import SHAPE, service, timing

@@ -9,9 +9,9 @@ from simulation.errors import SimulationError
 from simulation.provisioning.levels import model_level
 from simulation.provisioning.over_time import over_time, windows_to_act
 from simulation.provisioning.replay import LevelReplay, Requests
-from simulation.provisioning.window_replay import SampledWindows
 from simulation.provisioning.windows import (
     STEP,
+    SampledWindows,
     Windows,
     block_means,
     demand_keys,

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.provisioning.algorithm1 import algorithm1, printed_sojourns
+from simulation.provisioning.algorithm1 import algorithm1, greedy_plan, printed_sojourns
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
-from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.levels import PRINTED, by_algorithm1
 from simulation.provisioning.problem import critical_path, sojourns, topological_order
 from simulation.sizing.queueing import mmc_mean_wait

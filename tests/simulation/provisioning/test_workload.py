@@ -7,8 +7,8 @@ import pytest
 
 from simulation.performance.specs import GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Elementwise
+from simulation.provisioning.algorithm1 import greedy_plan
 from simulation.provisioning.exact import exact_plan
-from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import GEMM_MEMORY_BOUND, SHARED_KINDS
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import critical_path

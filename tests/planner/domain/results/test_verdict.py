@@ -19,7 +19,7 @@ from planner.domain.results.stored import StoredPolicy
 from planner.domain.serialise import as_json
 from planner.domain.study import PolicyRun
 from planner.policies.registry import POLICIES
-from planner.selectors.savings import savings
+from planner.selectors.runs import savings
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import Percentiles, Summary
 from simulation.performance.linear import LinearProfile

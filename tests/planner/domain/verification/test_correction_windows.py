@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.verification.correction_windows import correction_windows, redraw_arrivals
+from planner.domain.verification.correction import correction_windows, redraw_arrivals
 from tests.planner.domain.replay.test_replay import study
 
 

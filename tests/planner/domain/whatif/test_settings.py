@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.domain.whatif.settings import settings_for, variation_of
-from planner.domain.whatif.variations import with_variation
+from planner.domain.whatif.settings import settings_for, variation_of, with_variation
 from planner.inputs.scenario.build import build_hardware
 from tests.planner.domain.builders import scenario
 from tests.planner.domain.whatif.test_static_fleet import EAST

@@ -6,12 +6,12 @@ import pytest
 from bench.accuracy.consistency import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import efficiencies
-from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.estimates.narrower_replicas import (
+from planner.inputs.estimates.at_rate import (
     deployment_as_given,
     narrower_arrangements,
     narrower_is_faster_sentence,
 )
+from planner.inputs.estimates.deployment_rows import deployment
 from simulation.performance.efficiency import modelled_s
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.specs import Arrangement

@@ -13,10 +13,10 @@ from ruamel.yaml import YAML
 from planner.domain.replay.replay import policy_settings
 from planner.domain.study import Setting
 from planner.inputs.fleet import read_fleet
+from planner.outputs.manifests.common import yaml_text
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.plans import policy_of_settings, rule_of
 from planner.outputs.validation import faults
-from planner.outputs.yaml_text import yaml_text
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.services.fleet_imports import PoolFacts, with_fleet

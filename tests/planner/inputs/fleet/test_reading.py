@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from planner.errors import ScenarioError
 from planner.inputs.fleet import read_fleet
+from planner.outputs.manifests.common import yaml_text
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.plans import Rule
-from planner.outputs.yaml_text import yaml_text
 from tests.planner.outputs.samples import asked, plan_of, pool_of, steps_of
 
 DAY = 1440
