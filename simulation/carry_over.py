@@ -12,7 +12,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.engine.result_tables import reject_reasons, rows
-from simulation.results import AfterWindow, SimulationResult
+from simulation.results import AfterWindow, Replay, SimulationResult
 from simulation.trace import CachedTokens, Trace
 
 
@@ -45,10 +45,21 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
 def without_carried(result: SimulationResult, carried: Trace) -> SimulationResult:
     """Return ``result`` without the requests ``carried``, which are the first of its trace.
 
-    Their output tokens are also taken out of the work after the window, model by model.
+    Their output tokens are also taken out of the work after the window.
     """
     window_rows = slice(len(carried), None)
     log = rows(result.requests, window_rows)
+    return replace(
+        result,
+        trace=result.trace.rows(window_rows),
+        requests=log,
+        after=own_work_after(result, carried),
+        reject_reasons=reject_reasons(log),
+    )
+
+
+def own_work_after(result: Replay, carried: Trace) -> AfterWindow:
+    """Return the work after the window without the output tokens of ``carried``, by model."""
     carried_output = np.bincount(carried.model, carried.output_tokens, len(carried.models))
     carried_tokens = dict(zip(carried.models, carried_output.tolist(), strict=True))
     after, models = result.after, np.array([pool.model for pool in result.fleet.pools])
@@ -64,10 +75,4 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
         for column in fields(AfterWindow)
         if column.name != "until_s"
     }
-    return replace(
-        result,
-        trace=result.trace.rows(window_rows),
-        requests=log,
-        after=replace(after, **parts),
-        reject_reasons=reject_reasons(log),
-    )
+    return replace(after, **parts)

@@ -11,12 +11,13 @@ The policy is that of the whole fleet. It sees the sum over all cells. Its targe
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.carry_over import without_carried
+from simulation.carry_over import own_work_after, without_carried
 from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
@@ -24,7 +25,13 @@ from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.results import AfterWindow, PoolSeries, PoolTotals, SimulationResult
 from simulation.trace import PrefixBlocks, Trace, join_traces
-from simulation.trace_replay import Replayed, is_long, simulate_long_trace
+from simulation.trace_replay import (
+    Replayed,
+    count_by_tier,
+    is_long,
+    simulate_briefly,
+    simulate_long_trace,
+)
 
 T = TypeVar("T")
 
@@ -54,12 +61,14 @@ def simulate_cell(
     progress: Callable[[float], None] | None = None,
     watch: LateCounter | None = None,
     keep: bool = False,
+    brief: bool = False,
     carried: Trace | None = None,
 ) -> Replayed:
     """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
 
     ``trace`` has the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
-    replayed as a stream, unless ``keep`` is set to get every request in the result.
+    replayed as a stream, unless ``keep`` is set to get every request in the result. If ``brief``,
+    requests are only counted, where possible.
 
     ``carried`` are the requests of one cell that are in flight as the window begins
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
@@ -72,10 +81,15 @@ def simulate_cell(
     is_stream = is_long(len(trace)) and not keep
     if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
-    if watch is not None and carried is not None:
-        watch.skip(len(carried))
-    simulate_cell_trace = simulate_long_trace if is_stream else simulate
-    result: Replayed = simulate_cell_trace(
+    if watch is not None:
+        by_tier = count_by_tier(trace, fleet)
+        watch.expect(by_tier, 0 if carried is None else len(carried))
+    simulate_cell_trace: Callable[..., Replayed] = simulate_long_trace if is_stream else simulate
+    if brief and not is_stream and trace.session is None:
+        simulate_cell_trace = partial(
+            simulate_briefly, carried=0 if carried is None else len(carried)
+        )
+    result = simulate_cell_trace(
         trace if carried is None else join_traces([carried, trace]),
         cell_fleet,
         cell_policy,
@@ -87,6 +101,8 @@ def simulate_cell(
     )
     if carried is not None and isinstance(result, SimulationResult):
         result = without_carried(result, carried)
+    elif carried is not None:
+        result = replace(result, after=own_work_after(result, carried))
     return result if cells == 1 else _scale_to_fleet(result, fleet, cells)
 
 

@@ -16,10 +16,14 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
     tier's TTFT and E2E limits. Without these limits, a deferrable request is never due (inf), and
     any other is due at its arrival.
     """
-    limit_by_name = {tier.name: _tier_limit_s(tier) for tier in tiers}
-    limits_s = np.array([limit_by_name[name] for name in trace.tiers] or [0.0], np.float64)
-    due: FloatArray = trace.arrival_s + limits_s[trace.tier]
+    due: FloatArray = trace.arrival_s + due_after_s(trace, tiers)[trace.tier]
     return due
+
+
+def due_after_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
+    """Return the seconds from arrival to the due time, by tier of the trace."""
+    limit_by_name = {tier.name: _tier_limit_s(tier) for tier in tiers}
+    return np.array([limit_by_name[name] for name in trace.tiers] or [0.0], np.float64)
 
 
 def _tier_limit_s(tier: Tier) -> float:

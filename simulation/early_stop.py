@@ -41,7 +41,6 @@ class LateCounter:
     requests_elsewhere: IntArray | None = None
     _next_s: float = field(default=0.0, init=False)
     _checked: int = field(default=0, init=False)
-    _skipped: int = field(default=0, init=False)
     _late_here: IntArray = field(init=False)
     # By tier, counted when it first matters.
     _requests_by_tier: IntArray | None = field(default=None, init=False)
@@ -49,9 +48,12 @@ class LateCounter:
     def __post_init__(self) -> None:
         self._late_here = np.zeros(len(self.tiers), np.int64)
 
-    def skip(self, count: int) -> None:
-        """Leave out the first ``count`` requests, which are carried over from before the window."""
-        self._skipped = self._checked = count
+    def expect(self, requests_by_tier: IntArray, carried: int) -> None:
+        """Set the number of requests of the replay, ``[tiers]``.
+
+        The first ``carried`` requests of the records come before them, and are left out.
+        """
+        self._checked, self._requests_by_tier = carried, requests_by_tier
 
     @property
     def late(self) -> IntArray:
@@ -71,11 +73,7 @@ class LateCounter:
         # Count all requests only once it matters: it takes a pass over the trace.
         if self._late_here.any():
             if self._requests_by_tier is None:
-                self._requests_by_tier = np.bincount(
-                    requests["tier"][self._skipped :], minlength=len(self.tiers)
-                )
-                if self.requests_elsewhere is not None:
-                    self._requests_by_tier += self.requests_elsewhere
+                self._requests_by_tier = np.bincount(requests["tier"], minlength=len(self.tiers))
             self._raise_if_missed(self._requests_by_tier)
 
     def check_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
@@ -88,9 +86,7 @@ class LateCounter:
         if not self._is_check_due(now):
             return
         self._late_here = late + self._late_by_tier(held[: self._count_due(now, held)])
-        self._raise_if_missed(
-            coming if self.requests_elsewhere is None else coming + self.requests_elsewhere
-        )
+        self._raise_if_missed(coming)
 
     def _is_check_due(self, now: float) -> bool:
         """Return whether a check is due, and set the time of the next one."""
@@ -137,7 +133,12 @@ class LateCounter:
         return late
 
     def _raise_if_missed(self, count: IntArray) -> None:
-        """Raise ``TargetMissed`` if a tier misses its target for certain; ``count`` is by tier."""
+        """Raise ``TargetMissed`` if a tier misses its target for certain.
+
+        ``count`` are the requests of this replay by tier.
+        """
+        if self.requests_elsewhere is not None:
+            count = count + self.requests_elsewhere
         every_late = (
             self._late_here
             if self.late_elsewhere is None

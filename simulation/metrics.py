@@ -176,13 +176,9 @@ def meets_slo(result: SimulationResult) -> BoolArray:
 
     A request with a single output token has no gaps and so meets any TBT limit.
     """
-    return in_time(result.requests, result.trace, result.fleet.tiers)
-
-
-def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
-    """Return the mask of requests of ``trace`` that completed within every limit of their tier."""
+    log, trace = result.requests, result.trace
     ok: BoolArray = np.equal(log.outcome, COMPLETED)
-    tiers_by_name = {tier.name: tier for tier in tiers}
+    tiers_by_name = {tier.name: tier for tier in result.fleet.tiers}
     for code, name in enumerate(trace.tiers):
         ok &= ~(trace.tier == code) | within_limits(log, tiers_by_name[name])
     return ok

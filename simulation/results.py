@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import Int32Array
 from simulation.fleet import Fleet
 from simulation.trace import Trace
 
@@ -140,7 +139,7 @@ class Replay(ABC):
 
     @abstractmethod
     def attention(self, p: int) -> FloatArray:
-        """Return the sums of ``attention_terms`` over the requests that pool ``p`` served, ``[4]``.
+        """Return the attention work of the requests that pool ``p`` served, ``[4]``.
 
         A pool that completed no request, such as a prefill pool, has those of its whole model.
         """
@@ -158,7 +157,7 @@ class SimulationResult(Replay):
         return self.trace.start_s
 
     def attention(self, p: int) -> FloatArray:
-        """Return the sums of ``attention_terms`` over the requests that pool ``p`` served, ``[4]``.
+        """Return the attention work of the requests that pool ``p`` served, ``[4]``.
 
         If it served none, the sums are over all requests of its model.
         """
@@ -173,14 +172,6 @@ class SimulationResult(Replay):
         return np.array([osl @ isl + (osl @ osl) / 2, osl.sum(), (isl @ isl) / 2, isl.sum()])
 
 
-ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``
-
-
-def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
-    """Return the terms of the attention work of each request, ``[4, requests]``.
-
-    ``inputs`` and ``outputs`` are tokens. The rows are: KV tokens that its output tokens attend to,
-    summed over these; output tokens; token pairs in the attention of its prompt; prompt tokens.
-    """
-    isl, osl = inputs.astype(np.float64), outputs.astype(np.float64)
-    return np.stack([osl * (isl + osl / 2), osl, isl**2 / 2, isl])
+# Rows of ``Replay.attention``. The others are KV tokens that the output tokens attend to, summed
+# over these (0), and token pairs in the attention of the prompt (2).
+ANSWER_TOKENS, PROMPT_TOKENS = 1, 3

@@ -60,7 +60,7 @@ def simulate_long_trace(
     ``duration_s`` is the window's length; default: the whole intervals that contain the trace.
     ``watch`` counts late requests and may end the replay. It needs a single core.
     """
-    by_tier = _count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
+    by_tier = count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     tier_index = _tier_indices(trace.tiers, fleet)
 
     def check_targets(now: float, held: Array, tally: Tally) -> None:
@@ -86,13 +86,46 @@ def simulate_long_trace(
     )
 
 
+def simulate_briefly(
+    trace: Trace,
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    *,
+    seed: int = 0,
+    duration_s: float | None = None,
+    interval_s: float = 60.0,
+    progress: Callable[[float], None] | None = None,
+    watch: LateCounter | None = None,
+    carried: int = 0,
+) -> StreamResult:
+    """Replay a trace without sessions, and only count its requests. For the rest see ``simulate``.
+
+    This saves the rows and the percentiles of requests. The first ``carried`` requests are not
+    counted.
+    """
+    piece = max(len(trace), 1)
+    return simulate_stream(
+        Stream.of(trace, piece, most_tokens=0),
+        fleet,
+        policy,
+        duration_s=whole_intervals_s(trace, interval_s) if duration_s is None else duration_s,
+        seed=seed,
+        interval_s=interval_s,
+        piece=piece,
+        progress=progress,
+        watch=None if watch is None else lambda now, held, _: watch(now, held),
+        whole=True,
+        carried=carried,
+    )
+
+
 def _tier_indices(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
     """Return the indices of the trace's tiers among the fleet's."""
     names = [tier.name for tier in fleet.tiers]
     return np.array([names.index(name) for name in tiers], np.int64)
 
 
-def _count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
+def count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
     """Return the number of requests of each tier of the fleet."""
     counts = np.zeros(len(fleet.tiers), np.int64)
     counts[_tier_indices(trace.tiers, fleet)] = count_codes(trace.tier, len(trace.tiers))

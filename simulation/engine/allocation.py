@@ -9,7 +9,7 @@ import numpy.typing as npt
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
-from simulation.engine.request_records import ServiceTables, TraceColumns, fill_records
+from simulation.engine.request_records import ServiceTables, columns_of, fill_records
 from simulation.engine.routing_order import NEVER, PREFIX_AWARE
 from simulation.engine.state import (
     CLOCK,
@@ -300,10 +300,6 @@ def request_records(
     longest, context = _service_limits(fleet, pools_by_service)
     has_pools = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
     requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
-    columns = TraceColumns(
-        trace.arrival_s, trace.input_tokens, trace.output_tokens, trace.model, trace.region,
-        trace.tier,
-    )  # fmt: skip
     tables = ServiceTables(
         first_service,
         _indices(trace.regions, [region.name for region in fleet.regions]),
@@ -314,7 +310,7 @@ def request_records(
     )
     # Compiled code copies the empty record in words of 8 bytes.
     words = requests.view(np.uint64).reshape(len(trace), empty.size)
-    accepted, largest = fill_records(requests, words, empty, columns, tables)
+    accepted, largest = fill_records(requests, words, empty, columns_of(trace), tables)
     if isinstance(trace.blocks, CachedTokens):
         requests["known_cached"] = trace.blocks.tokens
     return requests, accepted, largest

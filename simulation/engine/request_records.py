@@ -1,16 +1,21 @@
-"""Compiled conversion of a trace to request records, and of records to the request log.
+"""Compiled conversion of a trace to request records, and of records to a log or a tally.
 
 Each function makes one pass over all requests. In numpy every field would need another pass over
 whole records.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from simulation.compiler import cached_kernel
+from simulation.arrays import FloatArray
+from simulation.compiler import cached_kernel, kernel
+from simulation.deadlines import due_after_s
+from simulation.fleet import HOUR_S, Tier
 from simulation.results import (
     BEYOND_CONTEXT,
+    COMPLETED,
     NO_POOL,
     NO_TIER,
     NO_WAY,
@@ -20,6 +25,8 @@ from simulation.results import (
     TOO_LONG,
     UNFINISHED,
 )
+from simulation.stream.tally import BUCKETS, FIRST, SHIFT
+from simulation.trace import Trace
 
 NO_SUCH_POOL, NO_SUCH_TIER = REASONS.index(NO_POOL), REASONS.index(NO_TIER)
 OUT_OF_REACH = REASONS.index(NO_WAY)
@@ -35,6 +42,14 @@ class TraceColumns(NamedTuple):
     model: Any
     region: Any
     tier: Any
+
+
+def columns_of(trace: Trace) -> TraceColumns:
+    """Return the columns of ``trace`` for compiled code."""
+    return TraceColumns(
+        trace.arrival_s, trace.input_tokens, trace.output_tokens, trace.model, trace.region,
+        trace.tier,
+    )  # fmt: skip
 
 
 class ServiceTables(NamedTuple):
@@ -95,6 +110,21 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
     return accepted, longest
 
 
+@kernel
+def latencies(record: Any, away: Any) -> tuple[float, float, float]:
+    """Return TTFT, TBT and E2E of a request in seconds; NaN if the event did not happen.
+
+    ``away`` is that of ``fill_log``.
+    """
+    back_s = away[record.home, record.pool]
+    gaps = record.osl - 1.0 if record.osl > 1 else np.nan
+    return (
+        record.first + back_s - record.arrival,
+        (record.last - record.first) / gaps,
+        record.last + back_s - record.arrival,
+    )
+
+
 @cached_kernel
 def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
     """Fill the columns of the request log, ``log``, from the records at the end of a simulation.
@@ -109,8 +139,114 @@ def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
         log.outcome[i] = NOT_DUE if may_finish_in_time else record.outcome
         log.reason[i], log.pool[i] = record.reason, record.pool
         log.first_token_s[i], log.last_token_s[i] = record.first, record.last
-        back_s = away[record.home, record.pool]
-        log.ttft_s[i] = record.first + back_s - record.arrival
-        gaps = record.osl - 1.0 if record.osl > 1 else np.nan
-        log.tbt_s[i] = (record.last - record.first) / gaps
-        log.e2e_s[i] = record.last + back_s - record.arrival
+        log.ttft_s[i], log.tbt_s[i], log.e2e_s[i] = latencies(record, away)
+
+
+class Rules(NamedTuple):
+    """What decides whether a request is in time, as arrays for compiled code."""
+
+    away: Any  # [home, pool + 1] seconds from the pool to the home region; last: no pool
+    # [tiers of the trace, 4]: limits of TTFT, TBT and E2E, and the seconds from arrival to due time
+    limits: Any
+    regions: int  # number of home regions of the trace
+
+    @classmethod
+    def of(cls, away: FloatArray, trace: Trace, tiers: Sequence[Tier]) -> Self:
+        """Return the rules for the requests of ``trace``; for ``away`` see the class."""
+        due_s = due_after_s(trace, tiers)
+        named = {tier.name: (tier.ttft_s, tier.tbt_s, tier.e2e_s) for tier in tiers}
+        limits = [[np.inf if limit is None else limit for limit in named[name]]
+                  for name in trace.tiers]  # fmt: skip
+        return cls(away, np.column_stack([np.reshape(limits, (-1, 3)), due_s]), len(trace.regions))
+
+
+@kernel
+def _count_latency(tally: Any, group: int, which: int, seconds: float) -> None:
+    """Count a latency of a request of a group; ``which`` is its index in LATENCIES."""
+    if not np.isfinite(seconds):
+        return
+    value = max(seconds, 0.0)
+    tally.known[group, which] += 1
+    # Whole microseconds add up equally in any order, unlike floats.
+    tally.micros[group, which] += np.int64(np.rint(value * 1e6))
+    # Doubles of at least 0 sort like their bits. The shift keeps the exponent and STEP_BITS more.
+    bucket = (np.float64(value).view(np.int64) >> SHIFT) - FIRST
+    tally.buckets[group, which, min(max(bucket, 0), BUCKETS - 1)] += 1
+
+
+@kernel
+def _is_possible(record: Any, outcome: int, ttft_s: float, e2e_s: float) -> bool:
+    """Return whether the outcome and the times of a request obey ``check_invariants``."""
+    # One ulp of slack: iteration boundaries are products, while arrivals are given.
+    possible = 0 <= outcome <= NOT_DUE and not ttft_s < -1e-9 * (1.0 + record.arrival)
+    if outcome == COMPLETED:
+        served = record.pool >= 0 and record.reason < 0
+        return possible and served and record.first <= record.last and ttft_s <= e2e_s < np.inf
+    if outcome == REJECTED:
+        return possible and record.pool < 0 <= record.reason and np.isnan(record.last)
+    return possible and record.reason < 0 and np.isnan(record.last)
+
+
+@kernel
+def _add_work(work: Any, row: int, isl: float, osl: float) -> None:
+    """Add the attention work of a request to a row of ``work``, see ``Replay.attention``."""
+    work[row, 0] += osl * isl + osl * osl / 2
+    work[row, 1] += osl
+    work[row, 2] += isl * isl / 2
+    work[row, 3] += isl
+
+
+@cached_kernel
+def count_requests(
+    records: Any, trace: Any, rules: Any, tally: Any, first: int, until_s: float
+) -> bool:
+    """Add requests from index ``first`` on to ``tally``; return whether all of them are possible.
+
+    ``trace`` are ``TraceColumns``. ``until_s`` is the end of the simulation. If it is infinite, the
+    simulation goes on, and unfinished requests are left out.
+    """
+    # Compiled code counts the references to an array at each access to a field.
+    arrival_s, models, regions, tier_codes = trace.arrival_s, trace.model, trace.region, trace.tier
+    away, limits, served, asked = rules.away, rules.limits, tally.served, tally.asked
+    outcomes, tokens, hours, reasons = tally.outcomes, tally.tokens, tally.hours, tally.reasons
+    met, in_time, last_s, latencies_counted = tally.met, tally.in_time, 0.0, tally.buckets.shape[1]
+    lawful, tiers, hour = True, hours.shape[1], 0
+    for i in range(first, records.size):
+        record, tier = records[i], tier_codes[i]
+        outcome = record.outcome
+        if outcome == UNFINISHED:
+            if until_s == np.inf:
+                continue
+            if arrival_s[i] + limits[tier, 3] > until_s:
+                outcome = NOT_DUE
+        ttft_s, tbt_s, e2e_s = latencies(record, away)
+        lawful = lawful and _is_possible(record, outcome, ttft_s, e2e_s)
+        # A latency that is not a number exceeds no limit.
+        late = ttft_s > limits[tier, 0] or tbt_s > limits[tier, 1] or e2e_s > limits[tier, 2]
+        ok = outcome == COMPLETED and not late
+        group = (models[i] * rules.regions + regions[i]) * tiers + tier
+        isl, osl = np.int64(record.isl), np.int64(record.osl)
+        outcomes[group, outcome] += 1
+        if outcome == COMPLETED:
+            tokens[group, 0] += isl
+            tokens[group, 1] += osl
+            last_s = max(last_s, record.last)
+        if ok:
+            met[group] += 1
+            in_time[group] += isl + osl
+        if outcome != NOT_DUE:
+            while arrival_s[i] >= (hour + 1) * HOUR_S:  # arrivals never decrease
+                hour += 1
+            hours[hour, tier, 0] += 1
+            hours[hour, tier, 1] += ok
+        if record.reason >= 0:
+            reasons[record.reason] += 1
+        if latencies_counted:
+            _count_latency(tally, group, 0, ttft_s)
+            _count_latency(tally, group, 1, tbt_s)
+            _count_latency(tally, group, 2, e2e_s)
+        _add_work(asked, group, float(isl), float(osl))
+        if record.pool >= 0:
+            _add_work(served, record.pool, float(isl), float(osl))
+    tally.last_s[0] = max(tally.last_s[0], last_s)
+    return lawful

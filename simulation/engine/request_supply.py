@@ -16,9 +16,10 @@ from simulation.deadlines import due_s
 from simulation.engine import result_tables
 from simulation.engine.allocation import check_count, request_records, services
 from simulation.engine.heaps import REQUEST_BITS
+from simulation.engine.request_records import Rules, columns_of, count_requests
 from simulation.engine.state import State
+from simulation.errors import InvariantViolated
 from simulation.fleet import Fleet
-from simulation.invariants import check_requests
 from simulation.results import UNFINISHED
 from simulation.stream.tally import Tally
 from simulation.trace import PrefixBlocks, Trace, join_traces
@@ -96,11 +97,8 @@ class StreamFeed:
     ``loaded`` is the part of the trace that the state has now. ``tally`` counts finished requests.
     """
 
-    def __init__(
-        self, loaded: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
-    ) -> None:
-        self._loaded, self._pieces, self._fleet = loaded, pieces, fleet
-        self._tally, self._duration_s = tally, duration_s
+    def __init__(self, loaded: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally) -> None:
+        self._loaded, self._pieces, self._fleet, self._tally = loaded, pieces, fleet, tally
         self._services = services(fleet)
         self._has_prefix_cache = any(pool.prefix_cache for pool in fleet.pools)
         self.last_due_s = 0.0
@@ -112,7 +110,7 @@ class StreamFeed:
         assert self._next is not None
         # Every other request is final, and no part of the engine refers to it.
         keep = state.requests["outcome"] == UNFINISHED
-        self._tally_requests(state, ~keep, np.zeros(len(keep), bool))
+        self._count(state, np.inf)
         self._loaded = join_traces([self._loaded.rows(keep), self._next], shared=True)
         self._raise_last_due(self._next)
         records, accepted, _ = request_records(self._next, self._fleet, self._services)
@@ -124,16 +122,16 @@ class StreamFeed:
         replace_requests(state, keep, records, prefix_start, prefix_ids)
         self._read_next_piece()
 
-    def end(self, state: State, until_s: float) -> None:
-        """Add the remaining requests to the tally at the end of the simulation."""
-        not_due = due_s(self._loaded, self._fleet.tiers) > until_s
-        self._tally_requests(state, np.ones(len(not_due), bool), not_due)
+    def end(self, state: State, until_s: float, first: int = 0) -> None:
+        """Add the remaining requests, from index ``first`` on, at the end of the simulation."""
+        self._count(state, until_s, first)
 
-    def _tally_requests(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
-        """Check the finished requests in the mask ``which`` and add them to the tally."""
-        log = result_tables.rows(result_tables.request_log(state, not_due), which)
-        check_requests(log, int(which.sum()), self._duration_s)
-        self._tally.add(self._loaded.rows(which), log, self._fleet.tiers)
+    def _count(self, state: State, until_s: float, first: int = 0) -> None:
+        """Add requests to the tally, see ``count_requests``; raise InvariantViolated for a bug."""
+        rules = Rules.of(result_tables.seconds_away(state), self._loaded, self._fleet.tiers)
+        columns = columns_of(self._loaded)
+        if not count_requests(state.requests, columns, rules, self._tally, first, until_s):
+            raise InvariantViolated("Broken law: the outcome and times of a request contradict.")
 
     def _read_next_piece(self) -> None:
         """Read the next piece of the stream, and note the time of its first arrival."""

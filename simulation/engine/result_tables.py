@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import Array
+from simulation.arrays import Array, FloatArray
 from simulation.engine.request_records import LogColumns, fill_log
 from simulation.engine.state import (
     S_ARRIVED,
@@ -28,15 +28,24 @@ from simulation.results import REASONS, AfterWindow, PoolSeries, PoolTotals, Req
 
 def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
-    n, pools = len(state.requests), len(state.pools)
-    away = np.zeros((len(state.latency), pools + 1))  # the last column is for requests without pool
-    away[:, :pools] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
+    n = len(state.requests)
     # One piece of memory for all times: the system provides large pieces faster.
     columns = LogColumns(
         np.empty(n, np.int8), np.empty(n, np.int8), np.empty(n, np.int16), *np.empty((5, n))
     )
-    fill_log(state.requests, not_due, away, columns)
+    fill_log(state.requests, not_due, seconds_away(state), columns)
     return RequestLog(**columns._asdict())
+
+
+def seconds_away(state: State) -> FloatArray:
+    """Return the seconds from each pool back to a home region, ``[home, pools + 1]``.
+
+    The last column is for requests without a pool.
+    """
+    pools = len(state.pools)
+    away = np.zeros((len(state.latency), pools + 1))
+    away[:, :pools] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
+    return away
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_] | slice) -> RequestLog:

@@ -31,6 +31,8 @@ def simulate_stream(
     progress: Callable[[float], None] | None = None,
     watch: Callable[[float, Array, Tally], None] | None = None,
     last_due: Callable[[float], float] | None = None,
+    whole: bool = False,
+    carried: int = 0,
 ) -> StreamResult:
     """Replay the requests of ``stream`` before ``duration_s`` exactly as ``simulate`` does.
 
@@ -41,6 +43,9 @@ def simulate_stream(
     ``last_due`` is for a part of a fleet: it maps the last due time of its requests to that of the
     whole fleet. The run waits for unfinished requests until then. ``watch(now, records, tally)``
     gets the records in memory and the tally of the others.
+
+    If ``whole``, the stream has a single piece, and the result has no percentiles. The first
+    ``carried`` requests of the piece are then served, but are not in the result.
     """
     began = time.perf_counter()
     interval_s, duration_s = float(interval_s), float(duration_s)
@@ -48,12 +53,13 @@ def simulate_stream(
     if not duration_s > 0 or piece < 1:
         raise SimulationError("duration_s must be positive, and a piece at least one request.")
     groups = len(stream.models) * len(stream.regions) * len(stream.tiers)
-    tally = Tally.empty(groups, len(stream.tiers), int(duration_s // HOUR_S) + 1, len(fleet.pools))
+    hours = int(duration_s // HOUR_S) + 1
+    tally = Tally.empty(groups, len(stream.tiers), hours, len(fleet.pools), latencies=not whole)
     pieces = stream.pieces(duration_s, piece)
     first = next(pieces, stream.nothing)
-    limits = StreamLimits(stream.requests, stream.most_tokens)
+    limits = None if whole else StreamLimits(stream.requests, stream.most_tokens)
     state = allocate(first, fleet, duration_s, interval_s, seed, limits)
-    feed = StreamFeed(first, pieces, fleet, tally, duration_s)
+    feed = StreamFeed(first, pieces, fleet, tally)
     time_advance = begin(state, fleet, policy, duration_s, seed, progress, feed)
     watch_records = None if watch is None else lambda now, held: watch(now, held, tally)
     waiting, held = run_window(
@@ -61,7 +67,7 @@ def simulate_stream(
     )
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
     until_s = drain(state, duration_s, last_due_s, policy.interval_s, time_advance)
-    feed.end(state, until_s)
+    feed.end(state, until_s, carried)
     result = StreamResult(
         policy=policy.name,
         seed=seed,

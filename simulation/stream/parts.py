@@ -84,8 +84,8 @@ def merge_parts(
     order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
     first = results[0]
     reasons = [reason for result in results for reason in result.reject_reasons]
-    tally = reduce(Tally.plus, (replace(r.tally, served=first.tally.served[:0]) for r in results))
-    tally = replace(tally, served=np.concatenate([r.tally.served for r in results])[order])
+    tally = reduce(Tally.plus, (r.tally._replace(served=first.tally.served[:0]) for r in results))
+    tally = tally._replace(served=np.concatenate([r.tally.served for r in results])[order])
     return replace(
         first,
         fleet=fleet,

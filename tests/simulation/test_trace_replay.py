@@ -45,6 +45,23 @@ def test_beyond_a_number_of_requests_it_is_a_stream_and_the_same(monkeypatch, se
     )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_brief_replay_counts_the_same(seed):
+    """The requests in flight at the start are not counted either."""
+    rng = np.random.default_rng(81_000 + seed)
+    requests, serving = random_requests(rng, 300), random_fleet(rng)
+    before = random_requests(rng, 40).rows(slice(0, 40))
+    carried = replace(before, arrival_s=np.zeros(len(before)), start_s=requests.start_s)
+    how = {"seed": seed, "duration_s": DURATION_S, "carried": carried if seed % 2 else None}
+    whole = simulate_cell(requests, serving, Restless(seed), cells=1, **how)
+    brief = simulate_cell(requests, serving, Restless(seed), cells=1, brief=True, **how)
+    assert isinstance(whole, SimulationResult) and isinstance(brief, StreamResult)
+    np.testing.assert_array_equal(due_and_late(whole), due_and_late(brief))
+    same = {"wall_seconds": 0.0, "tiers": {}, "models": {}}
+    left, right = (summarise_replay(x, brief=True) for x in (whole, brief))
+    assert replace(left, **same) == replace(right, **same)
+
+
 class HalfOfTheMemory(ScalingPolicy):
     """Lets instances use half of their KV memory, or as much as the largest request needs."""
 

@@ -99,6 +99,7 @@ class FlatFleets:
             cells=study.cells,
             seed=self.seed,
             duration_s=study.window.duration_s,
+            brief=True,
             carried=study.carried,
         )
         return summarise_replay(result, brief=True)

@@ -27,8 +27,8 @@ from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.sizing.pool import fewest_instances
 
-FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand, if all of it meets the tiers
-LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # if it does not
+FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand
+LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # if all of the demand misses a tier
 REPLAYS = 16  # most replays of a search
 STEP = 4  # distance in FACTORS between tries, near a factor that held for other candidates
 LITTLE = 0.005  # share of the cost: a round that saves less is the last
@@ -72,8 +72,11 @@ class Oracle:
         Counts per bin and constant counts are tried too, but only without spare replicas, unserved
         demand or lending.
         """
-        self._try(self._plan_at(1.0))
-        self._search_factors(LARGER if self._best is None else FACTORS, self._plan_at)
+        self._near = self._enough_by_flow()
+        self._search_factors((*FACTORS, 1.0), self._plan_at)
+        if self._best is None:
+            self._near = -1
+            self._search_factors(LARGER, self._plan_at)
         if self._best is None:
             return None
         plan = self._best[0].plan
@@ -102,6 +105,30 @@ class Oracle:
         whole_plan = None if plan is None else lambda: plan
         # The search takes 0.9 of the progress, the replay the last tenth.
         return replace(self.context.starting_from(follower, start), plan=whole_plan, work_done=0.9)
+
+    def _enough_by_flow(self) -> int:
+        """Return the index of the smallest of FACTORS that meets every tier, if demand were a flow.
+
+        Demand above the capacity of the replicas planned for the peak of its period is late. This
+        only tells where a search begins.
+        """
+        hardware, plan = self.study.hardware, self.study.settings.plan
+        demand = self.load.tps.sum(axis=2)  # [p, l, w]
+        allowed = (1 - max(tier.attainment for tier in hardware.tiers)) * demand.sum()
+        curves, minimum = self.study.sizes.pool_tps.max(axis=1), hardware.minimum.sum(axis=(1, 2))
+        for i, factor in enumerate(FACTORS):
+            late = 0.0
+            for m, curve in enumerate(curves):
+                if curve[-1] <= 0:
+                    continue
+                for bins in demand[:, m]:
+                    planned = fewest_instances(curve, factor * float(bins.max()))
+                    count = max(planned + plan.spare.instances, int(minimum[m]))
+                    carried = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
+                    late += float(np.maximum(bins - carried, 0.0).sum())
+            if late <= allowed:
+                return i
+        return len(FACTORS) - 1
 
     def _search_factors(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]

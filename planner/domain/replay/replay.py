@@ -385,6 +385,7 @@ def _simulate(
         if bars is None
         else LateCounter(_tiers_to_watch(fleet, bars), study.window.duration_s),
         keep=options.requests,
+        brief=not options.detailed and not options.requests,
         carried=study.carried,
     )
     return result, fleet, metered

@@ -116,6 +116,7 @@ class FlatWindow:
                 seed=self.seed,
                 duration_s=study.window.duration_s,
                 watch=watch,
+                brief=True,
                 carried=None if carried is None else carried.rows(carried.model == m),
             )
         except TargetMissed:
@@ -157,7 +158,8 @@ class FlatWindow:
         """Return the model's requests in the window, selected once per search."""
         if (self.study, m) not in self.requests:
             trace = self.study.trace
-            self.requests[self.study, m] = trace.rows(trace.model == m)
+            is_only = len(trace.models) == 1
+            self.requests[self.study, m] = trace if is_only else trace.rows(trace.model == m)
         return self.requests[self.study, m]
 
     def _requests_by_tier(self, m: int) -> IntArray:
