@@ -53,7 +53,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     return Report(
         title=result.scenario or "Forecast",
         answer=_answer(facts, result.headline) or f"Forecast of {len(rows):,} series.",
-        why=_compared_with_naive(result.headline) if _verdict(facts) else "",
+        why=_why(facts, result.headline),
         about=window_text(window) if window else "After the trace",
         facts=facts,
         sections=(
@@ -113,9 +113,17 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     verdict = _verdict(facts)
     compared = _compared_with_naive(headline) if verdict and headline else ""
     if compared.startswith((NO_BETTER, WORSE)):
-        words = compared.partition(" (")[0]  # such as "No better than repeating the day before"
-        return f"{verdict}, but {words[:1].lower()}{words[1:]}"
+        words = compared.partition(")")[0]  # "No better than repeating the day before (9.8%"
+        return f"{verdict}, but {words[:1].lower()}{words[1:]})"
     return verdict or headline
+
+
+def _why(facts: Sequence[Fact], headline: str) -> str:
+    """Return what the headline says besides the answer."""
+    if not headline or not _verdict(facts):
+        return ""
+    compared = _compared_with_naive(headline)
+    return "" if compared.startswith((NO_BETTER, WORSE)) else compared
 
 
 def _compared_with_naive(headline: str) -> str:

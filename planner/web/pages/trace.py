@@ -7,7 +7,7 @@ from typing import Any
 from planner.domain.formats import compact, digits, duration, percent
 from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
-from planner.domain.trace_statistics.figures import Burstiness, Character, Volume
+from planner.domain.trace_statistics.figures import Burstiness, Character, Imbalance, Volume
 from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.inputs.ingest.options import AUTO, OFFERED
@@ -21,6 +21,7 @@ from planner.web.request import TemplateContext
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # most rows of a table that could have hundreds; the API returns all
 # Smallest autocorrelations at a day for each description of how days repeat.
+MOST_LABELS = 5  # with their share in a sentence
 REPEATS = ((0.5, "repeat"), (0.2, "only partly repeat"), (float("-inf"), "do not repeat"))
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
@@ -179,12 +180,24 @@ def _unusual_traits(character: Character) -> Iterator[str]:
     yield from _rhythm(character)
     for unequal in character.imbalance:
         unit = character.unit.replace("_", " ").capitalize()
-        between = " to " if unequal.labels > 2 else ", "
-        yield (
-            f"{unit} by {unequal.by}: {unequal.most} {percent(unequal.most_share, 0)}"
-            f"{between}{unequal.least} {percent(unequal.least_share, 0)}."
-        )
+        yield f"{unit} by {unequal.by}: {_shares(character, unequal)}."
     yield from character.notes
+
+
+def _shares(character: Character, unequal: Imbalance) -> str:
+    """Return the share of each label, if they are few, else those of the largest and smallest."""
+    known = [
+        (volume.label, volume.share)
+        for volume in character.volumes
+        if volume.by == unequal.by and volume.share is not None
+    ]
+    if len(known) == unequal.labels <= MOST_LABELS:
+        known.sort(key=lambda each: -each[1])
+        return ", ".join(f"{label} {percent(share, 0)}" for label, share in known)
+    return (
+        f"{unequal.labels:,} labels, from {unequal.most} {percent(unequal.most_share, 0)} "
+        f"to {unequal.least} {percent(unequal.least_share, 0)}"
+    )
 
 
 def repeats(correlation: float) -> str:
@@ -197,8 +210,8 @@ def _rhythm(character: Character) -> Iterator[str]:
     rhythm = character.rhythm
     day, week = rhythm.autocorrelation_day, rhythm.autocorrelation_week
     if day is not None:
-        words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
-        yield words + (f", {week:.2f} at a week)." if week is not None else ").")
+        words = f"Days {repeats(day)} each other (correlation with the day before {day:.2f}"
+        yield words + (f", with the week before {week:.2f})." if week is not None else ").")
     if words := bursts(character.burstiness):
         yield words
 

@@ -242,7 +242,9 @@ class ScheduleForm(forms.Form):
         choices=zone_choices,
         widget=LongSelect,
     )
-    kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
+    kind = forms.ChoiceField(
+        label="Run", choices=Schedule.Kind.choices, initial=Schedule.Kind.COMPARE
+    )
     replicas = forms.FloatField(
         label="Replica-hours change by at most, %", required=False, min_value=0, max_value=1000
     )
