@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.optimizer import plan_sequence, solve_window
+from planner.optimizer import solve_window
 from planner.optimizer.decomposition import compiled
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.problem import PlanningProblem, WindowPlan
@@ -210,13 +210,10 @@ def made_day(columns: int, seed: int = 0) -> HorizonProblem:
 def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
     """All periods at once against each by itself in as much time."""
     problem = made_day(columns)
-    apart = plan_sequence(
-        problem.windows,
-        period_start_s=np.arange(24, dtype=np.float64) * 3600.0,
-        period_s=3600.0,
-        solve=lambda window, _, check: solve_window(window, time_limit_s=limit_s / 24, check=check),
-    )
-    each = sum(window.objective_usd for window in apart.windows)
+    each, current = 0.0, problem.windows[0].current
+    for window in problem.windows:
+        plan_alone = solve_window(replace(window, current=current), time_limit_s=limit_s / 24)
+        each, current = each + plan_alone.objective_usd, plan_alone.target
     plan = solve_horizon(problem, time_limit_s=limit_s, stable=False)
     name, saved = f"day_24x4x3x{columns}", 1 - plan.objective / each
     print(

@@ -578,23 +578,7 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [once_per_key("run_once_per_key", "owner")],
             },
-            kind=models.CharField(
-                choices=[
-                    ("ingest", "Ingest"),
-                    ("forecast", "Forecast"),
-                    ("plan", "Plan without simulation"),
-                    ("simulate", "Simulate"),
-                    ("compare", "Plan and compare"),
-                    ("provision", "Operator-level provisioning"),
-                    ("size", "Replica capacity"),
-                    ("pd-ratio", "Prefill-decode ratio"),
-                    ("pareto", "Pareto front"),
-                    ("place", "Network placement"),
-                    ("outlook", "Cost by month"),
-                    ("backtest", "Backtest of forecasters"),
-                ],
-                max_length=16,
-            ),
+            kind=models.CharField(max_length=16),  # choices: see 0045
             state=models.CharField(
                 choices=[
                     ("pending", "Waiting"),
@@ -774,11 +758,7 @@ class Migration(migrations.Migration):
                 "constraints": [once("schedule_name_once", "workspace", "name")],
             },
             name=models.CharField(max_length=120),
-            kind=models.CharField(
-                choices=[("plan", "Plan"), ("compare", "Plan and compare")],
-                default="plan",
-                max_length=16,
-            ),
+            kind=models.CharField(default="plan", max_length=16),  # choices: see 0046
             options=models.JSONField(blank=True, default=dict),
             policy=models.CharField(blank=True, max_length=161),
             cron=models.CharField(max_length=120),

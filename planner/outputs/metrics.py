@@ -144,12 +144,12 @@ def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[
     return first, first + max(0, int((ends - begins) / timedelta(minutes=1)))
 
 
-def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:
-    """Return the active plans in the Prometheus text format (0.0.4)."""
-    return "".join(f"{line}\n" for line in _lines(list(plans), now))
+def exposition(*families: Iterable[str]) -> str:
+    """Return lines of metrics in the Prometheus text format."""
+    return "".join(f"{line}\n" for lines in families for line in lines)
 
 
-def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
+def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines by metric: active plans, which of them cover ``now``, replicas."""
     yield from family(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
@@ -199,12 +199,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def queue_exposition(work: WorkStatistics) -> str:
-    """Return the queue and the durations of runs in the Prometheus text format."""
-    return "".join(f"{line}\n" for line in _queue_lines(work))
-
-
-def _queue_lines(work: WorkStatistics) -> Iterator[str]:
+def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines on unfinished runs, on ended runs, and on how long runs took."""
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
@@ -242,19 +237,10 @@ def _run_labels(going: UnfinishedRuns) -> dict[str, str]:
     return {"workspace": going.workspace, "kind": going.kind, "state": state}
 
 
-def security_exposition(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -> str:
-    """Return the counters of security events and of refused requests in Prometheus text format.
-
-    ``events`` are counts by event of the audit log. ``refusals`` are counts by HTTP status and by
-    caller.
-    """
-    return "".join(f"{line}\n" for line in _security_lines(events, refusals))
-
-
-def _security_lines(
+def security_lines(
     events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]
 ) -> Iterator[str]:
-    """Yield the lines, metric by metric."""
+    """Yield the lines of security events, by event, and of refusals, by HTTP status and caller."""
     yield from family(
         "headroom_security_events_total", "What the audit log tells of signing in.", kind="counter"
     )

@@ -10,8 +10,8 @@ Row = Mapping[str, Any]
 WRITTEN = {HOURS, KWH, KG, USD}  # units that are written with a figure
 
 
-def figure_text(value: Any, unit: str, places: int = 1) -> str:
-    """Return ``value`` as text with its ``unit``; shares have ``places`` decimals."""
+def figure_text(value: Any, unit: str) -> str:
+    """Return ``value`` as text with its ``unit``; shares have two decimals."""
     if unit == REASONS:
         return (
             "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"
@@ -19,7 +19,7 @@ def figure_text(value: Any, unit: str, places: int = 1) -> str:
     if unit == "ms":
         return milliseconds(value)
     if unit == SHARE:
-        return percent(value, places)
+        return percent(value, 2)
     return str(value) if unit == TEXT else figure(value, unit if unit in WRITTEN else "")
 
 

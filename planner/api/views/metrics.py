@@ -8,8 +8,7 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
 from planner.models.workspace import MAIN, within
-from planner.outputs.metrics import exposition as plan_exposition
-from planner.outputs.metrics import queue_exposition, security_exposition
+from planner.outputs.metrics import exposition, plan_lines, queue_lines, security_lines
 from planner.selectors.active_plans import active_plans
 from planner.selectors.audit import security_events
 from planner.selectors.queue_statistics import work_statistics
@@ -43,10 +42,11 @@ def metrics(request: HttpRequest) -> HttpResponse:
     try:
         with within(token.workspace if token else slug):
             now = timezone.now()
-            text = queue_exposition(work_statistics(now, everywhere=sees_all))
-            if sees_all:
-                text += security_exposition(security_events(), refusal_counts())
-            text += plan_exposition(active_plans(), now)
+            text = exposition(
+                queue_lines(work_statistics(now, everywhere=sees_all)),
+                security_lines(security_events(), refusal_counts()) if sees_all else (),
+                plan_lines(list(active_plans()), now),
+            )
             return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")

@@ -40,9 +40,9 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
     If ``method`` fails, such as for a short series, all series use ``SHORT``.
     """
     try:
-        requests = demand_paths(traffic, window, method, paths, seed, with_lead=True)
+        requests = demand_paths(traffic, window, method, paths, seed)
     except ForecastError:
-        requests = demand_paths(traffic, window, SHORT, paths, seed, with_lead=True)
+        requests = demand_paths(traffic, window, SHORT, paths, seed)
     return DrawnDays(float(window.origins_s[0]), requests)
 
 
@@ -218,19 +218,13 @@ def _drawn_groups(
 
 
 def demand_paths(
-    traffic: Traffic,
-    window: Window,
-    method: str,
-    count: int,
-    seed: int,
-    *,
-    with_lead: bool = False,
+    traffic: Traffic, window: Window, method: str, count: int, seed: int
 ) -> FloatArray:
-    """Return ``count`` random paths of demand, ``[count, keys of the demand, bins of the window]``.
+    """Return ``count`` random paths of demand, ``[count, keys of the demand, bins]``.
 
     Amounts are requests per bin, forecast at the window's first decision, with the scenario's
-    growth. Errors stay correlated over hours, models, regions and tiers. With ``with_lead``, the
-    bins from the decision to the window's start come first. Traffic that the scenario describes
+    growth. Errors stay correlated over hours, models, regions and tiers. The bins from the
+    decision to the window's start come first. Traffic that the scenario describes
     replaces the mean of the forecast. Raises SeriesTooShort if a series is too short for
     ``method``.
     """
@@ -248,7 +242,7 @@ def demand_paths(
             ratio = np.divide(drawn, mean, out=np.ones_like(drawn), where=mean > 0)
             paths[:, i, lead:] = described * ratio
     paths[:, :, lead:] *= window.grown
-    return np.asarray(paths if with_lead else paths[:, :, lead:], np.float64)
+    return np.asarray(paths, np.float64)
 
 
 def _known_since_launch(demand: Demand, index: int, known_s: float) -> DemandSeries:

@@ -177,14 +177,11 @@ def records(block: Block, *, quoted: bool) -> Records:
     return kept.keep(~is_blank) if is_blank.any() else kept
 
 
-def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
-    """Return the number of fields of each record, ``[records]``.
-
-    With ``quoted``, delimiters between double quotes do not count.
-    """
+def field_counts(lines: Records, delimiter: str) -> IntArray:
+    """Return the fields of each record, ``[records]``; delimiters between quotes do not count."""
     buffer = np.frombuffer(lines.data, np.uint8)
     marks = np.flatnonzero(buffer == ord(delimiter))
-    if quoted and b'"' in lines.data:
+    if b'"' in lines.data:
         marks = marks[outside_quotes(buffer, marks)]
     return np.asarray(
         np.searchsorted(marks, lines.end) - np.searchsorted(marks, lines.start) + 1, dtype=np.int64

@@ -99,7 +99,7 @@ def _below_title(lines: Records) -> Records:
 
     A title has a single field, or fewer fields than the lines below it.
     """
-    counts = {mark: field_counts(lines, mark, quoted=True)[:_SAMPLE] for mark in DELIMITERS}
+    counts = {mark: field_counts(lines, mark)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
         usual_fields = max(int(np.median(count[start + 1 :])) for count in counts.values())
         one_field = max(int(count[start]) for count in counts.values()) == 1
@@ -186,7 +186,7 @@ def _delimiter(lines: Records) -> str | None:
     """Return the delimiter that gives most records as many fields as the header, or None."""
     votes = {}
     for mark in DELIMITERS:
-        counts = field_counts(lines, mark, quoted=True)[:_SAMPLE]
+        counts = field_counts(lines, mark)[:_SAMPLE]
         votes[mark] = (counts[0] > 1, float((counts == counts[0]).mean()), int(counts[0]))
     best = max(votes, key=votes.__getitem__)
     return best if votes[best][0] else None
@@ -199,7 +199,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
     faults: list[RefusedRows] = []
     if b'"' in lines.data:
         lines = _without_bad(lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults)
-    counts = field_counts(lines, header.delimiter, quoted=True)
+    counts = field_counts(lines, header.delimiter)
     lines = _without_bad(lines, counts != len(header.columns), WRONG_COUNT, faults)
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)

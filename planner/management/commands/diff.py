@@ -51,7 +51,7 @@ def _figures(row: ComparedFigure) -> list[str]:
     """Return a figure of each run, with its change and its mark."""
     cells = [row.label]
     for value, change, mark in zip(row.values, row.changes, row.marks, strict=True):
-        text = NOTHING if value is None else figure_text(value, row.unit, 2)
+        text = NOTHING if value is None else figure_text(value, row.unit)
         words = ""
         if change:
             words = f"{100 * change:+.2f} points" if row.unit == SHARE else signed_percent(change)

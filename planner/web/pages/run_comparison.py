@@ -138,7 +138,7 @@ def figure_line(row: ComparedFigure) -> Line:
     """Return a figure as a line of the table, with one cell per run."""
     cells = tuple(
         Cell(
-            figure_text(value, row.unit, 2) if value is not None else NOTHING,
+            figure_text(value, row.unit) if value is not None else NOTHING,
             _change_text(row, change),
             mark,
             None if not mark else mark == BETTER,

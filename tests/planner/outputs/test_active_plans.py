@@ -7,7 +7,7 @@ from django.test import Client
 
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Run, Scenario
-from planner.outputs.metrics import desired_by_pool, exposition
+from planner.outputs.metrics import desired_by_pool, exposition, plan_lines
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.services.active_plans import plan_activate, plan_end
@@ -40,7 +40,7 @@ def test_a_pattern_goes_on_and_dates_end(run, approver):
     once = plan_activate(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
     assert counts(once, hours, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
     assert counts(once, hours, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
-    text = exposition([once], NOW)
+    text = exposition(plan_lines([once], NOW))
     assert "headroom_plan_covers_now{" in text and "headroom_desired_replicas{" not in text
     there = {"timezone": "America/New_York", "repeat": "weekly"}
     week = plan_activate(
