@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from simulation.arrays import Array, BoolArray
-from simulation.deadlines import due_s
+from simulation.deadlines import due_after_s
 from simulation.engine import result_tables
 from simulation.engine.allocation import check_count, request_records, services
 from simulation.engine.heaps import REQUEST_BITS
@@ -140,7 +140,8 @@ class StreamFeed:
 
     def _raise_last_due(self, trace: Trace) -> None:
         """Raise ``last_due_s`` to the latest time at which a request of ``trace`` is due."""
-        due_times_s = due_s(trace, self._fleet.tiers)
-        self.last_due_s = max(
-            self.last_due_s, float(due_times_s[np.isfinite(due_times_s)].max(initial=0.0))
-        )
+        for code, after_s in enumerate(due_after_s(trace, self._fleet.tiers).tolist()):
+            of_tier = trace.tier[::-1] == code  # arrivals never decrease: the last one is due last
+            if np.isfinite(after_s) and of_tier.any():
+                last_s = float(trace.arrival_s[::-1][of_tier.argmax()])
+                self.last_due_s = max(self.last_due_s, last_s + after_s)

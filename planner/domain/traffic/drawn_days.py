@@ -207,8 +207,11 @@ def _drawn_groups(
     ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts them. All groups of a bin get
     equally many copies. Some, chosen at random, get one more to reach the number.
     """
-    order = np.lexsort((rng.random(len(bin_of)), bin_of))  # by bin, at random within each
     first_in_bin = np.cumsum(in_bin) - in_bin
+    by_bin = np.argsort(bin_of, kind="stable")
+    places = rng.random(len(bin_of))[by_bin]  # in their bin
+    spans = [slice(begin, begin + count) for begin, count in zip(first_in_bin, in_bin, strict=True)]
+    order = np.concatenate([by_bin[span][np.argsort(places[span])] for span in spans])
     rank = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
     available, needed = in_bin[bin_of[order]], to_draw[bin_of[order]]
     copies = needed // available + (rank < needed % available)
