@@ -53,6 +53,8 @@ def figure(value: Any, unit: str = "") -> str:
 def _amount_usd(usd: float) -> str:
     """Return dollars as ``digits`` does, but with two decimals, not one: 12.50, not 12.5."""
     whole, _, decimals = digits(usd).partition(".")
+    if len(decimals) == 1:
+        return f"{usd:.2f}"
     return f"{whole}.{decimals.rstrip('0'):0<2}" if decimals else whole
 
 

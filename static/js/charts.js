@@ -261,7 +261,11 @@
     if (tag === "th") made.scope = "col";
     row.append(made);
   };
-  const words = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 3 }) : value ?? "");
+  const words = (value) => {
+    if (typeof value !== "number") return value ?? "";
+    const size = Math.abs(value);
+    return value.toLocaleString("en", { maximumFractionDigits: size >= 100 ? 0 : size >= 1 ? 2 : 4 });
+  };
   const title = (layout, axis) => layout[axis]?.title?.text || "";
 
   // Long lines come with their first moment and their step in ms.

@@ -219,14 +219,18 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
         # Other names than the simulated figures of the same plan, which differ a little.
         Fact("Planned cost", totals.usd, "$"),
         Fact("Planned GPU-hours", totals.gpu_hours),
-        Fact("Energy at rated load", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
+        Fact("Energy at rated load", totals.kwh, "kWh"),
         Fact("Carbon at rated load", totals.carbon_kg, KG),
         Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
         Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
     ]
     if plan.lent_gpu_hours is not None:
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
-    blocks: list[Block] = [Facts(tuple(facts)), Note(f"Least {plan.minimise}, {spans}.")]
+    blocks: list[Block] = [
+        Facts(tuple(facts)),
+        Note(f"The optimizer's plan, without a simulation: least {plan.minimise}, {spans}."),
+        Note(f"Energy: {totals.energy_basis}."),
+    ]
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
     if plan.rerouted:
@@ -240,7 +244,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
                 title="Cross-region overflow",
             )
         )
-    return Section("Totals of the plan", tuple(blocks), "Totals", group=Group.PLAN)
+    return Section("Planned totals", tuple(blocks), "Totals", group=Group.PLAN)
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:

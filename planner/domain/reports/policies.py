@@ -255,7 +255,8 @@ def _columns(
     """
     form, unit = UNITS[column.unit]
     if "{}" not in head:
-        yield Head(head, form, unit), partial(_value, column)
+        wide = 3 if column.unit == columns.REASONS else 1
+        yield Head(head, form, unit, wide), partial(_value, column)
         return
     keys: dict[str, None] = {}  # such as the tiers of an attainment
     for row in rows:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import cycle
+from textwrap import wrap
 from typing import Any
 
 from planner.domain.formats import local, zone_name
@@ -26,6 +27,7 @@ WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAN
 BANDS = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.1}  # opacity
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
+LABEL = 26  # characters in a line of a bar's name, so that a phone shows all of it
 PER_CENT = (Form.SHARE, Form.CHANGE)
 FEW = 5  # largest count for which every whole number has a tick
 
@@ -55,7 +57,11 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     if chart.y.form is Form.COUNT and sum(largest) <= FEW:
         layout["yaxis"] |= {"dtick": 1}
     if chart.horizontal:
-        layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
+        names = list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
+        layout["yaxis"] = {
+            "autorange": "reversed", "type": "category", "automargin": True, "tickvals": names,
+            "ticktext": ["<br>".join(wrap(name, LABEL)) for name in names],
+        }  # fmt: skip
         layout["xaxis"] = _axis(chart.y)
     if chart.right:
         layout["yaxis2"] = _axis(chart.right) | {
