@@ -42,11 +42,13 @@ PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_known_or_
 class RunOptions(BaseModel):
     """Base class of all declarations. Unknown options are refused.
 
-    The description of a field is its help. The title is its label in a form. The extra ``give``
+    The docstring of a field is its help. The title is its label in a form. The extra ``give``
     says in words which values are valid, if a choice or a range of numbers does not say it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     def given(self) -> dict[str, Any]:
         """Return the options that were set, as JSON."""
@@ -110,7 +112,7 @@ def _option(name: str, field: dict[str, Any], required: bool) -> Option:
     return Option(
         name=name,
         label=field["title"],
-        help=field.get("description", ""),
+        help=" ".join(field.get("description", "").split()),
         type=value["type"],
         many=value is not declared,
         required=required,

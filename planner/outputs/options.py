@@ -48,67 +48,41 @@ def _address(text: str) -> str:
 class ExportOptions(RunOptions):
     """Options of an exported file, apart from its format."""
 
-    table: str | None = Field(
-        None, title="Table", max_length=80, description="Table to write as CSV. Default: the plan."
-    )
-    policy: str | None = Field(
-        None,
-        title="Policy",
-        max_length=161,
-        description="Policy to export. Default: the recommended one.",
-    )
-    region: str | None = Field(
-        None, title="Region", max_length=80, description="Only this region. Default: all."
-    )
-    model: str | None = Field(
-        None, title="Model", max_length=120, description="Only this model. Default: all."
-    )
-    repeat: Literal["auto", "once", "daily", "weekly"] = Field(
-        "auto",
-        title="Repeat",
-        description="The dates of the window, or its days as a pattern. auto: as the active plan. "
-        "Else once for a future window, daily for a window of a day, weekly for a longer one.",
-    )
-    timezone: Annotated[str, AfterValidator(_zone)] = Field(
-        "UTC", title="Time zone", max_length=64, description="IANA time zone of schedules."
-    )
+    table: str | None = Field(None, title="Table", max_length=80)
+    """Table to write as CSV. Default: the plan."""
+    policy: str | None = Field(None, title="Policy", max_length=161)
+    """Policy to export. Default: the recommended one."""
+    region: str | None = Field(None, title="Region", max_length=80)
+    """Only this region. Default: all."""
+    model: str | None = Field(None, title="Model", max_length=120)
+    """Only this model. Default: all."""
+    repeat: Literal["auto", "once", "daily", "weekly"] = Field("auto", title="Repeat")
+    """The dates of the window, or its days as a pattern. auto: as the active plan. Else once for a
+    future window, daily for a window of a day, weekly for a longer one."""
+    timezone: Annotated[str, AfterValidator(_zone)] = Field("UTC", title="Time zone", max_length=64)
+    """IANA time zone of schedules."""
     namespace: Annotated[str, AfterValidator(checked_name)] | None = Field(
-        None,
-        title="Namespace",
-        max_length=63,
-        description="Namespace of the objects. Default: current kubectl namespace.",
+        None, title="Namespace", max_length=63
     )
+    """Namespace of the objects. Default: current kubectl namespace."""
     prometheus: Annotated[str, AfterValidator(_address)] = Field(
-        PROMETHEUS,
-        title="Prometheus",
-        max_length=300,
-        description="Address from which KEDA reads metrics.",
+        PROMETHEUS, title="Prometheus", max_length=300
     )
+    """Address from which KEDA reads metrics."""
     names: tuple[Annotated[str, Field(max_length=400), AfterValidator(_pair)], ...] = Field(
-        (),
-        title="Names",
-        min_length=1,
-        max_length=500,
-        description="Rename a deployment: DEFAULT=NAME.",
+        (), title="Names", min_length=1, max_length=500
     )
+    """Rename a deployment: DEFAULT=NAME."""
     footprints: tuple[Annotated[str, Field(max_length=200), AfterValidator(_footprint)], ...] = (
-        Field(
-            (),
-            title="Footprints",
-            min_length=1,
-            max_length=500,
-            description="GPU memory of a model besides its KV cache, measured on its engine, for a "
-            "ModelClaim: MODEL=GIB.",
-        )
+        Field((), title="Footprints", min_length=1, max_length=500)
     )
+    """GPU memory of a model besides its KV cache, measured on its engine, for a ModelClaim:
+    MODEL=GIB."""
     at: AwareDatetime | None = Field(
         None,
         title="Moment",
-        description="Time of a file with one replica count. Default: start of the plan.",
         json_schema_extra={"give": "a moment with its zone, such as 2026-05-18T08:00:00Z"},
     )
-    form: Literal["hpa", "scaledobject", "variantautoscaling"] = Field(
-        "hpa",
-        title="Form",
-        description="Form of an export to WVA; variantautoscaling is for old releases (July 2026).",
-    )
+    """Time of a file with one replica count. Default: start of the plan."""
+    form: Literal["hpa", "scaledobject", "variantautoscaling"] = Field("hpa", title="Form")
+    """Form of an export to WVA; variantautoscaling is for old releases (July 2026)."""

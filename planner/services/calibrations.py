@@ -62,49 +62,32 @@ class CalibrationOptions(RunOptions):
     Command line, REST API and page take them from this declaration.
     """
 
-    format: Literal[CALIBRATION_FORMATS] = Field(  # type: ignore[valid-type]
-        AUTO, title="Format", description="Format of the file. Default: found from the file."
-    )
-    model: str | None = Field(
-        None, title="Model of every row", max_length=80, description="Model of rows without one."
-    )
-    gpu: str | None = Field(
-        None, title="GPU of every row", max_length=80, description="GPU type of rows without one."
-    )
-    tp: int | None = Field(
-        None, title="GPUs per replica", ge=1, le=1024,
-        description="GPUs of a replica, of rows without them.",
-    )  # fmt: skip
-    precision: Literal[tuple(BYTES)] | None = Field(  # type: ignore[valid-type]
-        None, title="Precision", description="Precision of rows without one."
-    )
-    isl: int | None = Field(
-        None, title="Input tokens of every row", ge=1, le=MAX_TOKENS,
-        description="Default input tokens for rows without this column.",
-    )  # fmt: skip
-    osl: int | None = Field(
-        None, title="Output tokens of every row", ge=1, le=MAX_TOKENS,
-        description="Output tokens of rows without them.",
-    )  # fmt: skip
+    format: Literal[CALIBRATION_FORMATS] = Field(AUTO, title="Format")  # type: ignore[valid-type]
+    """Format of the file. Default: found from the file."""
+    model: str | None = Field(None, title="Model of every row", max_length=80)
+    """Model of rows without one."""
+    gpu: str | None = Field(None, title="GPU of every row", max_length=80)
+    """GPU type of rows without one."""
+    tp: int | None = Field(None, title="GPUs per replica", ge=1, le=1024)
+    """GPUs of a replica, of rows without them."""
+    precision: Literal[tuple(BYTES)] | None = Field(None, title="Precision")  # type: ignore[valid-type]
+    """Precision of rows without one."""
+    isl: int | None = Field(None, title="Input tokens of every row", ge=1, le=MAX_TOKENS)
+    """Default input tokens for rows without this column."""
+    osl: int | None = Field(None, title="Output tokens of every row", ge=1, le=MAX_TOKENS)
+    """Output tokens of rows without them."""
     concurrency: float | None = Field(
-        None, title="Requests in flight of every row", ge=1, le=1_000_000,
-        description="Requests in flight of rows without a load.",
-    )  # fmt: skip
-    replicas: int | None = Field(
-        None, title="Replicas behind a gateway", ge=1, le=100_000,
-        description="Replicas that shared the load.",
-    )  # fmt: skip
-    engine: Literal[ENGINES] | None = Field(  # type: ignore[valid-type]
-        None, title="Engine", description="Engine of rows without one."
+        None, title="Requests in flight of every row", ge=1, le=1_000_000
     )
-    engine_version: str | None = Field(
-        None, title="Version of the engine", max_length=60,
-        description="Version of rows without one. Rows move estimates of the same version most.",
-    )  # fmt: skip
-    ttft_statistic: Literal["mean", "median"] | None = Field(
-        None, title="TTFT of every row",
-        description="Statistic of TTFT, if the file does not state it.",
-    )  # fmt: skip
+    """Requests in flight of rows without a load."""
+    replicas: int | None = Field(None, title="Replicas behind a gateway", ge=1, le=100_000)
+    """Replicas that shared the load."""
+    engine: Literal[ENGINES] | None = Field(None, title="Engine")  # type: ignore[valid-type]
+    """Engine of rows without one."""
+    engine_version: str | None = Field(None, title="Version of the engine", max_length=60)
+    """Version of rows without one. Rows move estimates of the same version most."""
+    ttft_statistic: Literal["mean", "median"] | None = Field(None, title="TTFT of every row")
+    """Statistic of TTFT, if the file does not state it."""
 
 
 def calibration_upload(

@@ -34,25 +34,16 @@ class PoolFacts(RunOptions):
     ``replicas`` applies to every pool. Command line, REST API and page use this declaration.
     """
 
-    model: str = Field(
-        "", title="Model", max_length=200, description="Default model for rows without one."
-    )
-    gpu: str = Field(
-        "", title="GPU or cloud instance", max_length=200,
-        description="Default GPU type or cloud instance for rows without one.",
-    )  # fmt: skip
-    tp: int | None = Field(
-        None, title="GPUs per replica", ge=1, le=1024,
-        description="Default GPUs per replica for rows without a number.",
-    )  # fmt: skip
-    region: str = Field(
-        "", title="Region", max_length=200,
-        description="Region of the scenario. Required if it has several.",
-    )  # fmt: skip
-    replicas: int | None = Field(
-        None, title="Replicas", ge=0, le=1_000_000,
-        description="Replicas of each pool. Default: as in the text.",
-    )  # fmt: skip
+    model: str = Field("", title="Model", max_length=200)
+    """Default model for rows without one."""
+    gpu: str = Field("", title="GPU or cloud instance", max_length=200)
+    """Default GPU type or cloud instance for rows without one."""
+    tp: int | None = Field(None, title="GPUs per replica", ge=1, le=1024)
+    """Default GPUs per replica for rows without a number."""
+    region: str = Field("", title="Region", max_length=200)
+    """Region of the scenario. Required if it has several."""
+    replicas: int | None = Field(None, title="Replicas", ge=0, le=1_000_000)
+    """Replicas of each pool. Default: as in the text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,30 +34,24 @@ class SizeQuestion(RunOptions):
     Command line, API and page take it from this declaration.
     """
 
-    model: str = Field(title="Model", max_length=200, description="Name in the catalogue.")
-    gpu: str = Field(
-        title="GPU or cloud instance", max_length=200, description="GPU type or cloud instance."
-    )
-    users: int | None = Field(
-        None, title="Users at once", ge=1, le=1_000_000,
-        description="Requests in flight. Alternative: rps.",
-    )  # fmt: skip
-    rps: float | None = Field(
-        None, title="or requests/s", ge=1e-6, le=1e6,
-        description="Requests per second. Alternative: users.",
-    )  # fmt: skip
-    isl: Tokens = Field(1000, title="Input tokens", description="Input tokens. Default: 1000.")
-    osl: Tokens = Field(500, title="Output tokens", description="Output tokens. Default: 500.")
-    ttft_ms: Milliseconds = Field(
-        2000.0, title="TTFT limit, ms", description="Time to first token. Default: 2000."
-    )
-    tbt_ms: Milliseconds = Field(
-        50.0, title="TPOT limit, ms", description="Time per output token. Default: 50."
-    )
-    cached_share: float = Field(
-        0.0, title="Cached share of input", ge=0, le=MOST_HITS,
-        description="Share of input tokens in a prefix cache. Default: 0.",
-    )  # fmt: skip
+    model: str = Field(title="Model", max_length=200)
+    """Name in the catalogue."""
+    gpu: str = Field(title="GPU or cloud instance", max_length=200)
+    """GPU type or cloud instance."""
+    users: int | None = Field(None, title="Users at once", ge=1, le=1_000_000)
+    """Requests in flight. Alternative: rps."""
+    rps: float | None = Field(None, title="or requests/s", ge=1e-6, le=1e6)
+    """Requests per second. Alternative: users."""
+    isl: Tokens = Field(1000, title="Input tokens")
+    """Input tokens. Default: 1000."""
+    osl: Tokens = Field(500, title="Output tokens")
+    """Output tokens. Default: 500."""
+    ttft_ms: Milliseconds = Field(2000.0, title="TTFT limit, ms")
+    """Time to first token. Default: 2000."""
+    tbt_ms: Milliseconds = Field(50.0, title="TPOT limit, ms")
+    """Time per output token. Default: 50."""
+    cached_share: float = Field(0.0, title="Cached share of input", ge=0, le=MOST_HITS)
+    """Share of input tokens in a prefix cache. Default: 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,30 +23,19 @@ Share = Annotated[float, Field(ge=0, le=10)]
 class ScheduleSettings(RunOptions):
     """The settings of a schedule, as API and command line take them. The page has its own words."""
 
-    cron: str = Field(
-        "",
-        title="Cron line",
-        max_length=120,
-        description="Cron fields: minute, hour, day of month, month, weekday.",
-    )
-    timezone: str = Field(
-        "UTC", title="Time zone", max_length=64, description="IANA name. Default: UTC."
-    )
-    kind: Literal[tuple(Schedule.Kind.values)] = Field(  # type: ignore[valid-type]
-        Schedule.Kind.PLAN.value, title="Run", description="Kind of the runs. Default: plan."
-    )
-    policy: str = Field(
-        "", title="Policy", max_length=161, description="Policy. Default: the recommended one."
-    )
-    most_replicas: Share | None = Field(
-        None,
-        title="Replica-hours",
-        description="Largest change of replica-hours without review, as a share. "
-        "Default: everything is reviewed. For approvers and admins.",
-    )
-    most_cost: Share | None = Field(
-        None, title="Cost", description="Largest change of cost without review, as a share."
-    )
+    cron: str = Field("", title="Cron line", max_length=120)
+    """Cron fields: minute, hour, day of month, month, weekday."""
+    timezone: str = Field("UTC", title="Time zone", max_length=64)
+    """IANA name. Default: UTC."""
+    kind: Literal[tuple(Schedule.Kind.values)] = Field(Schedule.Kind.PLAN.value, title="Run")  # type: ignore[valid-type]
+    """Kind of the runs. Default: plan."""
+    policy: str = Field("", title="Policy", max_length=161)
+    """Policy. Default: the recommended one."""
+    most_replicas: Share | None = Field(None, title="Replica-hours")
+    """Largest change of replica-hours without review, as a share. Default: everything is reviewed.
+    For approvers and admins."""
+    most_cost: Share | None = Field(None, title="Cost")
+    """Largest change of cost without review, as a share."""
 
 
 def schedule_create(

@@ -27,44 +27,46 @@ class DeploymentQuery(RunOptions):
     Command line, API and page take it from this declaration.
     """
 
-    model: str = Field(
-        title="Model", max_length=200, description="Model of the catalogue, or your own."
-    )
-    isl: Tokens = Field(title="Input tokens", description="Input tokens of a request.")
-    osl: Tokens = Field(title="Output tokens", description="Output tokens of a request.")
-    ttft_ms: Milliseconds | None = Field(
-        None, title="TTFT limit, ms", description="Time to first token."
-    )
-    tbt_ms: Milliseconds | None = Field(
-        None, title="TPOT limit, ms", description="Time per output token."
-    )
+    model: str = Field(title="Model", max_length=200)
+    """Model of the catalogue, or your own."""
+    isl: Tokens = Field(title="Input tokens")
+    """Input tokens of a request."""
+    osl: Tokens = Field(title="Output tokens")
+    """Output tokens of a request."""
+    ttft_ms: Milliseconds | None = Field(None, title="TTFT limit, ms")
+    """Time to first token."""
+    tbt_ms: Milliseconds | None = Field(None, title="TPOT limit, ms")
+    """Time per output token."""
     percentile: float = Field(
-        95.0, title="Percentile", ge=50, lt=100,
-        description="Percent of requests within the limits. Default: 95.",
+        95.0,
+        title="Percentile",
+        ge=50,
+        lt=100,
         json_schema_extra={"give": "a number from 50 to below 100, such as 95"},
-    )  # fmt: skip
-    rps: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        None, title="Requests per second",
-        description="Requests/s of all replicas. Default: rank by $ per token.",
-    )  # fmt: skip
+    )
+    """Percent of requests within the limits. Default: 95."""
+    rps: Annotated[float, Field(gt=0, le=1e6)] | None = Field(None, title="Requests per second")
+    """Requests/s of all replicas. Default: rank by $ per token."""
     gpus: tuple[Annotated[str, Field(max_length=80)], ...] = Field(
-        (), title="GPUs you have", max_length=100, description="GPU types. Default: all."
+        (), title="GPUs you have", max_length=100
     )
+    """GPU types. Default: all."""
     engines: tuple[Literal[ENGINES], ...] = Field(  # type: ignore[valid-type]
-        ENGINES, title="Engines", max_length=len(ENGINES), description="Engines. Default: all."
+        ENGINES, title="Engines", max_length=len(ENGINES)
     )
+    """Engines. Default: all."""
     precisions: tuple[Literal[tuple(BYTES)], ...] = Field(  # type: ignore[valid-type]
-        (), title="Precisions", max_length=len(BYTES),
-        description="Precisions of weights. Default: all.",
-    )  # fmt: skip
-    top: int = Field(
-        10, title="Candidates", ge=1, le=100, description="Candidates to list. Default: 10."
+        (), title="Precisions", max_length=len(BYTES)
     )
+    """Precisions of weights. Default: all."""
+    top: int = Field(10, title="Candidates", ge=1, le=100)
+    """Candidates to list. Default: 10."""
     prices: dict[str, Price] = Field(
-        {}, title="Own prices",
-        description="USD per GPU-hour by GPU type. Default: median on-demand price.",
+        {},
+        title="Own prices",
         json_schema_extra={"give": "dollars per GPU-hour above 0, such as H100-SXM=2.5"},
-    )  # fmt: skip
+    )
+    """USD per GPU-hour by GPU type. Default: median on-demand price."""
     seed: int = 0
     disaggregated: bool = True  # search these too; they take most of the time
 

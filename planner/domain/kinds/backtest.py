@@ -67,34 +67,19 @@ REACTIVE = "hpa-concurrency"
 
 
 class Options(RunOptions):
-    methods: tuple[Method, ...] = Field(
-        (),
-        title="Forecasters",
-        min_length=1,
-        max_length=20,
-        description="Forecast methods. last-value is always included. Default: six methods and "
-        "the scenario's.",
-    )
-    days: int | None = Field(
-        None,
-        title="Days",
-        ge=1,
-        le=56,
-        description="Days of past traffic, up to the end of the window. Default: the window.",
-    )
-    by_coverage: bool = Field(
-        False,
-        title="By coverage",
-        description="Match attainment by the share of covered demand, without simulations.",
-    )
+    methods: tuple[Method, ...] = Field((), title="Forecasters", min_length=1, max_length=20)
+    """Forecast methods. last-value is always included. Default: six methods and the scenario's."""
+    days: int | None = Field(None, title="Days", ge=1, le=56)
+    """Days of past traffic, up to the end of the window. Default: the window."""
+    by_coverage: bool = Field(False, title="By coverage")
+    """Match attainment by the share of covered demand, without simulations."""
     reactive: PolicyKey = Field(
         REACTIVE,
         title="Reactive policy",
         description=f"Reactive policy to compare with. Default: {REACTIVE}.",
     )
-    seed: Seed | None = Field(
-        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
-    )
+    seed: Seed | None = Field(None, title="Seed")
+    """Seed of the simulation. Default: the scenario's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -72,22 +72,12 @@ from simulation.errors import SimulationError
 
 
 class Options(RunOptions):
-    policies: tuple[PolicyKeyOrAll, ...] = Field(
-        (),
-        title="Policies",
-        min_length=1,
-        max_length=100,
-        description="Policies to simulate, or all. Baselines are always included. Default: the "
-        "scenario's.",
-    )
-    seed: Seed | None = Field(
-        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
-    )
-    assurance: Assurance | None = Field(
-        None,
-        title="Assurance",
-        description="Which test days a policy must pass. Default: the scenario's, else balanced.",
-    )
+    policies: tuple[PolicyKeyOrAll, ...] = Field((), title="Policies", min_length=1, max_length=100)
+    """Policies to simulate, or all. Baselines are always included. Default: the scenario's."""
+    seed: Seed | None = Field(None, title="Seed")
+    """Seed of the simulation. Default: the scenario's."""
+    assurance: Assurance | None = Field(None, title="Assurance")
+    """Which test days a policy must pass. Default: the scenario's, else balanced."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -71,18 +71,12 @@ YEAR_S = 366 * 86_400.0
 class Options(RunOptions):
     """Options of the forecast for a scenario's plan."""
 
-    method: Method | None = Field(
-        None, title="Method", description="Forecast method. Default: the scenario's."
-    )
+    method: Method | None = Field(None, title="Method")
+    """Forecast method. Default: the scenario's."""
     holidays: tuple[Holiday, ...] = Field(
-        (),
-        title="Holidays",
-        min_length=1,
-        max_length=100,
-        description="Countries (US, DE-BY) or dates with their own kind of day. Default: the "
-        "scenario's.",
-        json_schema_extra={"give": GIVE},
+        (), title="Holidays", min_length=1, max_length=100, json_schema_extra={"give": GIVE}
     )
+    """Countries (US, DE-BY) or dates with their own kind of day. Default: the scenario's."""
 
 
 class TraceOptions(Options):

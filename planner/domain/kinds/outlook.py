@@ -88,9 +88,8 @@ class OutlookResult:
 
 
 class Options(RunOptions):
-    horizon: HorizonName = Field(
-        "year", title="Horizon", description="Length of time after the traffic. Default: year."
-    )
+    horizon: HorizonName = Field("year", title="Horizon")
+    """Length of time after the traffic. Default: year."""
 
 
 def run(

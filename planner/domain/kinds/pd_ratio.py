@@ -70,26 +70,16 @@ WORTH = 2 * PRECISION
 
 
 class Options(RunOptions):
-    service: str = Field(title="Service", max_length=120, description="A model of the scenario.")
+    service: str = Field(title="Service", max_length=120)
+    """A model of the scenario."""
     instances: int | None = Field(
-        None,
-        title="Replicas, prefill plus decode",
-        ge=2,
-        le=MOST_INSTANCES,
-        description="Prefill and decode replicas together. Default: all that fit, at most 16.",
+        None, title="Replicas, prefill plus decode", ge=2, le=MOST_INSTANCES
     )
-    prefill: str = Field(
-        "",
-        title="Prefill on",
-        max_length=120,
-        description="GPU type of prefill. Default: the best per dollar.",
-    )
-    decode: str = Field(
-        "",
-        title="Decode on",
-        max_length=120,
-        description="GPU type of decode. Default: the best per dollar.",
-    )
+    """Prefill and decode replicas together. Default: all that fit, at most 16."""
+    prefill: str = Field("", title="Prefill on", max_length=120)
+    """GPU type of prefill. Default: the best per dollar."""
+    decode: str = Field("", title="Decode on", max_length=120)
+    """GPU type of decode. Default: the best per dollar."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

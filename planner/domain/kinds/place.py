@@ -48,31 +48,18 @@ MOST_GPUS = 100_000  # most GPUs of all regions
 
 
 class Options(RunOptions):
-    method: Literal[Method, "all"] = Field(
-        "all", title="Method", description="Placement method. Default: all."
-    )
-    counts: Counts | None = Field(
-        None,
-        title="What to place",
-        description="Today's fleet, or the plan's largest or last period. Default: today's, else "
-        "the largest.",
-    )
+    method: Literal[Method, "all"] = Field("all", title="Method")
+    """Placement method. Default: all."""
+    counts: Counts | None = Field(None, title="What to place")
+    """Today's fleet, or the plan's largest or last period. Default: today's, else the largest."""
     ratio: tuple[Instances, Instances] | None = Field(
-        None,
-        title="Ratio",
-        description="Ratio of prefill to decode, to split aggregated pools.",
-        json_schema_extra={"give": "P:D, such as 1:2, both at least 1"},
+        None, title="Ratio", json_schema_extra={"give": "P:D, such as 1:2, both at least 1"}
     )
-    grow: float = Field(
-        0.5,
-        title="Grow by",
-        ge=0,
-        le=100,
-        description="Share of a scale-out and the scale-in after it. Default: 0.5.",
-    )
-    time_limit_s: TimeLimit = Field(
-        10.0, title="Time limit", description="Seconds of the exact method. Default: 10."
-    )
+    """Ratio of prefill to decode, to split aggregated pools."""
+    grow: float = Field(0.5, title="Grow by", ge=0, le=100)
+    """Share of a scale-out and the scale-in after it. Default: 0.5."""
+    time_limit_s: TimeLimit = Field(10.0, title="Time limit")
+    """Seconds of the exact method. Default: 10."""
 
 
 @dataclass(frozen=True, slots=True)

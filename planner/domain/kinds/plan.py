@@ -74,26 +74,18 @@ class PlanResult:
 class Options(RunOptions):
     """Options of ``plan``; default: the scenario's objective."""
 
-    solver: Solver | None = Field(
-        None, title="Solver", description="Solver. Default, as below: the scenario's."
-    )
-    gap: Gap | None = Field(
-        None, title="Gap", description="Allowed gap to the lowest cost, as a share."
-    )
-    time_limit_s: TimeLimit | None = Field(
-        None, title="Time limit", description="Seconds for each period."
-    )
-    verify: bool = Field(
-        False,
-        title="Verified by simulation",
-        description="Simulate the plan, correct its sizes, and name causes of SLO misses.",
-    )
-    minimise: Minimise | None = Field(
-        None, title="Minimise", description="What the plan minimizes."
-    )
-    periods: Periods | None = Field(
-        None, title="Periods", description="One period at a time, or all in one program."
-    )
+    solver: Solver | None = Field(None, title="Solver")
+    """Solver. Default, as below: the scenario's."""
+    gap: Gap | None = Field(None, title="Gap")
+    """Allowed gap to the lowest cost, as a share."""
+    time_limit_s: TimeLimit | None = Field(None, title="Time limit")
+    """Seconds for each period."""
+    verify: bool = Field(False, title="Verified by simulation")
+    """Simulate the plan, correct its sizes, and name causes of SLO misses."""
+    minimise: Minimise | None = Field(None, title="Minimise")
+    """What the plan minimizes."""
+    periods: Periods | None = Field(None, title="Periods")
+    """One period at a time, or all in one program."""
 
 
 def run(

@@ -85,63 +85,30 @@ CHECKED_AND_FILLING = {
 
 
 class Options(RunOptions):
-    over_time: PlannedOn = Field(
-        "off",
-        title="Load",
-        description="Also plan each window, on observed traffic or on a forecast. Default: off.",
-    )
-    level: Literal[LevelName, "all"] = Field(
-        "all", title="Level", description="Level to plan. Default: all."
-    )
-    method: Method = Field(
-        "greedy",
-        title="Method",
-        description="greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: the "
-        "greedy of Cui et al., as read here or printed.",
-    )
-    epsilon: float = Field(
-        0.0,
-        title="Greedy tolerance (ε)",
-        ge=0,
-        le=1,
-        description="Share of the limit at which algorithm1 stops. Default: 0.",
-    )
-    kernels: Source = Field(
-        "auto",
-        title="Operator times",
-        description="auto (default): your measured kernels, else efficiency factors.",
-    )
-    interference: Source = Field(
-        "auto",
-        title="Interference",
-        description="auto (default): your measured slowdowns, else ours (H100, H200), else "
-        "published ones (A100), else the physical model.",
-    )
-    speeds: Literal["operators", "profile"] = Field(
-        "profile",
-        title="Speed of a whole pass",
-        description="profile (default): operators are scaled to the scenario's profile. operators: "
-        "the sum of their kernels.",
-    )
-    batch_wait: BatchWait = Field(
-        "free",
-        title="Batch filling time",
-        description="free (default): not counted. counted: latency includes the time to fill "
-        "a batch.",
-    )
-    order: Orders = Field(
-        "fcfs",
-        title="Prompt order",
-        description="fcfs (default): in order of arrival. shortest: short prompts first. best: the "
-        "order that needs fewer GPUs.",
-    )
-    images: float = Field(
-        0.0,
-        title="Images per request",
-        ge=0,
-        le=1e6,
-        description="Images per request, for models with an encoder. Default: 0.",
-    )
+    over_time: PlannedOn = Field("off", title="Load")
+    """Also plan each window, on observed traffic or on a forecast. Default: off."""
+    level: Literal[LevelName, "all"] = Field("all", title="Level")
+    """Level to plan. Default: all."""
+    method: Method = Field("greedy", title="Method")
+    """greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: the greedy of Cui et
+    al., as read here or printed."""
+    epsilon: float = Field(0.0, title="Greedy tolerance (ε)", ge=0, le=1)
+    """Share of the limit at which algorithm1 stops. Default: 0."""
+    kernels: Source = Field("auto", title="Operator times")
+    """auto (default): your measured kernels, else efficiency factors."""
+    interference: Source = Field("auto", title="Interference")
+    """auto (default): your measured slowdowns, else ours (H100, H200), else published ones (A100),
+    else the physical model."""
+    speeds: Literal["operators", "profile"] = Field("profile", title="Speed of a whole pass")
+    """profile (default): operators are scaled to the scenario's profile. operators: the sum of
+    their kernels."""
+    batch_wait: BatchWait = Field("free", title="Batch filling time")
+    """free (default): not counted. counted: latency includes the time to fill a batch."""
+    order: Orders = Field("fcfs", title="Prompt order")
+    """fcfs (default): in order of arrival. shortest: short prompts first. best: the order that
+    needs fewer GPUs."""
+    images: float = Field(0.0, title="Images per request", ge=0, le=1e6)
+    """Images per request, for models with an encoder. Default: 0."""
     image_tokens: float = Field(
         IMAGE_TOKENS,
         title="Encoder tokens per image",
@@ -149,11 +116,8 @@ class Options(RunOptions):
         le=1e6,
         description=f"Encoder tokens per image. Default: {IMAGE_TOKENS:g} (assumed).",
     )
-    single_stream: bool = Field(
-        False,
-        title="One stream per GPU",
-        description="One operator at a time per GPU, so that operators share no GPU.",
-    )
+    single_stream: bool = Field(False, title="One stream per GPU")
+    """One operator at a time per GPU, so that operators share no GPU."""
 
     @property
     def levels(self) -> tuple[str, ...]:

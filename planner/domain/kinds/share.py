@@ -40,39 +40,22 @@ MOST_REQUESTS = 300_000  # of the replayed time, so that a run takes minutes at 
 
 
 class Options(RunOptions):
-    by: Literal["best", "memory", "time"] = Field(
-        "best",
-        title="Shared by",
-        description="memory: all weights stay on the GPU, KV caches share the rest. time: "
-        "weights are swapped with the host. best (default): the better one per GPU.",
-    )
-    switching: Literal["token", "request"] = Field(
-        "token",
-        title="Switching",
-        description="token (default): switch model between tokens. request: switch after "
-        "the batch.",
-    )
+    by: Literal["best", "memory", "time"] = Field("best", title="Shared by")
+    """memory: all weights stay on the GPU, KV caches share the rest. time: weights are swapped with
+    the host. best (default): the better one per GPU."""
+    switching: Literal["token", "request"] = Field("token", title="Switching")
+    """token (default): switch model between tokens. request: switch after the batch."""
     method: Literal["first-fit", "exact"] = Field(
         "first-fit",
         title="Packing",
         description="first-fit (default), with improvement. exact: fewest GPUs, for at most "
         f"{MOST_EXACT} models per GPU type and region.",
     )
-    replays: int = Field(
-        3,
-        title="Replays",
-        ge=1,
-        le=20,
-        description="Replays that must meet every SLO. After the first, models are shifted "
-        "against each other in time. Default: 3.",
-    )
-    hours: float = Field(
-        1.0,
-        title="Hours",
-        ge=0.1,
-        le=168,
-        description="Length of the busiest time that is replayed. Default: 1.",
-    )
+    replays: int = Field(3, title="Replays", ge=1, le=20)
+    """Replays that must meet every SLO. After the first, models are shifted against each other in
+    time. Default: 3."""
+    hours: float = Field(1.0, title="Hours", ge=0.1, le=168)
+    """Length of the busiest time that is replayed. Default: 1."""
 
     def rules(self, span_s: float, seed: int) -> Rules:
         """Return the rules by which models may share a GPU, for a replay of ``span_s`` seconds.

@@ -45,15 +45,12 @@ class SimulateResult:
 
 
 class Options(RunOptions):
-    policy: PolicyKey = Field(title="Policy", description="Policy, as name or name:label.")
-    seed: Seed | None = Field(
-        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
-    )
-    requests: bool = Field(
-        False,
-        title="Keep every request",
-        description="Keep a table with a row per request, at most 50 million.",
-    )
+    policy: PolicyKey = Field(title="Policy")
+    """Policy, as name or name:label."""
+    seed: Seed | None = Field(None, title="Seed")
+    """Seed of the simulation. Default: the scenario's."""
+    requests: bool = Field(False, title="Keep every request")
+    """Keep a table with a row per request, at most 50 million."""
 
 
 def run(
