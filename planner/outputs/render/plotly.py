@@ -27,7 +27,8 @@ WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAN
 BANDS = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.1}  # opacity
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
-LABEL = 26  # characters in a line of a bar's name, so that a phone shows all of it
+AROUND_BARS, BAR = 90, 36  # px of axis and margins, and of a bar with two lines of a name
+LABEL = 32  # characters in a line of a bar's name, so that a phone shows all of it
 PER_CENT = (Form.SHARE, Form.CHANGE)
 FEW = 5  # largest count for which every whole number has a tick
 
@@ -71,6 +72,8 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     # The unit of y stands beside the title of the chart.
     titles = (chart.y.unit, "") if chart.horizontal else (chart.x.full, chart.y.title)
     height = HALF if chart.half else SMALL if chart.small else HEIGHT
+    if chart.horizontal:
+        height = max(height, AROUND_BARS + BAR * len(layout["yaxis"]["tickvals"]))
     return plain_figure(
         traces, height=height, x=time_axis if moments else titles[0],
         y=titles[1], together=moments, **layout | ({"bare": True} if chart.bare else {}),
