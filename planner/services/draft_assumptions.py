@@ -276,21 +276,19 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
 def _caches(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumption on prefix caches, if the file shows repeated prompts."""
     if share := drafts.cached_share(trace):
-        yield Assumption(
-            "sources",
-            "Prefix caches",
-            f"on, {share:.0%} of prompt tokens are cached",
-            "your file counts them",
-            "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
-        )
+        value, why = f"{share:.0%} of prompt tokens are cached", "your file counts them"
     elif share := drafts.repeated_blocks(trace):
-        yield Assumption(
-            "sources",
-            "Prefix caches",
-            f"on, {share:.0%} of prompts repeat earlier ones",
-            "your file has hashes of blocks, or sessions with growing prompts",
-            "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
-        )
+        value = f"{share:.0%} of prompts repeat earlier ones"
+        why = "your file has hashes of blocks, or sessions with growing prompts"
+    else:
+        return
+    yield Assumption(
+        "sources",
+        "Prefix caches",
+        f"on, {value}",
+        why,
+        "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
+    )
 
 
 def _unanswered(trace: Trace) -> Iterator[Assumption]:
