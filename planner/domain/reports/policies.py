@@ -41,7 +41,8 @@ UNITS = {
 } | {columns.NUMBER: (Form.NUMBER, "")}  # fmt: skip
 # Figures that tell how a policy works, by name of column, with their headings.
 WORK_COLUMNS = {
-    "rejected": "Rejected", "unfinished": "Unfinished", "busy_gpu_hours": "Busy",
+    "arrived": "Arrived", "completed": "Completed", "rejected": "Rejected",
+    "unfinished": "Unfinished", "busy_gpu_hours": "Busy",
     "idle_gpu_hours": "Idle", "wasted_gpu_hours": "Starting", "donated_gpu_hours": "Lent as spot",
     "starts_total": "Starts", "failed_starts": "Failed starts", "refused_starts": "Refused starts",
     "switches": "Role changes", "failures": "Replicas lost", "peak_kw": "Peak kW: {}",
