@@ -12,8 +12,7 @@ import scipy
 
 from planner.optimizer import solve_window
 from planner.optimizer.problem import OPTIMAL, PlanningProblem
-from simulation.modules.scale_up import optimum
-from simulation.modules.speedup import ModuleProblem
+from simulation.modules.scale_up import ModuleProblem, optimum
 from simulation.provisioning.algorithm1 import algorithm1
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.problem import OperatorProblem

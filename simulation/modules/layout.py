@@ -8,8 +8,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.modules.parts import PCIE_BYTES_S as HOST_BYTES_S
 from simulation.modules.reduction import Instance, LayerBytes, weights_held
-from simulation.modules.scale_up import Replication, algorithm1, optimum
-from simulation.modules.speedup import ModuleProblem, runs
+from simulation.modules.scale_up import ModuleProblem, Replication, algorithm1, optimum, runs
 from simulation.performance.profile import Profile, iteration_s
 
 READINGS = ("source", "split")

@@ -9,8 +9,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.modules.parts import MIB, acting_cost, modules_of
 from simulation.modules.reduction import Assessment, Instance, LayerBytes, reduce, weights_held
-from simulation.modules.scale_up import algorithm1, optimum
-from simulation.modules.speedup import ModuleProblem, runs, speedup
+from simulation.modules.scale_up import ModuleProblem, algorithm1, optimum, runs, speedup
 from simulation.performance.specs import ModelShape
 
 
