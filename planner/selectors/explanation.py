@@ -11,6 +11,7 @@ from planner.domain.report import limit_name
 from planner.domain.sizing.size_errors import SIMULATION
 from planner.domain.traffic.window import words_of
 from planner.models import Run
+from planner.policies.registry import traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
 
 Row = Mapping[str, Any]
@@ -103,8 +104,13 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     yield Step("Demand", sentence, "charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
-        sentence = f"The plan covers {factor:g} times the forecast, the cheapest factor that passes"
-        yield Step("Load factor", f"{sentence} the test days.", "test-days")
+        guard = traits_of(recommended["policy"]).beyond
+        yield Step(
+            "Load factor",
+            f"The schedule covers {factor:g} times the planned percentile: the cheapest factor "
+            "that passes the test days." + " The guard adds replicas for more load." * guard,
+            "test-days",
+        )
 
 
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:

@@ -26,6 +26,11 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
     return proposals_list().filter(addressed, state__in=UNDECIDED).distinct()
 
 
+def undecided_proposals() -> QuerySet[Proposal]:
+    """Return the proposals that are not decided, the newest first."""
+    return proposals_list().filter(state__in=UNDECIDED)
+
+
 def proposal_get(number: int) -> Proposal:
     """Return a proposal by number; raise NotFound."""
     rows = proposals_list().select_related("base", "base_run", "replay", "outcome")

@@ -20,6 +20,7 @@ from planner.domain.columns import (
     Column,
 )
 from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.reports.change import simulated
 from planner.domain.results.basis import SizedReplica
 from planner.domain.results.figures import DETAIL_TABLES, POLICIES, POLICY_TABLE
 from planner.domain.results.stored import StoredForecast, StoredPolicy, StoredResult
@@ -145,7 +146,7 @@ def replay_groups(
     ``chosen`` is the policy of each run. ``not_ranked`` is the reason if no run may be marked as
     the best, else "". If tiers' limits are among ``differences``, only latencies are ranked.
     """
-    figures = [result.policies.get(name) for result, name in zip(results, chosen, strict=True)]
+    figures = [_policy_of(result, name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):
         return
     limits = any(row.key.startswith("tiers[") for row in differences)
@@ -163,6 +164,19 @@ def replay_groups(
         marks = _compare(column, label, values, fair=fair)
         rows.append(_without_unfair_marks(marks, attainments) if column.unit in EFFORT else marks)
     yield Group("As simulated", tuple(rows), note)
+
+
+def _policy_of(result: StoredResult, name: str) -> StoredPolicy | None:
+    """Return the figures of a policy, or None.
+
+    Its attainment without a replica is the lowest of the window and the test days.
+    """
+    found = simulated(result, name)
+    if found is None:
+        return None
+    policy = result.policies[name]
+    lowest = {"survives": found.replica_loss.attainment}
+    return replace(policy, columns={**policy.columns, **lowest})
 
 
 def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, str]]:

@@ -11,7 +11,9 @@ from django.db.models import F, FloatField, Max, Q, QuerySet, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
+from planner.domain.deserialise import from_json
 from planner.domain.reports.policies import span_text
+from planner.domain.results.answer import ScheduleRow, span_of
 from planner.errors import NotFound, ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import outline, parse, section_of
@@ -102,8 +104,8 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
 def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     """Return a comparison from its columns, two of which the database gives as JSON text."""
     meets_slo, steps = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
-    totals = [sum(step["replicas"]) for step in steps or ()]
-    replicas = span_text((min(totals), max(totals))) if totals else None
+    span = span_of(from_json(ScheduleRow, step) for step in steps or ())
+    replicas = span_text(span) if span else None
     policy, baseline = row.pop("policy"), row.pop("baseline")
     start, end = (row.pop(name) for name in ("start", "end"))
     window = datetime.fromisoformat(end) - datetime.fromisoformat(start) if start and end else None

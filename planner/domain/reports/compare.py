@@ -34,6 +34,7 @@ from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
+    LOST_REPLICA,
     NO_SAVING,
     Outcome,
     Row,
@@ -340,13 +341,19 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
 
 
 def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return the most replicas that the plan had in its simulation, if its schedule has fewer.
+    """Return the replicas of the plan in its simulation, if its schedule has fewer.
 
     Otherwise, and without a schedule, return "".
     """
     counts = _replicas(view, schedule, view.key)
     simulated = _replicas(view, None, view.key)
-    return "" if counts is None else guard_text(counts, simulated, view.plan.outcome.label)
+    if counts is None:
+        return ""
+    window = view.frame.window
+    hours = (window.end - window.start).total_seconds() / 3600
+    paid = view.figures[view.key].get("instance_hours")
+    mean = paid / hours if paid else None
+    return guard_text(counts, simulated, view.plan.outcome.label, mean)
 
 
 def _comparison_words(view: ComparisonView) -> str:
@@ -403,9 +410,9 @@ def _risk_tile(view: ComparisonView) -> Fact:
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     if loss.survives and speeds:
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
-    effect = "" if loss.survives else loss.effect  # "N+1" says it
-    days = f"{'fails' if failed else 'passes'}: {_days_text(failed or passed)}" if required else ""
-    note = " · ".join(filter(None, (effect, days, speeds, price)))
+    named = [day for day in failed or passed if day.kind != LOST_REPLICA]  # its effect says it
+    days = f"{'fails' if failed else 'passes'}: {_days_text(named)}" if named else ""
+    note = " · ".join(filter(None, (loss.effect, days, speeds, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
@@ -694,7 +701,7 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
         for name in dict.fromkeys((*view.comparison.ranking, *view.outcomes))
         if name in view.outcomes
     ]
-    rows = [Row(outcome.title, view.figures[outcome.name]) for outcome in ordered]
+    rows = [Row(outcome.title, _with_loss(view, outcome)) for outcome in ordered]
     savings = {name: view.saving(name) for name in view.outcomes}
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     charts = cost_chart(ordered, view.key)
@@ -704,6 +711,12 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     yield simulation_section(
         rows, [row for row in rows if row.figures["name"] in plan_and_baseline]
     )
+
+
+def _with_loss(view: ComparisonView, outcome: Outcome) -> dict[str, Any]:
+    """Return the figures of a policy, with its lowest attainment without a replica."""
+    loss = replica_loss(outcome, view.tests.days, view.frame.deferrable)
+    return {**view.figures[outcome.name], "survives": loss.attainment}
 
 
 def _test_day_columns(

@@ -122,7 +122,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
         facts=tuple(_front_facts(result)),
         why=demand,
         sections=(
-            Section("Pareto front", (chart, _front_table(result))),
+            Section("Pareto front", (*([chart] * has_trade_off(points)), _front_table(result))),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from planner.domain import columns
 from planner.domain.columns import Column, Columns
 from planner.domain.deserialise import from_json
-from planner.domain.formats import duration, key_words, parameter_text, percent, signed_percent
+from planner.domain.formats import (
+    duration,
+    figure,
+    key_words,
+    parameter_text,
+    percent,
+    signed_percent,
+)
 from planner.domain.report import (
     Axis,
     Chart,
@@ -136,13 +143,13 @@ class ReplicaLoss(NamedTuple):
     @property
     def effect(self) -> str:
         """Return what the loss does: nothing, or the SLO attainment then; "": unknown."""
-        if self.survives:
-            return "survives losing 1 replica"
         if self.survives is None:
             return ""
-        share = "misses an SLO" if self.attainment is None else percent(self.attainment)
+        share = "meets the SLO" if self.survives else "misses an SLO"
+        if self.attainment is not None:
+            share = percent(self.attainment)
         place = f" {self.where}" if self.where else ""
-        return f"{share} after losing 1 replica{place}"
+        return f"{share} without 1 replica{place}"
 
 
 def replica_loss(
@@ -181,14 +188,17 @@ def time_text(window: timedelta) -> str:
     return "per day" if window == timedelta(days=1) else f"in {duration(window.total_seconds())}"
 
 
-def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
-    """Return the most replicas that a policy had in the simulation, if its schedule has fewer.
+def guard_text(
+    scheduled: Span, simulated: Span | None, policy: str, mean: float | None = None
+) -> str:
+    """Return the replicas of a simulation, on average and at most, if a schedule has fewer.
 
-    Otherwise return "". ``simulated`` is None without a simulation.
+    Otherwise return "". ``simulated`` is None without a simulation, and ``mean`` if it is unknown.
     """
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
-    return f"{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
+    average = "" if mean is None else f"{figure(mean)} on average, "
+    return f"{average}{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
 
 
 def days_text(passed: int, of: int, level: str) -> str:
@@ -298,7 +308,8 @@ def policies_table(
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
         note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
-        "at its SLO attainment where that differs.",
+        "at its SLO attainment where that differs. Without a replica: the lowest of this window "
+        "and the test day.",
     )
 
 

@@ -8,6 +8,7 @@ from planner.domain.formats import signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
 from planner.domain.provisioning.sharing import APART
+from planner.domain.provisioning.unit import MODEL
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
     Axis,
@@ -150,7 +151,13 @@ def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
 
 
 def _pools(pools: list[PoolFigures]) -> Table:
-    """Return a row per pool with its load, its limit and the GPUs of each level."""
+    """Return a row per pool with its load, its limit and the GPUs of each level.
+
+    If all levels need the same GPUs everywhere, one column has them.
+    """
+    levels = dict(LEVEL_NAMES)
+    if all(_gpus(name, pool) == _gpus(MODEL, pool) for pool in pools for name in levels):
+        levels = {MODEL: "All levels"}
     return table(
         pools,
         (Head("Model", wide=2), lambda pool: pool.model),
@@ -163,7 +170,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
         (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
         *(
             (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
-            for name, label in LEVEL_NAMES.items()
+            for name, label in levels.items()
         ),
     )
 

@@ -147,7 +147,7 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
     elif len(schedule.rows) > 1:
         note += (
             " Each row applies until the next. New replicas are requested one cold start before "
-            "their period, beside those of the period before."
+            "their period, while those of the period before still run."
         )
     if len(gpus) == 1:
         note += f" A replica has {' '.join(gpus)}."

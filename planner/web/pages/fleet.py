@@ -21,7 +21,7 @@ from planner.outputs.render.html import ShownBlock, charts_shown
 from planner.outputs.reports import policy_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
-from planner.selectors.review import UNDECIDED, proposals_list
+from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import stored_result
 from planner.services.approval import data_age, why_not_approvable, why_outdated
 from planner.web.request import TemplateContext
@@ -67,7 +67,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
 
     Proposals to review are those that ``user`` could approve and that change the active plan.
     """
-    waiting = proposals_list().select_related("base").filter(state__in=UNDECIDED)
+    waiting = undecided_proposals().select_related("base")
     to_review = [
         proposal
         for proposal in waiting.filter(state=Proposal.State.OPEN)
@@ -91,7 +91,8 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
         or _outdated_step(own)
-        or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None),
+        or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None)
+        or (None if plans else _waiting_step(own)),
     }
 
 
@@ -108,6 +109,14 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
         else f" With it, the fleet costs {figure(first.usd_30d, '$')} in 30 days."
     )
     return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
+
+
+def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
+    """Return the step to the newest of the user's proposals that waits for others, or None."""
+    if not own:
+        return None
+    reason = f"Your proposal “{own[0].title}” waits for an approver."
+    return NextStep(reason, "Open proposal", "proposal", own[0].pk)
 
 
 def _outdated_step(own: Iterable[Proposal]) -> NextStep | None:

@@ -26,6 +26,7 @@ from planner.selectors.active_plans import (
     against_active,
 )
 from planner.selectors.explanation import explanation_chains, shared_steps
+from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
 from planner.selectors.scenarios import latest_comparisons
 from planner.services.whatif import month_to_replay
@@ -57,6 +58,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "alternative": alternative,
         "policy": policy,
         "active": active_plan_of_policy(run, policy),
+        "proposal": undecided_proposals().filter(run=run, policy=policy).first(),
         "against_active": against_active(run, policy),
         "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
         "usual_manifest": USUAL,

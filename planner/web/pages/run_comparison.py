@@ -1,6 +1,7 @@
 """Build the comparison page of several runs: rows of figures, and charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -24,6 +25,7 @@ from planner.web.request import TemplateContext
 # Figures that are shown at once, by their column. The others are in folds.
 SIMULATED = ("cost_usd", "slo_attainment", "gpu_hours", "energy_kwh", "carbon_kg", "starts_total")
 PLANNED = ("usd", "gpu_hours", "kwh", "starts")
+NOT_SIMULATED = "not simulated"
 SAME_COST = 0.005  # share of the cost within which no run is cheaper
 
 
@@ -53,9 +55,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         "numbers": numbers,
         "verdict": verdict(comparison, results, main),
         "note": main.note if main else "",
-        "main": [figure_line(row) for name in names for row in main.rows if row.name == name]
-        if main
-        else [],
+        "main": list(_main_lines(comparison, results, main, names)) if main else [],
         "differences": setting_lines(comparison.differences, scenarios),
         "groups": [
             (group.title, group.note, rows)
@@ -68,6 +68,25 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
             runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1
         ),
     }
+
+
+def _main_lines(
+    comparison: RunComparison, results: Sequence[StoredResult], main: Group, names: Sequence[str]
+) -> Iterator[Line]:
+    """Yield the lines of ``names`` in the group ``main``, after the simulated cost of plans."""
+    planned = names == PLANNED
+    simulated = [
+        result.policies[compared.policy].cost_usd if compared.policy in result.policies else None
+        for compared, result in zip(comparison.runs, results, strict=True)
+    ]
+    if planned and any(simulated):
+        texts = (NOT_SIMULATED if usd is None else figure(usd, "$") for usd in simulated)
+        yield Line("Cost, simulated", tuple(Cell(text) for text in texts))
+    for name in names:
+        for row in main.rows:
+            if row.name == name:
+                line = figure_line(row)
+                yield replace(line, label=f"{line.label}, planned") if planned else line
 
 
 def _query(first: int, numbers: Sequence[int]) -> str:
@@ -192,7 +211,8 @@ def _read_replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     if "replicas" in names:
         steps = run_table(run, "replicas")
         steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
-        return steps, result.labels or {name: name for name in steps["policy"].unique().sort()}
+        labels = result.labels or {name: name for name in steps["policy"].unique().sort()}
+        return steps, {name: f"{label}, simulated" for name, label in labels.items()}
     if "plan" in names:
         plan = run_table(run, "plan").rename({"period_start": "time", "target": "ready"})
         assert result.window is not None  # runs with a plan have one

@@ -21,6 +21,7 @@ from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import UNKNOWN, WEEK
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
+from planner.selectors.review import undecided_proposals
 from planner.services.active_plans import plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
@@ -60,6 +61,7 @@ def listing(request: Request) -> HttpResponse:
         "outcomes": any(plan.outcomes.all() for plan in page),
         "scenario": scenario,
         "scenarios": sorted({*activated_plans().values_list("scenario", flat=True)})[:SCENARIOS],
+        "waiting": undecided_proposals(),
         "old": old,
         "new": new,
         "found": difference,

@@ -115,7 +115,7 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
 def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) -> None:
     """First to a proposal to approve, then to an alert and a live source.
 
-    An own proposal that waits for others is no step.
+    An own proposal that waits for others is a step only without an active plan.
     """
 
     def primary(user: User) -> list[str]:
@@ -123,6 +123,9 @@ def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) ->
         return re.findall(r'<a class="btn[^"]* btn-primary[^"]*"\s+href="([^"]+)"', page)
 
     assert primary(planner) == [reverse("web:run", args=[run.pk])]
+    first = propose(by=planner, title="First", run=run)
+    assert primary(planner) == [reverse("web:proposal", args=[first.pk])]
+    first.delete()
     plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
     assert primary(planner) == [reverse("web:sources")]
     weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}

@@ -125,7 +125,7 @@ def test_the_page_shows_both_and_its_address_can_be_sent(
     assert "Tier IW-F: TTFT, ms 1000 2000" in text and "As planned" not in text
     lines = json_in(page, "replica-data")["data"]
     assert [line["name"] for line in lines] == [
-        f"Run {first.pk}, Today's fleet", f"Run {run.pk}, Today's fleet"
+        f"Run {number}, Today's fleet, simulated" for number in (first.pk, run.pk)
     ]  # fmt: skip
     same = signed_in(viewer).get(reverse("web:runs-compare"), {"run": f"{first.pk},{first.pk}"})
     assert 'id="no-difference"' in same.content.decode()

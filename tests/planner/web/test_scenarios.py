@@ -286,7 +286,10 @@ def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
     recommended = {
         "label": "Plan", "assurance": "safe", "meets_slo": False, "cost_usd": 12.5,
         "equal_slo_saving": 0.25,
-        "timetable": {"rows": [{"replicas": [1, 2]}, {"replicas": [3, 3]}]},
+        "timetable": {"rows": [
+                {"begins": "2024-05-18T00:00:00Z", "replicas": [1, 2]},
+                {"begins": "2024-05-18T08:00:00Z", "replicas": [3, 3]},
+            ]},
     }  # fmt: skip
     fields = {"scenario": pools, "kind": Run.Kind.COMPARE, "state": Run.State.COMPLETED}
     for document, result in ((DOCUMENT, {}), (f"{DOCUMENT}\n", {"recommended": recommended})):
