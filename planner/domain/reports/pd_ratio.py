@@ -70,8 +70,8 @@ def _subject(result: PdRatioResult) -> str:
     pools = (result.prefill, "prefill"), (result.decode, "decode")
     gpus = (f"{role} on {pool.arrangement.removesuffix(f', {role}')}" for pool, role in pools)
     return (
-        f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean ISL "
-        f"{result.isl:,.0f}, OSL {result.osl:,.0f} · {', '.join(gpus)}"
+        f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean of "
+        f"{result.isl:,.0f} input, {result.osl:,.0f} output tokens · {', '.join(gpus)}"
     )
 
 
@@ -170,7 +170,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     best = result.best.figures
     times = tuple(row.start for row in rows)
     counts = tuple(float(row.prefill) for row in rows)
-    notes = tuple(f"ISL {row.isl:,.0f}, OSL {row.osl:,.0f}" for row in rows)
+    notes = tuple(f"{row.isl:,.0f} input, {row.osl:,.0f} output tokens" for row in rows)
     fixed = (float(best.prefill), float(best.prefill))
     best_course = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
     chart = Chart(
@@ -198,7 +198,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
                 f"{result.best.figures.name}. Compare cells with each other only."
             )
         )
-    blocks.append(_heat("Mean lengths", "ISL / OSL", moved.isl, moved.osl, moved.by_lengths))
+    blocks.append(_heat("Mean lengths", "Input / output", moved.isl, moved.osl, moved.by_lengths))
     if any(limit is not None for limit in (*moved.ttft_ms, *moved.tbt_ms)):
         ttft, tbt = moved.ttft_ms, moved.tbt_ms
         # Without a limit, all its factors give the same ratios.
@@ -223,7 +223,7 @@ def _heat(
 
     def label(value: float | None) -> str:
         """Return a value of an axis as text."""
-        return "no limit" if value is None else f"{value:,.4g}"
+        return "no limit" if value is None else figure(value)
 
     texts: list[tuple[str, ...]] = []
     shades: list[tuple[float | None, ...]] = []

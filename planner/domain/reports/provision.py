@@ -165,8 +165,8 @@ def _pools(pools: list[PoolFigures]) -> Table:
         (Head("Phase"), lambda pool: pool.phase),
         (Head("GPU"), lambda pool: pool.gpu),
         (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
-        (Head("ISL", Form.COUNT), lambda pool: pool.isl + pool.cached_tokens),
-        (Head("OSL", Form.COUNT), lambda pool: pool.osl),
+        (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
+        (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
         (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
         *(
             (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))

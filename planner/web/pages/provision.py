@@ -168,8 +168,8 @@ def _load(pool: PoolFigures) -> Facts:
     return Facts(
         (
             Fact("Load", pool.requests_s, "req/s"),
-            Fact("ISL", pool.isl + pool.cached_tokens, "tokens", Form.COUNT, note=cached),
-            Fact("OSL", pool.osl, "tokens", Form.COUNT),
+            Fact("Input", pool.isl + pool.cached_tokens, "tokens", Form.COUNT, note=cached),
+            Fact("Output", pool.osl, "tokens", Form.COUNT),
             Fact("Limit", pool.slo_ms / 1e3, form=Form.SECONDS, change=start, note=pool.slo_source),
         )
     )

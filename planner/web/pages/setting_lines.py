@@ -187,9 +187,9 @@ def _label(key: str) -> str:
 
 
 def _words(key: str) -> str:
-    """Return the keys of an address as words, such as "Objective: spare instances"."""
+    """Return the keys of an address as words, such as "Objective: spare replicas"."""
     first, _, rest = key.replace("option ", "Option: ").partition(".")
-    return key_words(f"{first}: {rest}" if rest else first)
+    return key_words(f"{first}: {rest}" if rest else first).replace("instance", "replica")
 
 
 def _cells(texts: Sequence[str]) -> tuple[Cell, ...]:
