@@ -10,7 +10,7 @@ from django import forms
 from planner.domain.formats import NOTHING, duration, figure, key_words, parameter_text
 from planner.inputs.scenario.address import names_of
 from planner.inputs.scenario.schema import Scenario
-from planner.policies.registry import POLICIES
+from planner.policies.registry import POLICIES, TRAITS
 from planner.selectors.run_comparison_figures import Setting
 from planner.web.forms.document import Row
 from planner.web.forms.fields import SCALARS
@@ -177,6 +177,7 @@ def _label(key: str) -> str:
     if match is None or match[1] not in LISTS:
         return _words(key)
     section, name, field = LISTS[match[1]], match[2], match[3]
+    name = TRAITS[name].label if match[1] == "policies" and name in TRAITS else name
     entry = f"{section.singular} {int(name) + 1 if name.isdecimal() else name}"
     if not field:
         return entry
