@@ -81,14 +81,12 @@ def simulate_cell(
     is_stream = is_long(len(trace)) and not keep
     if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
+    left_out = 0 if carried is None else len(carried)
     if watch is not None:
-        by_tier = count_by_tier(trace, fleet)
-        watch.expect(by_tier, 0 if carried is None else len(carried))
+        watch.expect(count_by_tier(trace, fleet), left_out)
     simulate_cell_trace: Callable[..., Replayed] = simulate_long_trace if is_stream else simulate
     if brief and not is_stream and trace.session is None:
-        simulate_cell_trace = partial(
-            simulate_briefly, carried=0 if carried is None else len(carried)
-        )
+        simulate_cell_trace = partial(simulate_briefly, carried=left_out)
     result = simulate_cell_trace(
         trace if carried is None else join_traces([carried, trace]),
         cell_fleet,

@@ -66,9 +66,9 @@ class Tally(NamedTuple):
     ) -> Self:
         """Return an empty tally, which counts ``latencies`` or not.
 
-        Raise ``SimulationError`` for more than MOST_GROUPS groups.
+        Raise ``SimulationError`` for the latencies of more than MOST_GROUPS groups.
         """
-        if groups > MOST_GROUPS:
+        if latencies and groups > MOST_GROUPS:
             raise SimulationError(
                 f"The trace has {groups:,} groups of a model, a home region and a tier, and "
                 f"{MOST_GROUPS:,} are possible in a stream. Use fewer."
