@@ -102,6 +102,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
     for name, entry in values.items():
         other.locator(f"[name={name}]").fill(entry)
     other.get_by_label("Scenario").select_option(label="Live")
+    other.get_by_label("Run").select_option("plan")
     other.get_by_role("button", name="Save schedule").click()
     expect(other.get_by_role("heading", name="Every minute")).to_be_visible()
     history = other.url

@@ -3,6 +3,8 @@
 Tables and columns are found by walking the models, so a new one is filled without a change here.
 """
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta

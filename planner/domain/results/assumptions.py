@@ -159,7 +159,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
         what, key = f"{part} lengths of {model}", f"traffic.sources.{field}"
         if has_requests:
             mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
-            value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
+            value = f"mean {mean:,.0f} tokens, CV {deviation / mean:.2f}"
             yield Assumption(what, value, OBSERVED, "the lengths of each request in the trace", key)
         for source in traffic.binned:
             if source.model == m:

@@ -46,7 +46,7 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
         forecast={"method": "last-value", "quantile": 0.9},
     )  # fmt: skip
     answers = assumptions["Answer lengths of m"]
-    assert (answers.value, answers.provenance) == ("mean 40 tokens, cv 0.5", "assumed")
+    assert (answers.value, answers.provenance) == ("mean 40 tokens, CV 0.5", "assumed")
     assert answers.effect is not None and 0 < answers.effect <= 0.2  # a part of the work
     assert f"{answers.effect:.0%}" in answers.matters
     assert assumptions["Split of t by tier"].value == "fast 70%, slow 30%"
@@ -69,8 +69,8 @@ def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
     trace = make.request_file(tmp_path, arrivals, isl=200, osl=np.arange(len(arrivals)) % 2 + 1)
     assumptions = assumptions_in(trace, traffic={"sources": [make.source()]})
     prompts, answers = assumptions["Prompt lengths of m"], assumptions["Answer lengths of m"]
-    assert (prompts.value, prompts.provenance) == ("mean 200 tokens, cv 0.00", "measured")
-    assert answers.value == "mean 2 tokens, cv 0.33"
+    assert (prompts.value, prompts.provenance) == ("mean 200 tokens, CV 0.00", "measured")
+    assert answers.value == "mean 2 tokens, CV 0.33"
     assert assumptions[REQUESTS].provenance == "measured"
     assert "Volume of t" not in assumptions
 
