@@ -303,13 +303,9 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
     yield from _replicas_tile(view, schedule)
     outcome, base = view.plan.outcome, view.base
-    static = next((plan.outcome.cost_usd for plan in view.plans if plan.name == STATIC), None)
-    static_words = ""
-    if static is not None and view.plan.name != STATIC:
-        static_words = f"static {figure(static, '$')}"
     yield Fact(
         f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
-        note=" · ".join(filter(None, (_comparison_words(view), static_words))),
+        note=_comparison_words(view),
     )  # fmt: skip
     yield from _attainment_tile(view)
     energy_saving = None
@@ -383,11 +379,11 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     target = outcome.target(tier)
     limits = next((row.value for row in view.frame.assumptions if row.what == LIMITS_OF + tier), "")
     if not limits and target is not None:
-        limits = percent(target, 0)
+        limits = f"target {percent(target, 0)}"
     met = all(outcome.slo_met.values())
     yield Fact(
         f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
-        note=f"target {limits}" if limits else "", meaning=Meaning.MET if met else Meaning.MISSED,
+        note=limits.replace(" of requests", ""), meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
 

@@ -197,7 +197,7 @@ def guard_text(
     """
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
-    average = "" if mean is None else f"{figure(mean)} on average, "
+    average = "" if mean is None else f"mean {figure(mean)}, "
     return f"{average}{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
 
 
