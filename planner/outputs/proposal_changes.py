@@ -307,19 +307,12 @@ def _replica_changes(
         _change(name, before.get(name, ()), after.get(name, ()))
         for name in dict.fromkeys([*after, *before])
     ]
-    base = proposal.base
     total = _change("", _total(before), _total(after))
-    spans = zip(total.least, total.most, strict=True)
-    spans_before, spans_after = (
-        _without_overlap(span, of_run, policy)
-        for span, (of_run, policy) in zip(
-            spans,
-            ((base.run, base.policy) if base else (None, ""), (run, proposal.policy)),
-            strict=True,
-        )
-    )
-    least, most = zip(spans_before, spans_after, strict=True)
-    return tuple(changes), replace(total, least=least, most=most)
+    base, (least, least_after), (most, most_after) = proposal.base, total.least, total.most
+    if base is not None:
+        least, most = _without_overlap((least, most), base.run, base.policy)
+    least_after, most_after = _without_overlap((least_after, most_after), run, proposal.policy)
+    return tuple(changes), replace(total, least=(least, least_after), most=(most, most_after))
 
 
 def _without_overlap(

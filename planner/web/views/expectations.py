@@ -14,7 +14,7 @@ STEPS = (  # shown while the list is empty
     ("3. Result", "In range, better or worse. About 80% should be in range.", ""),
 )
 EXAMPLE = (
-    ("Cost", "$6,500", "$7,100", "$6,768", "in range"),
+    ("Cost", "$6,500", "$7,100", "$6,820", "in range"),
     ("SLO attainment, interactive", "99.1%", "99.9%", "98.7%", "worse"),
 )
 
