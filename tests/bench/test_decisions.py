@@ -1,10 +1,8 @@
 """The bench of decisions: how a case is made of real data, and what is read off its result."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from bench.decisions.__main__ import summed_up
@@ -12,7 +10,6 @@ from bench.decisions.cases import LIMITS, scenario_of
 from bench.decisions.data import DATA, UNSEEN
 from bench.decisions.outcome import Decision
 from planner.inputs.scenario.document import parse
-from tests.shared_folder import TRACES, needs_shared
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -21,24 +18,6 @@ def test_every_case_is_a_scenario(data: Any, limits: str) -> None:
     scenario = parse(json.dumps(scenario_of(data, limits, 10.0)))
     roles = {profile.role for profile in scenario.profiles}
     assert roles == ({"prefill", "decode"} if limits == "pd" else {"mixed"})
-
-
-@needs_shared(TRACES / "servegen_total_rates_10min.csv")
-def test_gaps_of_a_collection_are_no_demand(tmp_path: Path) -> None:
-    data = next(data for data in DATA if data.name == "servegen-m-mid")
-    data.write(TRACES / data.file, tmp_path / "out.csv")
-    table = pl.read_csv(tmp_path / "out.csv")
-    assert table.height == 13 * 144 and table["requests"].null_count() == 62
-    assert (table["requests"].drop_nulls() > 0).all()
-
-
-@needs_shared(TRACES / "servegen_mm-image_clients_10min.parquet")
-def test_clients_are_summed(tmp_path: Path) -> None:
-    data = next(data for data in UNSEEN if data.name == "servegen-mm-image")
-    data.write(TRACES / data.file, tmp_path / "out.csv")
-    table = pl.read_csv(tmp_path / "out.csv")
-    assert table.height == 144 and table["time"].is_sorted()
-    assert float(table["requests"].sum()) / 86_400 == pytest.approx(data.rps, rel=0.01)
 
 
 def level(usd: float, *, met: bool = True, inside: bool = True) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from planner.config.environment import (
     env_bool,
     env_int,
     env_list,
-    kept_secret,
     read_secret_files,
     secret_key,
 )
@@ -168,11 +167,6 @@ def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> Non
     ]
     assert len({process.communicate()[0] for process in together}) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["secret"]
-
-
-def test_secrets_differ(tmp_path: Path) -> None:
-    first, other = (kept_secret(tmp_path / name, random_bytes=12) for name in ("one", "other"))
-    assert first != other
 
 
 def test_the_compiled_simulator_lies_with_the_code_and_else_with_the_data(tmp_path: Path) -> None:

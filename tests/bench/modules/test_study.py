@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.modules.study import Deployment, Setting, fleet_of, layout_of, run, study, under
+from bench.modules.study import Deployment, Setting, fleet_of, layout_of, run
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from tests.simulation.policies.test_modules import PROFILE as PROFILE_OF_TESTS
@@ -75,39 +75,9 @@ def test_an_elastic_instance_becomes_faster_during_the_run():
     assert static.attainment == 1
 
 
-def test_what_does_not_fit_is_counted_and_copies_do_not_help_it():
-    outcomes = study(TIGHT, (STATIC, Deployment("copies", 2, True, "split")), (1.0, 60.0))
-    by_name = {(outcome.deployment, outcome.rate): outcome for outcome in outcomes}
-    assert by_name["static", 1.0].oom_share < 0.001
-    assert by_name["static", 60.0].oom_share > 0.05
-    assert by_name["copies", 60.0].oom_share > 0.05
-    assert by_name["static", 60.0].tokens_s > by_name["static", 1.0].tokens_s
-
-
 def test_moved_caches_end_it():
     still = run(TIGHT, STATIC, 60.0)
     moved = run(TIGHT, Deployment("moved", 2, True, moves_kv=True), 60.0)
     assert moved.oom_share < 0.2 * still.oom_share
     assert moved.tokens_s > still.tokens_s
     assert moved.operations > 0
-
-
-def test_without_paging_what_does_not_fit_is_lost():
-    lost = run(TIGHT, replace(STATIC, when_full="fail"), 60.0)
-    moved = run(TIGHT, Deployment("moved", 2, True, moves_kv=True, when_full="fail"), 60.0)
-    assert lost.oom_share > 0.05
-    assert moved.oom_share < lost.oom_share
-
-
-def test_whole_instances_that_come_and_go_take_their_seconds():
-    rng = np.random.default_rng(1)
-    arrival = np.sort(np.r_[rng.uniform(0, 120, 60), rng.uniform(120, 240, 6_000)])
-    full = replace(SETTING, profile=replace(PROFILE, kv_capacity_tokens=8_000))
-    reactive = under(full, Deployment("reactive", 1, most=4), arrival, 50.0)
-    assert 1.2 < reactive.gpus < 4
-    assert reactive.operations == 0
-
-
-def test_a_full_house_has_no_room_for_copies():
-    full = run(SETTING, Deployment("four", 4, True), 5.0)
-    assert (full.operations, full.gpus) == (0, pytest.approx(4, rel=0.01))

@@ -121,11 +121,6 @@ def test_savings_count_against_the_baseline_asked_for(api, completed):
     assert wrong.json()["errors"][0]["field"] == "baseline"
 
 
-def test_savings_need_policies(api, completed):
-    Run.objects.filter(pk=completed.pk).update(result={"kind": "plan"})
-    assert api.get(f"{URL}{completed.pk}/savings/").status_code == 409
-
-
 def test_tables_come_as_json_in_parts(api, completed):
     names = api.get(f"{URL}{completed.pk}/tables/").json()
     assert names["tables"] == ["demand"]
@@ -163,11 +158,6 @@ def test_a_whole_table_comes_as_the_file_it_is_kept_in(api, completed):
     assert table.equals(row_arrays.table_read(completed.store, "demand"))
     none = api.get(f"{URL}{completed.pk}/tables/nothing/?format=parquet")
     assert none.status_code == 404 and none["Content-Type"] == "application/problem+json"
-
-
-def test_part_of_a_table_comes_as_csv(api, completed):
-    answer = api.get(f"{URL}{completed.pk}/tables/demand/?format=csv&offset=2&limit=3")
-    assert answer.content.decode().count("\n") == 4
 
 
 @pytest.mark.parametrize(

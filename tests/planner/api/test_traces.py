@@ -255,17 +255,6 @@ def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
     assert answer.status_code == 403
 
 
-def test_what_a_trace_is_like(api, ready):
-    reply = api.get(f"{URL}conv/character/")
-    assert reply.status_code == 200
-    body = reply.json()
-    assert (body["trace"], body["unit"], body["total"]["requests"]) == ("conv", "requests", 4)
-    by_field = {column["field"]: column for column in body["lengths"]}
-    assert (by_field["input_tokens"]["mean"], by_field["output_tokens"]["p50"]) == (250, 20)
-    assert body["window"] is None
-    assert api.get(f"{URL}conv/").json()["links"]["character"].endswith("/traces/conv/character/")
-
-
 def test_the_rank_of_a_window(api, ready):
     asked = {"start": "2024-05-18T00:00:00Z", "end": "2024-05-18T00:15:00Z"}
     window = api.get(f"{URL}conv/character/", asked).json()["window"]

@@ -54,14 +54,6 @@ def test_a_verb_starts_a_run_to_poll(api, planner, scenario, verb, options, how)
     assert run.seed == options.get("seed", 7)
 
 
-def test_options_may_be_left_out_but_a_policy_to_simulate(api, scenario):
-    for verb in ("forecast", "plan", "compare"):
-        assert api.post(url(verb), {"scenario": "Chat"}, format="json").status_code == 202
-    answer = api.post(url("simulate"), {"scenario": "Chat"}, format="json")
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["field"] == "policy"
-
-
 @pytest.mark.parametrize(
     ("verb", "body", "field"),
     [
@@ -152,18 +144,6 @@ def test_the_same_key_gives_the_first_run(api, scenario):
     assert Run.objects.count() == 1
 
 
-def test_the_same_key_holds_though_the_scenario_has_changed_since(api, scenario):
-    key = {"Idempotency-Key": "monday"}
-    first = api.post(url("plan"), {"scenario": "Chat"}, format="json", headers=key)
-    api.put(
-        f"/api/v1/scenarios/{scenario.pk}/",
-        DOCUMENT + "# later\n",
-        content_type="application/yaml",
-    )
-    again = api.post(url("plan"), {"scenario": "Chat"}, format="json", headers=key)
-    assert again.json()["id"] == first.json()["id"]
-
-
 @pytest.mark.parametrize(
     ("verb", "body"),
     [
@@ -180,11 +160,3 @@ def test_the_same_key_with_another_request_is_refused(api, scenario, verb, body)
     assert answer.status_code == 422
     assert "monday" in answer.json()["detail"]
     assert Run.objects.count() == 1
-
-
-def test_a_key_that_is_too_long_is_refused(api, scenario):
-    answer = api.post(
-        url("plan"), {"scenario": "Chat"}, format="json", headers={"Idempotency-Key": "k" * 121}
-    )
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"

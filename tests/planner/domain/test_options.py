@@ -16,12 +16,6 @@ def test_every_kind_but_the_reading_of_a_file_is_declared() -> None:
     assert set(KINDS) == {*Run.Kind.values} - {Run.Kind.INGEST}
 
 
-def test_the_file_of_a_kind_has_its_name() -> None:
-    for name, kind in KINDS.items():
-        module = f"planner.domain.kinds.{name.replace('-', '_')}"
-        assert kind.options.__module__ == module and kind.run.__module__ == module
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_an_option_of_another_kind_is_refused(name: str) -> None:
     others = {option for kind in KINDS.values() for option in options_in(kind.options)}
@@ -44,12 +38,6 @@ def test_a_list_is_refused_in_one_sentence(policies: object, sentence: str) -> N
     with pytest.raises(OptionsRefused) as refused:
         options_of(compare.Options, {"policies": policies})
     assert re.fullmatch(sentence, str(refused.value)), str(refused.value)
-
-
-def test_places_of_a_list_refused_alike_are_told_once() -> None:
-    with pytest.raises(OptionsRefused) as refused:
-        options_of(place.Options, {"ratio": ["a:b", "a:b"]})
-    assert str(refused.value).count("ratio") == 1
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -7,16 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
-from django.core.management import CommandError
 
 from planner.management.runs import library_output_on_stderr
 from planner.models import Run, Trace
 from planner.outputs.manifests.kinds import MANIFESTS
-from tests.planner.coarse import coarse_replays
 from tests.planner.domain.builders import ROOT
 from tests.planner.management.calling import SCENARIO, answer, command, problem, write
 from tests.planner.outputs.reading import objects_of
@@ -59,15 +56,6 @@ def test_ingest_of_azure_2023_conversations() -> None:
     assert {"trace", "end", "seconds"} <= result.keys()
 
 
-def test_ingest_of_azure_2024_as_demand_and_again() -> None:
-    path = shared(TRACES / "azure2024_requests_10s.csv.gz")
-    result = answer("ingest", path)
-    totals = {series["name"]: series["requests"] for series in result["series"]}
-    assert totals == {"code": 16_803_695, "conv": 27_303_999}
-    again = answer("ingest", path)
-    assert again["trace"] == result["trace"] and Trace.objects.count() == 1
-
-
 @pytest.mark.parametrize(
     ("content", "words", "says"),
     [
@@ -88,21 +76,6 @@ def test_ingest_refuses_in_a_sentence(
     assert says in message and "\n" not in message
 
 
-@pytest.mark.parametrize(("words", "gaps"), [((), 1), (("--missing", "zero"), 0)])
-def test_ingest_takes_bins_left_out_as_is_said(tmp_path: Path, words: Any, gaps: int) -> None:
-    path = tmp_path / "d.csv"
-    path.write_text("time,requests\n0,1\n900,2\n2700,4\n")
-    (series,) = answer("ingest", path, *words)["series"]
-    assert (series["bins"], series["requests"], series["gaps"]) == (4, 7, gaps)
-
-
-@pytest.mark.parametrize("words", [("--sample", "100"), ("--sample-rate", "0.01")])
-def test_ingest_of_one_request_in_a_hundred(tmp_path: Path, words: Any) -> None:
-    path = tmp_path / "sampled.csv"
-    path.write_text("arrival,input_tokens,output_tokens\n1,5,3\n2,9,3\n")
-    assert answer("ingest", path, *words)["sample"] == pytest.approx(100)
-
-
 def test_ingest_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere.csv" in problem("ingest", tmp_path / "nowhere.csv")
 
@@ -116,12 +89,6 @@ def test_list_returns_the_newest_runs_and_their_count() -> None:
     two = answer("list", "runs", "--most", 2)
     assert ([run["name"] for run in two["runs"]], two["count"]) == (["other", "second"], 3)
     assert [run["name"] for run in answer("list", "runs", "--search", "FIR")["runs"]] == ["first"]
-
-
-def test_list_states_why_a_run_failed() -> None:
-    problem = "The file can be read in two ways. " * 10
-    Run.objects.create(kind=Run.Kind.INGEST, name="f", state=Run.State.FAILED, problem=problem)
-    assert answer("list", "runs")["runs"][0]["problem"] == problem
 
 
 @pytest.mark.parametrize(
@@ -168,11 +135,6 @@ def test_characterise_refuses_in_a_sentence(
     assert says in problem("characterise", folder / "demand.csv", *words)
 
 
-def test_characterise_refuses_a_time_that_is_none(folder: Path) -> None:
-    with pytest.raises(CommandError, match="argument --start: May"):
-        command("characterise", folder / "demand.csv", "--start", "May", "--end", "2024-05-02")
-
-
 def test_forecast_of_a_file(folder: Path) -> None:
     result = answer(
         "forecast", folder / "demand.csv", "--bin", 60, "--horizon", 600, "--method", "last-value",
@@ -215,13 +177,6 @@ def test_a_file_that_needs_an_option_is_read_by_ingest_first(tmp_path: Path) -> 
     read = answer("ingest", path, "--amounts", "counts")
     (series,) = answer("forecast", read["trace"], *words)["series"]
     assert series["forecast"] == [95.5]
-
-
-def test_forecast_of_a_scenario(folder: Path) -> None:
-    result = answer("forecast", folder / "plan.yml")
-    (series,) = result["series"]
-    assert series.keys() >= FORECAST and series["model"] == "m"
-    assert len(series["forecast"]) == 15
 
 
 @pytest.mark.parametrize(
@@ -300,19 +255,6 @@ def test_simulate_with_its_tables(folder: Path) -> None:
     assert requests["met"].mean() == pytest.approx(result["slo_attainment"]["chat"])
 
 
-def test_a_long_window_says_that_it_is_a_stream(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And keeps the rows of its requests where these are asked for."""
-    printed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
-    monkeypatch.setattr("simulation.trace_replay.LONG", 100)
-    streamed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
-    assert "as a stream" in streamed and "as a stream" not in printed
-    monkeypatch.setattr("planner.domain.kinds.simulate.MOST_KEPT", 100)
-    out = ("--out", folder / "rows")
-    assert "--out" in problem("simulate", folder / "plan.yml", "--policy", "flat-peak", *out)
-
-
 def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
     first, same, other = (
         answer("simulate", folder / "plan.yml", "--policy", "flat-peak", *seed)
@@ -345,14 +287,6 @@ def test_compare(folder: Path) -> None:
     some = answer("compare", folder / "plan.yml", "--policies", "reactive, flat-min")
     assert some["baselines"][:2] == ["reactive", "flat-min"]
     assert set(some["policies"]) == {"reactive", *always}
-
-
-def test_words_for_people_have_the_figures(folder: Path) -> None:
-    for name in ("plan", "compare"):
-        code, out, err = command(name, folder / "plan.yml")
-        assert (code, err) == (0, "") and "$" in out
-    code, out, _ = command("simulate", folder / "plan.yml", "--policy", "flat-peak")
-    assert code == 0 and out.split().count("12,300") >= 2  # arrived and served
 
 
 def test_files_of_a_scenario_are_read_once(folder: Path) -> None:
@@ -446,14 +380,6 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
         assert words_of in problem("export", run, "--to", "keda", *words)
 
 
-def test_export_lands_in_the_present_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    run = answer("plan", folder / "plan.yml")["run"]
-    result = answer("export", run, "--to", "csv")
-    assert Path(result["path"]) == folder / f"run-{run}-plan.csv"
-    assert result["format"] == "csv" and Path(result["path"]).is_file()
-
-
 def test_export_refuses_in_a_sentence(folder: Path) -> None:
     run = answer("forecast", folder / "plan.yml")["run"]
     assert f"Run {run} is not a plan" in problem("export", run, "--to", "keda")
@@ -470,14 +396,6 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
     command("plan", write(folder, "period_s: 300", "period_s: 301"))
     failed = Run.objects.latest("pk").pk
     assert f"Run {failed} has no results: " in problem("export", failed, "--to", "csv")
-
-
-def test_provision_on_the_command_line() -> None:
-    example = ROOT / "docs/examples/first-plan.yml"
-    with coarse_replays():
-        result = answer("provision", example, "--level", "model")
-    assert set(result["levels"]) == {"model"}
-    assert result["headline"] == Run.objects.latest("pk").result["headline"]
 
 
 # Of the program as a whole

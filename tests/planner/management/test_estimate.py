@@ -9,12 +9,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from django.core.management import call_command
 from django.utils import timezone
 
 from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.services.estimates import BASIS, UNSEEN
+from planner.services.estimates import UNSEEN
 from tests.planner.estimates import estimate_many, estimate_one
 from tests.planner.management.calling import answer, problem
 
@@ -65,15 +64,6 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
     assert all(here[name] == shown[name] for name in ("ttft", "tbt", "ttft_90", "tbt_90"))
 
 
-def test_a_version_that_was_not_measured_states_the_error_of_versions_left_out() -> None:
-    row = ROW | {"model": "qwen3-32b", "gpu": "h100_sxm"}
-    for version, basis in (("0.12.0", "seen"), ("0.99", "version"), ("", "seen")):
-        said_basis = estimate_one(row | {"engine_version": version})["expected_error"]["basis"]
-        assert said_basis.startswith(BASIS[basis])
-    other = estimate_one(ROW | {"engine_version": "0.99"})["expected_error"]["basis"]
-    assert other.startswith(BASIS["both"])  # Llama-3.1-70B on H200
-
-
 @pytest.mark.parametrize(
     ("engine", "version", "later"),
     [("vllm", "0.99", True), ("vllm", "v0.12.0", False), ("vllm", "", False),
@@ -97,13 +87,6 @@ def test_an_encoder_answers_with_its_prompt_alone() -> None:
     assert estimate_one(row | {"osl": 1})["ttft_ms"] > 0
     with pytest.raises(PlannerError, match="osl"):
         estimate_one(row | {"osl": 20})
-
-
-def test_people_read_units_and_the_expected_error() -> None:
-    out = io.StringIO()
-    call_command("estimate", *words(ROW), stdout=out)
-    assert "llama-3.1-70b on 4 x H200: TTFT" in out.getvalue()
-    assert "tokens/s" in out.getvalue()
 
 
 def test_prefill_and_decode_apart_have_their_own_options() -> None:
@@ -216,25 +199,6 @@ def test_a_file_of_too_many_rows_or_a_name_with_braces_is_a_sentence(tmp_path: P
     odd.write_text("model,gpu\na,b\na,b,c\n")
     rows = answered("--rows", odd)["rows"]
     assert "{0.real}.csv, line 3" in rows[1]["refused"]
-
-
-def test_prefill_workers_that_cannot_keep_up_are_said() -> None:
-    apart = {
-        "model": "llama-3.1-70b", "gpu": "H100-SXM", "isl": 8192, "osl": 64, "mode": "disagg",
-        "prefill_tp": 4, "decode_tp": 8, "decode_workers": 2, "concurrency": 32,
-    }  # fmt: skip
-    few = estimate_one(apart | {"prefill_workers": 1})["assumptions"]
-    assert any(note.startswith("prefill workers are always busy") for note in few)
-    enough = estimate_one(apart | {"prefill_workers": 32})["assumptions"]
-    assert not any(note.startswith("prefill workers are always busy") for note in enough)
-
-
-def test_a_family_without_measured_kernels_is_said() -> None:
-    def outside(gpu: str) -> str:
-        return " ".join(estimate_one(ROW | {"gpu": gpu, "isl": 2048})["expected_error"]["outside"])
-
-    assert "no kernel was measured on MI300X or its family (cdna3)" in outside("MI300X")
-    assert outside("H200") == outside("A100-80GB") == ""
 
 
 def test_five_rows_of_ones_own_move_an_estimate_and_a_further_one_is_named(tmp_path: Path) -> None:

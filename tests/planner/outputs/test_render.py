@@ -1,7 +1,6 @@
 """Every renderer draws every block of a report."""
 
 import io
-import re
 import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +33,6 @@ from planner.outputs.cover import Cover, SignOff
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import HEIGHT, WIDTH, Box, Path, Text, draw_chart
 from planner.outputs.render.html import html_of, sections_shown
-from planner.outputs.render.pdf import pdf_of
 from planner.outputs.render.plotly import figure_of
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.render.xlsx import xlsx_of
@@ -178,11 +176,6 @@ def test_a_workbook_has_typed_cells_on_a_sheet_per_table() -> None:
     assert value is not None and value.text == "6" and cells["B3"].get("t") is None
 
 
-def test_a_pdf_has_the_title_and_all_parts() -> None:
-    pdf = pdf_of(REPORT, COVER)
-    assert pdf.startswith(b"%PDF-") and len(re.findall(rb"/Type /Page\b", pdf)) >= 2
-
-
 def test_a_page_has_a_live_chart_and_a_file_a_drawn_one() -> None:
     live = [block for shown in sections_shown(REPORT, live=True) for block in shown.blocks]
     assert [block.figure is not None for block in live if block.kind == "chart"] == [True] * 4
@@ -208,22 +201,6 @@ def test_a_drawing_stays_within_its_area(chart: Chart) -> None:
                 places = [(part.x, part.y)]
         for x, y in places:
             assert -0.01 <= x <= WIDTH + 0.01 and -0.01 <= y <= height + 0.01
-
-
-def test_a_long_legend_takes_two_lines() -> None:
-    names = [f"llama-3.1-70b us-east prefill {i}" for i in range(5)]
-    series = tuple(Series(name, (0.0, 1.0), (1.0, 2.0)) for name in names)
-    parts = draw_chart(Chart("", Axis(), Axis(), series)).parts
-    shown = [part for part in parts if isinstance(part, Text) and part.text in names]
-    assert len({part.y for part in shown}) == 2
-    assert all(part.x + 4.6 * len(part.text) <= WIDTH for part in shown)
-
-
-@pytest.mark.parametrize(("most", "step"), [(2.0, 1), (200.0, None)])
-def test_a_few_replicas_have_a_tick_each(most: float, step: int | None) -> None:
-    series = Series("pool", (0.0, 1.0), (1.0, most))
-    chart = Chart("Replicas", Axis(), Axis(form=Form.COUNT), (series,))
-    assert figure_of(chart)["layout"]["yaxis"].get("dtick") == step
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)

@@ -159,12 +159,6 @@ def test_the_decision_is_on_two_pages(run):
 
 
 @pytest.mark.django_db
-def test_what_is_recommended_and_misses_says_so_first(run):
-    first = run_report(run).warnings[0]
-    assert "Flat at peak" in first and "IW-N" in first
-
-
-@pytest.mark.django_db
 def test_the_table_of_alternatives_is_the_comparison(run):
     (table,) = next(s.tables for s in run_report(run).sections if s.sheet == "Policies")
     heads = [head.full for head in table.heads]

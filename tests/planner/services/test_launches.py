@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.services.draft_windows import HORIZONS
 from planner.services.launch_drafts import LaunchDescription, launch_assumptions, launch_draft
@@ -42,10 +41,3 @@ def test_a_model_without_a_measurement_is_estimated_and_that_is_said() -> None:
     profile = parse(text).profiles[0]
     assert profile.kind == "roofline" and scenario_warnings(text) == []
     assert "not measured" in next(launch_assumptions(query, text)).why
-
-
-def test_what_is_not_known_is_said_with_what_is() -> None:
-    with pytest.raises(ScenarioError, match="no built-in price of H200 in us-east-1"):
-        launch_draft(asked(gpu="H200", region="us-east-1"))
-    with pytest.raises(ScenarioError, match="no model 'llama-9'"):
-        launch_draft(asked(model="llama-9"))

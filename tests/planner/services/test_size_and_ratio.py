@@ -1,6 +1,5 @@
 """bin/manage pd-ratio, and sizes and ratios as runs: documents, pages without scripts, refusals."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,12 +187,3 @@ def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) ->
         assert refused.status_code == 400 and "give a whole number from" in text
         assert 'value="many"' in text or 'value="999' in text  # still in the form
         assert signed_in(viewer).post(url, data).status_code == 403
-
-
-def test_the_form_offers_models_in_prefill_and_decode_pools_first(planner: User) -> None:
-    document = Path("planner/inputs/demo/scenario.yaml").read_text()
-    kept: Scenario = scenario_create(owner=planner, document=document)
-    shown = signed_in(planner).get(reverse("web:pd-ratio")).content.decode()
-    assert re.findall(r'<option value="(\d+:[^"]+)"', shown) == [
-        f"{kept.pk}:{model}" for model in ("llama-3.1-70b", "mistral-large-123b")
-    ]

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
-from django.urls import reverse
 
-from planner.models import User
 from planner.selectors.profiles import profile_get
-from tests.planner.web.pages import text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -76,26 +72,3 @@ def test_built_in_profiles_that_were_carried_over_state_no_flattering_error() ->
     assert profile.stated_check.rows == 0
     measured = profile_get("llama-2-70b:H100-SXM:tp4")
     assert measured.stated_check is not None and measured.stated_check.rows > 0
-
-
-def test_its_page_says_what_a_plan_states_and_what_it_is_tied_to(
-    measured: Path, planner: User, client: Client
-) -> None:
-    client.force_login(planner)
-    with measured.open("rb") as file:
-        fields = {"file": file, "gpu": "H100-SXM", "tp": 1}
-        sent = client.post(reverse("web:calibration-new"), fields)
-    assert sent.status_code == 302
-    asked = {
-        "rows": json.dumps(["meta-llama/Llama-3.1-8B-Instruct", "H100-SXM", 1]),
-        "kind": "linear", "name": "by form", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
-        "precision": "bf16",
-    }  # fmt: skip
-    made = client.post(sent["Location"], asked, follow=True)
-    page = text_of(made)
-    assert made.redirect_chain[-1][0] == reverse("web:profile", args=["by form"])
-    assert "data-stated" in made.content.decode()
-    assert "roofline profile of llama-3.1-8b" in page and " modelled " in page
-    refused = client.post(sent["Location"], asked | {"kind": "table"})
-    assert refused.status_code == 400
-    assert "fit a linear, operator or roofline profile" in refused.content.decode()

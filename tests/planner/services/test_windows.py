@@ -82,17 +82,6 @@ def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
     assert [choice.key for choice in window_choices(trace)] == [BUSIEST_DAY]
 
 
-def test_a_busiest_day_that_is_not_the_busiest_of_all_says_so(tmp_path: Path) -> None:
-    lines = ["time,requests"] + [f"{hour * 3600},{500 - hour}" for hour in range(24 * 6)]
-    path = tmp_path / "falling.csv"
-    path.write_text("\n".join(lines) + "\n")
-    options = IngestOptions(name=path.name, format="demand", amounts="counts")
-    trace = trace_ingest_path(path=path, options=options)
-    first, last = window_choices(trace)
-    assert "4th busiest of 6" in first.sentence
-    assert (first.label, last.label) == ("Busiest day that can be tried", "Last day")
-
-
 def test_a_trace_without_dates_has_its_busiest_day_too(tmp_path: Path) -> None:
     trace = ingested(tmp_path, start="")
     choice = window_choices(trace)[0]
@@ -100,9 +89,3 @@ def test_a_trace_without_dates_has_its_busiest_day_too(tmp_path: Path) -> None:
     document = scenario_draft(trace, choice)
     assert f"start: {BUSY * 86400}" in document
     assert parse(document).horizon.start.timestamp() == BUSY * 86400  # type: ignore[union-attr]
-
-
-def test_a_short_trace_has_no_choice() -> None:
-    assert (
-        window_choices(Trace(name="t", kind="requests", report={"start_ns": 0, "end_ns": 1})) == ()
-    )

@@ -100,17 +100,6 @@ def test_parallel_guesses_do_not_pass_the_limit_together() -> None:
     assert sorted(answers) == [401] * NAME_ATTEMPTS + [429] * (many - NAME_ATTEMPTS)
 
 
-def test_a_login_leads_to_the_page_that_was_asked_for(planner: User) -> None:
-    client = Client()
-    login = reverse("web:login")
-    assert 'name="password"' in client.get(login).content.decode()
-    fields = {"username": "pia", "password": "pia-secret", "next": "/runs/"}
-    assert client.post(login, fields)["Location"] == "/runs/"
-    assert client.get("/runs/").status_code == 200
-    client.post(reverse("web:logout"))
-    assert client.get("/runs/").status_code == 302
-
-
 def test_viewers_are_offered_no_changes(viewer: User, scenario: Scenario, trace: Trace) -> None:
     client = signed_in(viewer)
     for address in (reverse("web:scenario", args=[scenario.pk]), reverse("web:scenarios"), "/"):
@@ -127,14 +116,6 @@ def test_what_is_not_there_is_a_page_of_ours(planner: User, address: str) -> Non
     answer = signed_in(planner).get(address)
     assert answer.status_code == 404
     assert f'href="{reverse("web:home")}"' in answer.content.decode()
-
-
-def test_a_form_without_its_token_is_explained(planner: User) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(planner)
-    answer = client.post(reverse("web:token"))
-    assert answer.status_code == 403
-    assert "open too long" in text_of(answer)
 
 
 def test_the_token_page_makes_a_token_that_the_api_takes(planner: User) -> None:

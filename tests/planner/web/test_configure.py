@@ -14,7 +14,7 @@ from planner.inputs.scenario.document import parse
 from planner.models import Scenario, User
 from planner.services.deployment_search import replace_deployments, stored_search
 from planner.services.hardware import gpu_save
-from tests.planner.web.pages import json_in, text_of
+from tests.planner.web.pages import text_of
 from tests.planner.web.study import DOCUMENT
 
 ASKED = {
@@ -25,30 +25,6 @@ CHOSEN = [
     {"model": "llama-3.1-8b", "gpu": "MI300X", "kind": "roofline", "engine": "vllm"},
     {"model": "llama-3.1-8b", "gpu": "H200", "kind": "roofline", "precision": "fp8", "tp": 2},
 ]
-
-
-def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
-    client: Client, pools: Scenario
-) -> None:
-    assert "Find a deployment" in text_of(client.get(reverse("web:configure")))
-    answer = client.get(reverse("web:configure"), ASKED)
-    page = text_of(answer)
-    phrases = ("per million tokens", "requests/s", "an hour")
-    for part in (
-        *phrases,
-        "Ruled out",
-        "Precision not on this GPU",
-        "Assumptions",
-        "as given",
-    ):
-        assert part in page, part
-    assert json_in(answer, "speed-data")["data"]
-    part = client.get(
-        reverse("web:configure"), ASKED | {"gpus": "abacus"},
-        headers={"HX-Request": "true", "HX-Target": "answer"},
-    )  # fmt: skip
-    assert "<html" not in part.content.decode() and "abacus" in text_of(part)
-    assert "H100-SXM=2.50" in text_of(client.get(reverse("web:configure"), ASKED | {"prices": "x"}))
 
 
 def test_a_search_says_how_far_it_is_while_it_goes_on(

@@ -53,12 +53,3 @@ def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -
     steps = explanation_chains(run)[0].steps
     (factor,) = [step for step in steps if "0.5 times" in step.sentence]
     assert factor in shared_steps(explanation_chains(run))
-
-
-def test_a_policy_that_follows_no_plan_says_so(planner: User) -> None:
-    run = recommended(completed_run(planner), follows_plan=False, label="Flat", why="It met all.")
-    sentences = {step.name: step.sentence for step in explanation_chains(run)[0].steps}
-    assert all(words in sentences["Policy"] for words in ("Flat", "6", "It met all."))
-    run.result["recommended"] = None
-    run.save()
-    assert explanation_chains(run) == ()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
 from planner.models import Run, Scenario, Source, User
 from planner.outputs.metrics import desired_by_pool, next_change
@@ -18,7 +17,7 @@ from planner.services.active_plans import plan_activate
 from planner.services.proposals import propose
 from planner.web.pages.fleet import fleet_plan
 from tests.planner.plan_runs import REPLICA, planned_run
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import signed_in
 
 NOW = datetime(2026, 6, 1, 6, 30, tzinfo=UTC)
 
@@ -192,26 +191,6 @@ def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
     facts = {fact.label: fact.value for fact in fleet_plan(plan, later, charts=0).facts}
     saving = before - run.result["policies"][plan.policy]["cost_usd"]
     assert facts["Saved, as scheduled"] == pytest.approx(1.5 * saving) and saving > 0
-
-
-def test_home_shows_the_active_plan_and_what_needs_attention(
-    client: Client, run: Run, approver: User
-) -> None:
-    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
-    Source.objects.create(name="prom", kind="prometheus", state=Source.State.PROBLEM)
-    answer = client.get(reverse("web:home"))
-    page = text_of(answer)
-    assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
-    assert "Scheduled now" in page and "Next change" in page
-    assert "Cost per day" in page and "SLO attainment" in page
-    assert "schedule of today, demand of 18 May 2024" in page
-    lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
-    demand = lines["Demand of 18 May 2024"]
-    # The planned day repeats, so the chart shows it at today's date.
-    assert lines["Now"]["x"][0].startswith(f"{timezone.now():%Y-%m-%d}")
-    assert demand["x"][0] <= lines["Now"]["x"][0] <= demand["x"][-1]
-    assert reverse("web:source", args=["prom"]) in answer.content.decode()
-    assert 'id="latest"' not in answer.content.decode()
 
 
 def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:

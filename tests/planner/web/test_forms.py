@@ -6,13 +6,10 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.renderers import DjangoTemplates
-from django.http import QueryDict
 from django.test.html import parse_html
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planner.domain.kinds.size import Options as SizeOptions
-from planner.errors import OptionsRefused
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.web.forms.document import (
@@ -25,7 +22,6 @@ from planner.web.forms.document import (
 )
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import countries
-from planner.web.forms.options import options_posted
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.scenario import SharesField
 from planner.web.forms.widgets import FormRenderer
@@ -58,14 +54,6 @@ def test_one_changed_number_leaves_every_other_line() -> None:
     before, after = DOCUMENT.splitlines(), edit(DOCUMENT, changes).splitlines()
     assert changes == {"horizon.period_s": 1800}
     assert [line for line in after if line not in before] == ["  period_s: 1800 # an hour"]
-
-
-def test_an_emptied_field_is_left_out_and_a_new_section_made() -> None:
-    data = outline(DOCUMENT)
-    changes = study_changes(data, study_values(data) | {"period_min": None, "epsilon": 0.9})
-    new = parse(edit(DOCUMENT, changes))
-    assert new.horizon.period_s is None
-    assert new.objective.epsilon == 0.9
 
 
 def test_a_region_keeps_the_facts_the_form_does_not_show() -> None:
@@ -157,11 +145,6 @@ def test_a_launch_keeps_what_the_form_does_not_show() -> None:
     changed = row_changes(data, "sources", [row | {"launch_rps": 2.0, "launch_day": "evening"}])
     kept = {"weekend": 0.5, "begins": "2027-01-04", "rps": 2, "day": "evening"}
     assert changed["traffic.sources"][0]["launch"] == kept
-
-
-def test_removed_rows_are_gone_and_the_last_one_removes_the_key() -> None:
-    data = outline(DOCUMENT)
-    assert row_changes(data, "tiers", []) == {"tiers": None}
 
 
 LIST = """\
@@ -406,10 +389,3 @@ def test_elements_are_those_of_djangos_templates(widget: forms.Widget, value: An
             for renderer in (FormRenderer(), DjangoTemplates())
         )
         assert parse_html(drawn) == parse_html(templated)
-
-
-def test_an_option_that_a_kind_lacks_is_refused_by_its_name() -> None:
-    with pytest.raises(OptionsRefused) as refused:
-        options_posted(SizeOptions, QueryDict("isl=0&osl=2"), service="chat")
-    assert {fault.name for fault in refused.value.faults} == {"isl", "service"}
-    assert "Input tokens 0" in str(refused.value) and "service" in str(refused.value)

@@ -3,15 +3,14 @@
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
 from planner.inputs.scenario.document import edit, outline
-from planner.models import Calibration, OwnGpu, OwnModel, Profile, Scenario, User
-from planner.selectors.hardware import model_get, prices_list
+from planner.models import Calibration, OwnGpu, OwnModel, Scenario, User
+from planner.selectors.hardware import model_get
 from planner.selectors.run_hardware import stored_hardware
 from planner.services.calibrations import CalibrationOptions, calibration_path
 from planner.services.estimates import MeasurementSource, estimate_sweep
@@ -55,26 +54,12 @@ def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]
     }  # fmt: skip
 
 
-def test_a_gpu_that_idles_above_its_load_is_refused(client: Client) -> None:
-    answer = client.post(reverse("web:gpu-new"), GPU | {"idle_w": 460})
-    assert "decode_w is 450, below idle_w (460)" in text_of(answer)
-    answer = client.post(reverse("web:gpu-new"), GPU | {"tdp_w": 600})
-    assert "prefill_w is 700, above tdp_w (600)" in text_of(answer)
-    assert not OwnGpu.objects.exists()
-
-
 @pytest.mark.parametrize(
     "name", ["profiles", "calibrations", "calibration-new", "gpus", "models", "prices", "carbon",
              "gpu-new", "model-new", "hardware-import"],
 )  # fmt: skip
 def test_every_page_shows(client: Client, name: str) -> None:
     assert client.get(reverse(f"web:{name}")).status_code == 200
-
-
-def test_every_number_of_a_gpu_has_its_unit_and_provenance(client: Client) -> None:
-    page = text_of(client.get(reverse("web:gpu", args=["H100-SXM"])))
-    assert "Memory bandwidth" in page and "GB/s" in page and "TFLOP/s" in page
-    assert ("published" in page and "assumed" in page) or "measured" in page
 
 
 def test_a_search_answers_with_the_rows_alone(client: Client) -> None:
@@ -129,52 +114,6 @@ def test_models_and_gpus_come_from_a_file(client: Client) -> None:
     assert OwnGpu.objects.count() == 1
 
 
-def test_measurements_are_previewed_fitted_and_judged(
-    client: Client, calibration: Calibration
-) -> None:
-    preview = text_of(client.get(reverse("web:calibration", args=[calibration.pk])))
-    assert "What was read" in preview and "llama-3.1-8b on 1 × H100-SXM (12 rows)" in preview
-    answer = client.post(
-        reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration), follow=True
-    )
-    page = text_of(answer)
-    assert "mine, version 1, is created" in page and "our cluster" in page
-    assert "Prefill time" in page or "prefill time" in page
-    assert "alpha" in page and "20 ms" in page
-    points = json_in(answer, "residuals-1-data")["data"][1]
-    assert points["x"] == pytest.approx(points["y"], rel=1e-3)
-    version = Profile.objects.get().versions.get()
-    assert {check["quantity"] for check in version.checks} >= {"prefill time", "TBT"}
-    assert all(check["mape"] < 1e-6 for check in version.checks)
-
-
-def test_a_second_fit_is_a_second_version_and_the_first_stays(
-    client: Client, calibration: Calibration
-) -> None:
-    where = reverse("web:calibration", args=[calibration.pk])
-    client.post(where, fit_fields(calibration))
-    client.post(where, fit_fields(calibration, kind="table"))
-    versions = list(Profile.objects.get().versions.values_list("version", "kind"))
-    assert versions == [(2, "table"), (1, "linear")]
-    newest, first = (
-        text_of(client.get(f"/hardware/profiles/mine/{q}")) for q in ("", "?version=1")
-    )
-    assert "version 2 of 2" in newest and "version 1 of 2" in first
-    other = client.post(where, fit_fields(calibration, gpu="A100-80GB"))
-    assert "Keep it under another name" in text_of(other)
-
-
-def test_a_profile_is_compared_with_rows_it_has_not_seen(
-    client: Client, calibration: Calibration
-) -> None:
-    fields = fit_fields(calibration)
-    client.post(reverse("web:calibration", args=[calibration.pk]), fields)
-    asked = {"rows": fields["rows"], "profile": "mine|1"}
-    page = client.get(reverse("web:calibration", args=[calibration.pk]), asked)
-    assert "mine, version 1 against these rows" in text_of(page)
-    assert Profile.objects.get().versions.count() == 1
-
-
 def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:
     sent = {"file": _file("bench.csv", f"{HEAD}\nm,g,1,0,64,128,1,1\n")}
     answer = client.post(
@@ -193,75 +132,6 @@ CONFIG = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
     "max_position_embeddings": 131072, "tie_word_embeddings": False,
 }  # fmt: skip
-
-
-def test_a_model_comes_from_its_config_json(client: Client) -> None:
-    """The same shape as the built-in Llama-3.1-8B gives the same memory."""
-    sent = {"file": _file("config.json", json.dumps(CONFIG)), "name": "tuned-8b"}
-    answer = client.post(reverse("web:hardware-import"), sent)
-    assert answer.status_code == 302 and answer["Location"].endswith("/tuned-8b/")
-    held, known = model_get("tuned-8b").spec, model_get("llama-3.1-8b").spec
-    assert held.weight_bytes == known.weight_bytes
-    assert held.kv_bytes_per_token == known.kv_bytes_per_token
-    unnamed = client.post(
-        reverse("web:hardware-import"), {"file": _file("config.json", json.dumps(CONFIG))}
-    )
-    assert "Give one" in text_of(unnamed)
-    cut = {key: value for key, value in CONFIG.items() if key != "vocab_size"}
-    missing = client.post(
-        reverse("web:hardware-import"),
-        {"file": _file("config.json", json.dumps(cut)), "name": "cut"},
-    )
-    assert missing.status_code == 400 and "vocab_size" in text_of(missing)
-
-
-def test_the_newest_models_are_offered_with_their_error_and_engines_are_shown(
-    client: Client,
-) -> None:
-    page = text_of(client.get(reverse("web:profiles"), {"search": "deepseek-v3:B200"}))
-    assert "8 × B200" in page and "fp8" in page and "modelled" in page and "vllm" in page
-    measured = text_of(client.get(reverse("web:profiles"), {"search": "llama-3.1-8b:H100"}))
-    assert "trtllm" in measured
-    text = text_of(client.get(reverse("web:profile", args=["qwen3-32b:H200:tp1"])))
-    assert "as released" in text
-    fits = text_of(client.get(reverse("web:models"), {"search": "deepseek-v3", "gpu": "H200"}))
-    assert "8 fp8" in fits  # as released, not in 16 bits on 16
-    lowest = client.get(reverse("web:gpus"), {"search": "L40S"}).context["lowest"]["L40S"]
-    offers = [row.usd_per_gpu_hour for row in prices_list(gpu="L40S")]
-    assert lowest == min(usd for usd in offers if usd is not None) > 0
-    assert "assumed" in text_of(client.get(reverse("web:gpu", args=["L40S"])))  # its watts
-    choices = dict(names_of({}).profiles[1:])
-    assert any("H200 × 1 (roofline)" in label for _, label in choices["qwen3-32b"])
-    assert any(", trtllm)" in label for _, label in choices["llama-3.1-8b"])
-
-
-def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> None:
-    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
-             "concurrency": 32}  # fmt: skip
-    answer = client.get(reverse("web:estimate"), asked)
-    page = text_of(answer)
-    for part in (
-        "TTFT",
-        "TPOT",
-        "tokens/s",
-        "W",
-        "GB",
-        "median error",
-        "90th percentile",
-        "Expected error",
-        "Held-out rows",
-        "Who measured",
-        "Modelled",
-    ):
-        assert part in page
-    loads = json_in(answer, "sweep-data")["data"][1]
-    assert loads["y"] == sorted(loads["y"])  # more in flight never gives less output
-    part = client.get(
-        reverse("web:estimate"), asked, headers={"HX-Request": "true", "HX-Target": "answer"}
-    )
-    assert "<html" not in part.content.decode()
-    refused = text_of(client.get(reverse("web:estimate"), asked | {"gpu": "abacus"}))
-    assert "abacus" in refused
 
 
 def test_options_of_the_engine_are_those_of_the_command_line(client: Client) -> None:
@@ -301,28 +171,6 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     assert "sustains at most" in refused
 
 
-def test_typed_rows_move_the_estimate_and_are_kept(client: Client) -> None:
-    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
-             "concurrency": 32, "engine": "vllm", "engine_version": "0.19.0"}  # fmt: skip
-    typed = {"measured": "1 1024 256 90 16\n8, 1024, 256, -, 19\n\n32;1024;256;300;26"}
-    page = text_of(client.get(reverse("web:estimate"), asked))
-    assert "None yet" in page and "vllm bench serve" in page and "guidellm benchmark" in page
-    page = text_of(client.get(reverse("web:estimate"), asked | typed))
-    assert "With 3 rows" in page and "Save the measurements" in page
-    wrong = client.get(reverse("web:estimate"), asked | {"measured": "8 1024"})
-    assert "Line 1 is not five numbers" in text_of(wrong)
-    before = estimate_one(asked)
-    kept = client.post(reverse("web:estimate-keep"), asked | typed)
-    assert kept.status_code == 302
-    page = text_of(client.get(kept["Location"]))
-    assert "typed in on the page of estimates" in page
-    after = estimate_one(asked)
-    assert after["own"]["rows"] == 3 and after["tbt_ms"] > 1.5 * before["tbt_ms"]
-    other = estimate_one(asked | {"engine_version": "0.12.0"})
-    assert before["tbt_ms"] < other["tbt_ms"] < after["tbt_ms"]  # less alike
-    assert client.post(reverse("web:estimate-keep"), asked).status_code == 400
-
-
 def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> None:
     row = {"model": "deepseek-v3", "gpu": "H200", "tp": 8, "isl": 4096, "osl": 1024,
            "concurrency": 64, "mode": "disagg"}  # fmt: skip
@@ -333,17 +181,6 @@ def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> N
         assert getattr(swept[64], key) == pytest.approx(estimated[key], rel=1e-9)
     # beyond 128 in flight one worker is taken where the row does not say how many
     assert estimate_one(row | {"concurrency": 256})["gpus"] < estimated["gpus"]
-
-
-def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:
-    rows = "model,gpu,tp,isl,osl,concurrency\nllama-3.1-8b,H100-SXM,1,512,64,4\n"
-    rows += "no-such-model,H100-SXM,1,512,64,4\nllama-3.1-8b,H100-SXM,1,512,64,8\n"
-    answer = client.post(reverse("web:estimate-rows"), {"file": _file("many.csv", rows)})
-    assert answer["Content-Disposition"] == 'attachment; filename="many-estimates.csv"'
-    table = pl.read_csv(answer.content)
-    assert table["refused"].is_null().to_list() == [True, False, True]
-    assert table["ttft_ms"][1] is None and table["batch"][2] == 8
-    assert " 512" in table["assumptions"][0]
 
 
 def test_an_own_gpu_and_model_are_estimated_too(client: Client) -> None:
@@ -376,24 +213,6 @@ def test_the_scenario_form_offers_kept_profiles_and_writes_them(
     assert run.resolved["profiles"]["mine"]["version"] == 2  # the newest when it was made
     profile = stored_hardware(run.resolved).profiles["mine"]
     assert (profile.kind, profile.gpu) == ("table", "H100-SXM")
-
-
-def test_observations_are_uploaded_and_the_next_version_shows_them(
-    client: Client, calibration: Calibration
-) -> None:
-    client.post(reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration))
-    lines = [
-        f"{60 * i},{8 * (i % 3 + 1)},0,{1.1 * (0.020 + 0.004 * (i % 3 + 1))}" for i in range(40)
-    ]
-    lines.append("2400,8,0,0.5")  # nobody would believe that
-    text = "at_s,decodes,prefill_tokens,seconds\n" + "\n".join(lines)
-    where = reverse("web:profile-tune", args=["mine"])
-    page = text_of(client.post(where, {"file": _file("seen.csv", text)}, follow=True))
-    assert "mine, version 2, is created" in page and "seen.csv; from mine, version 1" in page
-    assert "1 observations were ignored" in page
-    assert "observation 41, 8 decodes" in page  # among the outliers
-    bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})
-    assert bad.status_code == 400 and "row 1" in text_of(bad)
 
 
 def test_a_model_keeps_its_shape_when_its_form_is_saved(client: Client) -> None:

@@ -5,7 +5,6 @@ import re
 from django.test import Client
 
 from planner.models import User
-from planner.selectors.glossary import glossary, meaning_of
 from planner.selectors.places import HELP, help_of, how_tos
 from planner.web.markdown import html_of
 from tests.planner.web.pages import signed_in
@@ -43,10 +42,3 @@ def test_what_a_page_holds_is_escaped() -> None:
         "<td>1</td>",
     ):
         assert part in html
-
-
-def test_labels_of_terms_have_their_meaning() -> None:
-    known = {term.name: term.meaning for term in glossary()}
-    assert meaning_of("SLO attainment, interactive") == known["SLO attainment"]
-    assert meaning_of("Replicas") == known["Replica"]
-    assert meaning_of("Nothing of the kind") == ""

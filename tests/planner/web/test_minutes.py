@@ -25,19 +25,6 @@ def lines(answer: HttpResponse, chart: str) -> dict[str, Any]:
     return {line["name"]: line for line in json_in(answer, f"minute-{chart}-data")["data"]}
 
 
-FOLDED = '<details class="mt-3">'  # not the table behind each chart
-
-
-def test_the_minutes_come_when_they_are_opened(client: Client, study: Run) -> None:
-    page = client.get(reverse("web:run", args=[study.pk])).content.decode()
-    assert "part=minutes" in page and "minute-states-data" not in page
-    answer = part(client, study, "minutes")
-    html = answer.content.decode()
-    assert "<html" not in html and html.index("minute-tokens") < html.index(FOLDED)
-    assert html.index(FOLDED) < html.index("minute-power")
-    assert "minute-requests" in html and "minute-shares" in html
-
-
 def test_all_pools_are_summed_and_one_can_be_chosen(client: Client, study: Run) -> None:
     table = run_table(study, "replicas").filter(pl.col("policy") == "flat-peak")
     both = lines(part(client, study, "minutes", policy="flat-peak"), "states")["Serving"]
@@ -70,17 +57,6 @@ def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> No
     assert "One value per 15 min" in page
     rows = text_of(part(client, study, "groups", policy="none", tier="mars", model="<x>"))
     assert "93.5%" in rows and "<x>" not in rows
-
-
-def test_groups_are_filtered(client: Client, study: Run) -> None:
-    page = client.get(reverse("web:run", args=[study.pk])).content.decode()
-    table = page[page.index('id="group-table"') :].partition("</table>")[0]
-    assert table.count("<tr>") == 3 and "IW-F" in table and "IW-N" in table  # by tier at first
-    each = part(client, study, "groups", tier="IW-F", model="each", region="each")
-    body = each.content.decode().partition("<tbody>")[2]
-    assert body.count("<tr>") == len(POOLS) and body.count("97.0%") == len(POOLS)
-    narrow = part(client, study, "groups", tier="all", model=POOLS[0][0], policy="today")
-    assert narrow.content.decode().partition("<tbody>")[2].count("<tr>") == 1
 
 
 def test_older_runs_without_these_tables_still_show(client: Client, study: Run) -> None:

@@ -1,7 +1,5 @@
 """What a plan's and a front's pages show beyond the decisions."""
 
-from typing import Any
-
 from django.test import Client
 
 from planner.inputs.scenario.document import parse
@@ -9,41 +7,6 @@ from planner.models import Run
 from planner.outputs.reports import run_report
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import json_in, text_of
-
-MORE: dict[str, Any] = {
-    "minimise": "carbon", "unit": "kg CO2e", "periods": "all", "limited": "Exact",
-    "totals": {"usd": 1234.0, "gpu_hours": 456.0, "kwh": 78.0, "carbon_kg": 9.0, "starts": 12,
-               "stops": 11, "energy_basis": "drawn at the sized load"},
-    "conflicts": ["us-east needs 9 GPUs and has 7: add 2."],
-    "unserved": [{"tier": "slow", "model": "m", "input_tps": 1500.0, "input_tokens": 5.4e6,
-                  "periods": 3}],
-    "lent_gpu_hours": 17.0,
-    "rerouted": [{"from": "us-east", "to": "us-west", "input_tps": 800.0,
-                  "share": 0.25}],
-    "split": [{"model": "m", "region": "us-east", "arrangement": "1 x G", "role": "mixed",
-               "share": 0.4, "least": 0.3, "most": 0.5, "periods": 5}],
-    "worth": {"period": 0.0, "unit": "kg CO2e", "objective_per_hour": 5.0, "rows": [
-        {"family": "capacity", "what": "1 more G in us-east", "step": 1.0, "unit": "GPUs",
-         "saves": 2.5, "doubt": 0.0, "per_unit": 2.5, "relaxation": 2.25, "basis": "again"},
-        {"family": "slo", "what": "TTFT limits 10% looser", "step": 100.0, "unit": "ms",
-         "saves": None, "doubt": 0.0, "per_unit": None, "relaxation": None, "basis": "again"},
-    ]},
-}  # fmt: skip
-
-
-def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
-    client: Client, study: Run
-) -> None:
-    study.result["plan"] |= MORE
-    study.save()
-    page = text_of(client.get(f"/runs/{study.pk}/"))
-    for phrase in (
-        "Unserved demand", "us-east needs 9 GPUs and has 7: add 2.",
-        "Exact", "all periods at once", "12 and 11", "17 GPU-hours",
-        "us-east us-west 800 25.0%", "1 x G 40.0%", "Value of one more",
-        "1 more G in us-east", "time limit reached", "drawn at the sized load",
-    ):  # fmt: skip
-        assert phrase in page, phrase
 
 
 def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(

@@ -59,13 +59,6 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
 
 
-def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:
-    for part, title in (("rate", "Savings by rate"), ("sensitivity", "Latency by length")):
-        assert title in page(planner, run, part=part, phase="prefill")
-    refused = signed_in(planner).get(reverse("web:run", args=[run.pk]), {"part": "colour"})
-    assert refused.status_code == 404
-
-
 def test_the_api_has_what_the_page_draws(api: APIClient, planner: User, run: Run) -> None:
     base = f"/api/v1/runs/{run.pk}"
     sensitivity = api.get(f"{base}/sensitivity/", {"phase": "decode"}).json()
@@ -87,17 +80,6 @@ def test_other_runs_have_none_of_it(api: APIClient, planner: User, run: Run) -> 
     answer = api.get(f"/api/v1/runs/{run.pk}/sensitivity/")
     assert answer.status_code == 409
     assert "did not provision" in answer.json()["detail"]
-
-
-def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = provisioning.pool_of_run(run, "", "")
-    first = provisioning.savings_sweep(run, pool, "rate")
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("worked out again")
-
-    monkeypatch.setattr(provisioning, "solve_levels", never)
-    assert provisioning.savings_sweep(run, pool, "rate") == first
 
 
 def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from planner.domain.deserialise import from_json
-from planner.domain.reports.policies import Outcome, Row, parameters_section, policies_table
+from planner.domain.reports.policies import Row, policies_table
 from planner.domain.results.figures import BY_NAME
 from planner.domain.results.ranking import compare
 from planner.domain.results.stored import StoredPolicy, StoredRecommendation, StoredResult
@@ -69,21 +68,3 @@ def test_a_signal_that_never_moved_is_noted() -> None:
     figures = {"name": "reactive", "note": "Its signal never passed 70%."}
     (row,) = rows_of(policies_table([Row("Reactive", figures)], None, {}))
     assert row["Note"] == figures["note"]
-
-
-def test_parameters_are_written_as_a_user_types_them() -> None:
-    settings = [
-        {"what": "target", "where": "m in east, 2 x G", "value": 41.23456789},
-        {"what": "tune_batch", "where": "", "value": True},
-    ]
-    (section,) = parameters_section(Row("HPA", {"settings": settings}))
-    first, second = rows_of(section.tables[0])
-    assert (first["Pool"], first["Value"]) == ("m in east, 2 x G", "41.2346")
-    assert (second["Pool"], second["Value"]) == ("all", "true")
-    assert not list(parameters_section(Row("Kept before", {})))
-
-
-def test_what_uses_future_data_is_marked() -> None:
-    oracle = from_json(Outcome, {"label": "Flat at peak", "hindsight": True})
-    assert oracle.title != oracle.label
-    assert from_json(Outcome, {"label": "Planned (LT-I)"}).title == "Planned (LT-I)"

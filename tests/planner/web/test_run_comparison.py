@@ -147,26 +147,6 @@ def test_the_verdict_is_the_cheapest_run_that_meets_the_slo(planner: User, first
     assert not {"cheapest", "least"} & set(verdict(cheap, other_traffic).split())
 
 
-def test_a_list_of_another_length_is_one_line(planner: User, first: Run) -> None:
-    row = "  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1}\n"
-    more = row + row.replace("A100-80GB", "H100-SXM")
-    run = other(planner, DOCUMENT.replace(row, more).replace("A100-80GB: 64", "A100-80GB: 32"))
-    page = signed_in(planner).get(reverse("web:runs-compare"), {"run": [first.pk, run.pk]})
-    texts = {line.label: [cell.text for cell in line.cells] for line in page.context["differences"]}
-    assert texts.pop("Profiles")[1].count("llama-3.1-8b") == 2
-    assert list(texts.values()) == [["64", "32"]]
-
-
-def test_runs_are_chosen_from_lists(planner: User, first: Run) -> None:
-    client, run = signed_in(planner), completed_run(planner)
-    assert f'name="run" value="{run.pk}" form="beside"' in client.get("/runs/").content.decode()
-    address = f"{reverse('web:runs-compare')}?run={first.pk}"
-    assert address in client.get(reverse("web:run", args=[first.pk])).content.decode()
-    assert f'value="{run.pk}" form="beside"' in client.get(address).content.decode()
-    assert client.get(reverse("web:runs-compare"), {"run": "x"}).status_code == 400
-    assert client.get(reverse("web:runs-compare"), {"run": [first.pk, 99999]}).status_code == 404
-
-
 def test_api_and_command_give_the_same(planner: User, first: Run, reader: APIClient) -> None:
     run = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
     answer = reader.get("/api/v1/runs/compare/", {"run": [first.pk, run.pk]})

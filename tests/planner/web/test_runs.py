@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -48,20 +47,6 @@ def recommended(study: Run) -> None:
     study.save()
 
 
-def test_results_begin_with_tiles_and_charts_and_the_rest_follows(
-    client: Client, study: Run
-) -> None:
-    recommended(study)
-    html = client.get(url(study)).content.decode()
-    parts = ['class="tiles"', "over-time-1-data", "over-time-2-data", 'role="alert"',
-             'id="schedule"', 'id="policies"', 'id="plan"']  # fmt: skip
-    places = [html.index(part) for part in parts]
-    assert places == sorted(places)
-    text = text_of(client.get(url(study)))
-    assert "4 to 6" in text and "18 May 2024, 09:00 6" in text
-    assert study.result["warnings"][0] in text
-
-
 def test_a_report_is_kept_until_its_run_changes(study: Run) -> None:
     recommended(study)
     report = run_report(Run.objects.get(pk=study.pk))
@@ -86,26 +71,6 @@ def test_tiles_have_the_figures_of_the_recommended_policy(client: Client, study:
     (attainment,) = [fact for label, fact in facts.items() if label.startswith("SLO")]
     assert attainment.value == figures["slo_attainment"]["IW-N"]  # the tier that is worst off
     assert attainment.meaning is Meaning.MISSED
-
-
-def test_all_but_what_decides_is_folded(client: Client, study: Run) -> None:
-    html = client.get(url(study)).content.decode()
-
-    def is_folded(section: str) -> bool:
-        before, found, _ = html.partition(f'id="{section}"')
-        return bool(found) and before.count("<details") > before.count("</details")
-
-    assert all(map(is_folded, ("policies", "forecast", "profiles", "plan", "simulation")))
-    assert not any(map(is_folded, ("schedule", "assumptions", "test-days")))
-
-
-def test_the_list_shows_the_result_of_a_completed_run(client: Client, study: Run) -> None:
-    rows = reverse("web:runs")
-    assert str(study.result["headline"]).rstrip(".") in text_of(client.get(rows))
-    recommended(study)
-    study.result["recommended"]["cost_usd"] = 500.0
-    study.save()
-    assert "Planned (LT-I): $500" in text_of(client.get(rows))
 
 
 def test_a_result_without_a_recommendation_has_a_page(client: Client, study: Run) -> None:
@@ -193,11 +158,6 @@ def test_every_table_downloads_as_csv(client: Client, study: Run) -> None:
         table = run_table(study, name)
         assert len(rows) == table.height and list(rows[0]) == table.columns
     assert client.get(reverse("web:run-table", args=[study.pk, "nothing"])).status_code == 404
-
-
-def test_the_result_downloads_as_json(client: Client, study: Run) -> None:
-    answer = client.get(reverse("web:run-result", args=[study.pk]))
-    assert json.loads(answer.content) == study.result
 
 
 @pytest.mark.parametrize("kind", ["forecast", "plan", "simulate"])
@@ -326,16 +286,6 @@ def test_ends_without_results_are_told_in_words(client: Client, planner: User) -
             assert f"run {run.pk}" in text_of(answer)
 
 
-def test_a_waiting_run_is_cancelled_once(client: Client, planner: User) -> None:
-    run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat", owner=planner)
-    cancel = reverse("web:run-cancel", args=[run.pk])
-    assert client.post(cancel)["Location"] == url(run)
-    run.refresh_from_db()
-    assert run.state == Run.State.CANCELLED
-    again = client.post(cancel)
-    assert again.status_code == 409 and "is over" in text_of(again)
-
-
 def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
     client: Client, study: Run
 ) -> None:
@@ -362,22 +312,6 @@ def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planne
     waiting = Run.objects.create(kind=Run.Kind.COMPARE, name=DEMO_NAME)
     html = client.get("/").content.decode()
     assert f'data-demo-run="pending" data-demo-results="{url(waiting)}"' in html
-
-
-def test_uploads_do_not_push_studies_out_of_what_is_recent(client: Client) -> None:
-    Run.objects.create(kind=Run.Kind.PLAN, name="A plan of chat")
-    for i in range(9):
-        Run.objects.create(kind=Run.Kind.INGEST, name=f"file-{i}.csv")
-    page = text_of(client.get("/activity/"))
-    assert "A plan of chat" in page and "file-" not in page
-    assert "file-8.csv" in text_of(client.get(reverse("web:runs")))  # where all are
-
-
-def test_home_hints_at_a_missing_worker(client: Client) -> None:
-    run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
-    assert "no worker is running" not in text_of(client.get("/activity/"))
-    Run.objects.filter(pk=run.pk).update(created_at=timezone.now() - timedelta(minutes=2))
-    assert "no worker is running" in text_of(client.get("/activity/"))
 
 
 def test_pages_of_lists_take_a_fixed_number_of_queries(

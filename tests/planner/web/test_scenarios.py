@@ -1,6 +1,5 @@
 """The editor: a form and a text of the same document."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -180,15 +179,6 @@ def week(planner: User, tmp_path: Path) -> Trace:
     return trace_ingest_path(path=file, options=options, owner=planner)
 
 
-def test_save_and_run(client: Client, pools: Scenario, week: Trace) -> None:
-    values = form_values(client.get(url(pools)))
-    answer = client.post(url(pools), values | {"seed": "5", "action": "run"})
-    run = Run.objects.get()
-    assert answer["Location"] == reverse("web:run", args=[run.pk])
-    assert (run.kind, run.seed, run.state) == ("compare", 5, "pending")
-    assert run.document == Scenario.objects.get().document
-
-
 def test_each_kind_of_run_starts(client: Client, pools: Scenario) -> None:
     start = reverse("web:scenario-run", args=[pools.pk])
     for kind in ("compare", "forecast", "plan"):
@@ -213,16 +203,6 @@ def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
     assert answer["Location"] == url(scenario)
     assert scenario.name == "Mine"
     assert [source.trace for source in parse(scenario.document).traffic.sources] == ["conv"]
-
-
-def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> None:
-    new = reverse("web:scenario-new")
-    values = form_values(client.get(f"{new}?trace=conv&horizon=week"))
-    assert values["start"] == ["end"]
-    short = text_of(client.get(f"{new}?trace=conv"))  # "A day" was chosen and an hour planned
-    assert re.search(r"Plans 1 h instead of\s+a day", short), short
-    past = client.get(f"{new}?trace=conv&door=past")  # of a minute: nothing can come before it
-    assert "too short for a backtest" in text_of(past)
 
 
 def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> None:
@@ -345,14 +325,6 @@ def test_what_would_keep_it_from_running_is_told_on_saving(
     assert not Run.objects.exists()
 
 
-def test_the_way_back_from_a_form_that_cannot_be_kept(client: Client, pools: Scenario) -> None:
-    values = form_values(client.get(url(pools))) | {"tiers-0-name": ""}
-    stuck = client.post(url(pools), values | {"action": "yaml"}, headers=HTMX)
-    assert 'href="#id_tiers-0-name"' in stuck.content.decode()
-    back = client.post(url(pools), values | {"action": "discard"})
-    assert form_values(back)["document"] == [DOCUMENT]
-
-
 def test_bursty_arrivals_of_a_size_take_the_number_next_to_them(
     client: Client, pools: Scenario
 ) -> None:
@@ -363,8 +335,3 @@ def test_bursty_arrivals_of_a_size_take_the_number_next_to_them(
     refused = client.post(address, sent | {"burstiness": "bursty", "variation": "101"})
     assert refused.status_code == 400
     assert refused.context["form"]["variation"].value() == "101"
-
-
-def test_a_new_size_begins_with_the_scenario_of_the_last(client: Client, pools: Scenario) -> None:
-    client.post(reverse("web:size"), {"scenario": pools.pk})
-    assert client.get(reverse("web:size")).context["chosen"] == str(pools.pk)

@@ -11,15 +11,11 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from planner.domain.trace_statistics.figures import Burstiness
-from planner.errors import NotFound
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace, User
 from planner.outputs.render.figure import GREY
-from planner.selectors.traces import trace_character, trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from planner.web.pages.trace import bursts, repeats
 from tests.planner.web.pages import json_in, text_of
 
 UPLOAD = "/traces/upload/"
@@ -37,36 +33,6 @@ def send(client: Client, data: bytes | str, name: str = "hour.csv", **fields: st
     )
 
 
-@pytest.mark.parametrize(
-    ("correlation", "words"),
-    [(0.79, "repeat"), (0.4, "only partly repeat"), (0.1, "do not repeat"), (-1, "do not repeat")],
-)
-def test_days_repeat_each_other_wholly_in_part_or_not(correlation: float, words: str) -> None:
-    assert repeats(correlation) == words
-
-
-@pytest.mark.parametrize(
-    ("by_second", "by_minute", "words"),
-    [
-        (1.2, 1.5, ("1 s", "1.2 times")),
-        (3.0, 40.0, ("1 s", "3 times")),
-        (1.2, 7.2, ("1 s", "1.2 times", "1 min", "7.2 times")),
-        (None, 7.2, ("1 min", "7.2 times")),
-        (None, None, ()),
-    ],
-)  # fmt: skip
-def test_bursts_of_minutes_are_not_hidden_by_calm_seconds(
-    by_second: float | None, by_minute: float | None, words: tuple[str, ...]
-) -> None:
-    scales = [
-        Burstiness(bin_s, 100, 1.0, within, 1.0, 1.0, 0.0)
-        for bin_s, within in ((1.0, by_second), (10.0, None), (60.0, by_minute))
-    ]
-    said = bursts(scales)
-    assert bool(said) == bool(words) and all(word in said for word in words)
-    assert said.count("times") == sum("times" in word for word in words)
-
-
 def test_an_upload_is_kept_and_then_read(client: Client) -> None:
     before = text_of(client.get(UPLOAD))
     assert "by this workspace: 0 bytes, by you: 0 bytes. Free: 100 GB" in before
@@ -79,17 +45,6 @@ def test_an_upload_is_kept_and_then_read(client: Client) -> None:
     assert run_execute(run_id=run.pk).problem == ""
     done = client.get("/traces/hour/", headers={"HX-Request": "true"})
     assert done["HX-Refresh"] == "true"
-
-
-def test_the_page_accounts_for_every_row(client: Client) -> None:
-    send(client, AZURE)
-    run_execute(run_id=Run.objects.get().pk)
-    page = text_of(client.get("/traces/hour/"))
-    assert "Rows read 61" in page and "Rows rejected 1" in page
-    assert "first: line 62" in page
-    assert "16 Nov 2023, 18:15 UTC" in page
-    assert "6,000 + " not in page and f"{sum(range(100, 160)):,}" in page
-    assert "Make a scenario from this trace" in page
 
 
 def test_the_charts_hold_every_request_and_token(client: Client) -> None:
@@ -114,26 +69,6 @@ def test_a_gap_in_a_demand_file_is_a_hole_in_its_line(
     assert line["y"][6] == pytest.approx(6 / 60)
 
 
-def test_the_page_describes_sessions_and_samples(
-    client: Client, planner: User, tmp_path: Path
-) -> None:
-    path = tmp_path / "chats.csv"
-    rows = [
-        f"2024-05-01T{i // 60:02d}:{i % 60:02d}:00Z,c{i % 40},{100 + i},10,{50 + i}"
-        for i in range(240)
-    ]
-    head = "timestamp,session_id,prompt_tokens,completion_tokens,cached_tokens"
-    path.write_text("\n".join([head, *rows]) + "\n")
-    trace = trace_ingest_path(path=path, options=IngestOptions(sample="20"), owner=planner)
-    page = client.get("/traces/chats/").content.decode()
-    assert 'id="sessions"' in page and "one in 20 requests" in page
-    answer = trace_character(trace)
-    assert answer.sessions is not None
-    assert answer.sessions.sessions == 40 and answer.sessions.turns_mean == 6
-    assert answer.total.requests == 20 * 240
-    assert sum("prefix cache" in note for note in answer.notes) == 1
-
-
 def labelled(folder: Path, planner: User) -> None:
     """Ten days of 9 models in 3 regions for 2 tiers; nothing came for two hours of the fourth."""
     rng = np.random.default_rng(1)
@@ -151,18 +86,6 @@ def labelled(folder: Path, planner: User) -> None:
     path = folder / "fleet.parquet"
     pl.DataFrame(table).write_parquet(path)
     trace_ingest_path(path=path, options=IngestOptions(), owner=planner)
-
-
-def test_the_page_says_what_a_trace_is_like(client: Client, planner: User, tmp_path: Path) -> None:
-    labelled(tmp_path, planner)
-    page = client.get("/traces/fleet/")
-    words = text_of(page)
-    assert "10 May 2024 is the" in words and "of 10 days" in words
-    assert "1 outage" in words
-    assert "4 May 2024, 12:00" in words
-    assert "east 50%" in words and "south 20%" in words
-    assert "By model By region By tier" in words
-    assert len(page.content) < 200_000  # with 60,000 requests and 54 series
 
 
 def test_a_label_has_one_colour_in_all_charts_and_others_come_last(
@@ -202,16 +125,6 @@ def test_traffic_is_told_apart_as_is_asked(client: Client, planner: User, tmp_pa
     assert json_in(other, "requests-data")["data"][0]["name"].startswith("model-")
 
 
-def test_the_same_file_again_is_recognised(client: Client) -> None:
-    send(client, AZURE)
-    run_execute(run_id=Run.objects.get().pk)
-    answer = send(client, AZURE, name="other.csv")
-    assert answer.json() == {"url": "/traces/hour/"}
-    (message,) = client.get("/traces/hour/").context["messages"]
-    assert "hour" in str(message)
-    assert Trace.objects.count() == Run.objects.count() == 1
-
-
 def test_a_browser_without_scripts_can_upload(client: Client) -> None:
     file = SimpleUploadedFile("hour.csv", AZURE.encode())
     assert client.post(UPLOAD, {"file": file})["Location"] == "/traces/hour/"
@@ -234,18 +147,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_kept(
     answer = send(client, AZURE, **fields)
     assert answer.status_code == 400 and words in answer.json()["problem"]
     assert not Trace.objects.exists()
-
-
-def test_options_reach_the_reader(client: Client) -> None:
-    answer = send(
-        client, AZURE, format="csv", model="m", tier="t", strict="on",
-        mapping="arrival=TIMESTAMP\ninput_tokens = ContextTokens\noutput_tokens=GeneratedTokens",
-    )  # fmt: skip
-    assert answer.status_code == 200
-    options = Trace.objects.get().options
-    assert (options["format"], options["model"], options["region"]) == ("csv", "m", None)
-    assert options["strict"] is True
-    assert options["mapping"]["input_tokens"] == "ContextTokens"
 
 
 @pytest.mark.parametrize(
@@ -353,15 +254,6 @@ def test_a_mapping_that_cannot_be_meant_is_said_in_place(
     assert Trace.objects.get().state == Trace.State.REFUSED
 
 
-def test_refused_files_are_no_traces(client: Client, trace: Trace) -> None:
-    send(client, ODD, name="odd.csv")
-    run_execute(run_id=Run.objects.get().pk)
-    page = text_of(client.get("/traces/"))
-    assert page.index("conv Ready") < page.index("Refused files") < page.index("odd.csv")
-    with pytest.raises(NotFound, match=r"Known: conv\.$"):
-        trace_get("nope")
-
-
 def test_a_refused_file_goes_with_its_trace(client: Client, data_dir: Path) -> None:
     before = set((data_dir / "uploads").glob("*"))
     refused_file(client)
@@ -380,8 +272,3 @@ def test_a_trace_is_removed_unless_a_scenario_needs_it(
     )
     assert client.post(reverse("web:trace-delete", args=["spare"])).status_code == 302
     assert not Trace.objects.filter(name="spare").exists()
-
-
-def test_the_list_shows_every_trace_and_its_state(client: Client, trace: Trace) -> None:
-    page = text_of(client.get("/traces/"))
-    assert "conv Ready Requests 19,366 18 May 2024, 00:00 UTC" in page

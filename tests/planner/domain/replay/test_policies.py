@@ -12,14 +12,12 @@ from planner.domain.progress import silent
 from planner.domain.replay.policy_context import SharedInputs, policy_context_of
 from planner.domain.replay.rated_signals import PressureTests, pressure_test
 from planner.domain.replay.replay import run_policy
-from planner.domain.results.figures import note_of
 from planner.domain.study import Study
 from planner.errors import ScenarioError
 from planner.policies.base import Group
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
 from planner.policies.registry import POLICIES, TRAITS
-from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from tests.planner.domain import builders as make
 
@@ -116,11 +114,6 @@ def test_roles_change_without_more_gpus(apart: Study, name: str) -> None:
     assert switched or run.summary.switches == 0
     if name != "token-velocity":
         np.testing.assert_allclose(up.sum(axis=0), apart.today.sum())
-
-
-def test_chiron_says_that_it_cannot(apart: Study) -> None:
-    with pytest.raises(SimulationError, match="no rule for prefill and decode"):
-        played(apart, "chiron")
 
 
 @pytest.mark.parametrize(("gpus", "start"), [(32, [10, 5, 5]), (7, [3, 2, 2]), (1, [1, 0, 0])])
@@ -244,14 +237,6 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
             np.testing.assert_allclose(in_force.values, 500 * limit)
 
 
-def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
-    """Prompts of 800 tokens and answers of 40 leave KV memory all but empty at any load."""
-    run = played(mixed, "reactive", sees="memory")
-    assert run.signal_range is not None and run.signal_range.high < 0.7
-    assert "never passed 70%: it never scaled out" in note_of(run)
-    assert note_of(played(mixed, "hpa-concurrency")) == ""
-
-
 def test_deferred_plans_start_with_the_plan_and_stay_within_it(mixed: Study) -> None:
     at_once, deferred = played(mixed, "lt-i"), played(mixed, "lt-u")
     np.testing.assert_array_equal(at_once.plan.target, deferred.plan.target)
@@ -325,11 +310,6 @@ def test_the_safer_end_of_a_knob_costs_more(mixed: Study, name: str) -> None:
         for i in (0, -1)
     )
     assert safe.gpu_hours > cheap.gpu_hours
-
-
-def test_periodic_without_a_day_before_says_so(mixed: Study) -> None:
-    with pytest.raises(ScenarioError, match="Give it a timetable"):
-        played(mixed, "periodic")
 
 
 OWN = """

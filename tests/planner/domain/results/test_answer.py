@@ -87,26 +87,6 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     assert table["8b east 2 x G"].to_list() == [2, 3, 2]
 
 
-def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() -> None:
-    answer = answer_of(
-        study(), planned([[5, 0]] * 4, survival=Survival({}, 1.0, 0.0)), run("today", 1980.0)
-    )
-    assert answer.sentence.startswith(
-        "Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time"
-    )
-    assert "as much as today's fleet" in answer.sentence
-    assert answer.sentence.endswith(
-        "survives the loss of one replica: yes (SLO attainment 100.0%)."
-    )
-    stated = study(spare=SpareSettings(instances=2, region=True))
-    answer = answer_of(stated, planned([[5, 0]] * 4), run("today", 1980.0))
-    assert answer.sentence.endswith(
-        "survives the loss of any 2 replicas of every pool and any one region: no (SLO attainment "
-        "50.0%)."
-    )
-    assert len(answer.timetable.rows) == 1 and len(answer.timetable.pools) == 1
-
-
 def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
 
     hpa = run("hpa", 10.0)
@@ -127,18 +107,6 @@ def test_a_static_fleet_with_a_guard_has_a_schedule() -> None:
     answer = answer_of(study(("east",)), take, take)
     assert [row.replicas for row in answer.timetable.rows] == [(5,)]
     assert not answer.timetable.by_itself
-
-
-def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_window() -> None:
-    flat = run("flat-before", 10.0)
-    take = replace(flat, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 5.0))))
-    hour_study = study(("east",))
-    hour_study.window = replace(hour_study.window, end_s=START + 3600.0, period_s=3600.0)
-    sentence = answer_of(hour_study, take, take).sentence
-    assert sentence.startswith(
-        "Run a flat fleet, 8b: 5 in east, from 13:00 UTC on 20 May 2024, all the time; "
-        "$240 a day at this window's rate ($7.2k a month); SLO attainment 99.0%"
-    )
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.9998, "99.98%"), (1.0, "100.0%")])

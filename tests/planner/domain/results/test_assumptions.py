@@ -75,11 +75,6 @@ def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
     assert "Volume of t" not in assumptions
 
 
-def test_what_stands_in_for_todays_fleet_says_so(stored: StoredTrace) -> None:
-    assert assumptions_in(stored)["Today's fleet"].provenance == "assumed"
-    assert "static fleet for the peak" in assumptions_in(stored)["Today's fleet"].source
-
-
 def _planned(stored: StoredTrace, **options: Any) -> Outcome:
     scenario = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]},
@@ -105,20 +100,3 @@ def test_a_verified_plan_says_what_it_attained(stored: StoredTrace) -> None:
     document = _planned(stored, verify=True).document
     take, judged = document["recommended"], document["verification"]["judged"]
     assert take["attainment"] == {row["tier"]: row["attainment"] for row in judged}
-
-
-@pytest.mark.parametrize(
-    ("ways", "words"),
-    [
-        (None, "20 ms one way, always the same"),
-        ({}, "closed to requests both ways"),
-        (
-            {"west": {"east": 0.5}},
-            "east to west: closed to requests; west to east: 20 ms one way, always the same",
-        ),
-    ],
-)
-def test_ways_between_regions_are_told(stored: StoredTrace, ways: Any, words: str) -> None:
-    east = {**make.WEST, "name": "east", "latency_ms": {"west": 20}}
-    assumptions = assumptions_in(stored, regions=[east, make.WEST], objective={"reroute": ways})
-    assert assumptions["Latency between east and west"].value == words

@@ -9,7 +9,6 @@ from planner.domain.columns import Column
 from planner.domain.replay.detail import groups_table
 from planner.domain.results.figures import (
     GROUPS,
-    LATENCY_TABLE,
     POLICIES,
     TIERS,
     policies_table,
@@ -57,36 +56,9 @@ def test_whether_a_tier_is_met_has_one_name(policy):
     assert tier["target"] == table["target"] == 0.95
 
 
-def test_percentiles_on_the_page_are_by_tier(policy):
-    """Of tiers that wait hours and milliseconds there is none together: it was 6,572,297 ms."""
-    assert POLICIES.row(policy)["ttft_p95_ms"] == {"fast": 3.0}
-    shown = [column.name for column in POLICIES.on(LATENCY_TABLE)]
-    assert "ttft_p95_ms" in shown and not {"ttft_ms", "tbt_ms", "e2e_ms"} & set(shown)
-
-
 SWING = SignalRange(
     "KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False, asked_fewer=True
 )
-
-
-@pytest.mark.parametrize(
-    ("changed", "note"),
-    [
-        ({}, "stayed between 0.2% and 2.0% and never passed 70%: it never scaled out."),
-        ({"low": 0.4, "high": 0.6, "asked_fewer": False},
-         "stayed between 40% and 60%, never above 70% nor below 30%: it did not scale."),
-        ({"low": 1.0, "high": 1.0, "out_above": 1.12, "in_below": 0.82, "asked_fewer": False},
-         "stayed at 100%, and no share passes 112%, where it would ask for more: "
-         "it did not scale."),
-        ({"low": 1.0, "high": 1.0, "out_above": 0.9, "asked_more": True, "asked_fewer": False},
-         "stayed at 100%, above 90% all the time: it always scaled out."),
-    ],
-)  # fmt: skip
-def test_a_signal_that_never_moved_is_told(policy, changed, note):
-    still = replace(policy, signal_range=replace(SWING, **changed))
-    row = POLICIES.row(still)
-    assert row["note"] == f"Its signal, KV memory in use, {note}"
-    assert row["signal"]["low"] == still.signal_range.low
 
 
 def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):

@@ -328,33 +328,6 @@ def test_bins_hold_whole_bins_of_every_file(tmp_path: Path) -> None:
 # Refusals
 
 
-def test_sources_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
-    plain = make.demand_file(tmp_path, {"a": counts(10)}, name="plain")
-    assert (
-        refusal(plain, make.source(series="b", **LENGTHS))
-        == "traffic.sources[0].series: series 'b' is not known here. Known: a."
-    )
-    missing = refusal(plain, make.source())
-    assert missing.startswith("traffic.sources[0]") and "Give input_tokens: {mean: ..." in missing
-    says = refusal(plain, make.source(regions=None, **LENGTHS), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: the file does not say the region. Give regions with shares."
-    says = refusal(plain, make.source(tiers=None, **LENGTHS), tiers=TWO_TIERS)
-    assert says == "traffic.sources[0]: the file does not say the tier. Give tiers with shares."
-    tokens = {"input_tokens": {"a": [100.0] * 10}}
-    blind = make.demand_file(tmp_path, {"a": [None] * 10}, tokens=tokens, name="blind")
-    says = refusal(blind, make.source(output_tokens={"mean": 10}))
-    assert "counts tokens and no requests" in says
-
-
-def test_request_file_without_labels_asks_for_them(tmp_path: Path) -> None:
-    stored = make.request_file(tmp_path, make.steady(2, 300))
-    says = refusal(stored, make.source(regions=None), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: the file does not say the region. Give it here."
-    labelled = make.request_file(tmp_path, [0.0, 1.0, 300.0], region=["mars"] * 3, name="mars")
-    says = refusal(labelled, make.source(regions=None), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: region 'mars' is not known here. Known: east, west."
-
-
 def test_calendar_and_relative_times_do_not_mix(tmp_path: Path) -> None:
     dated = make.demand_file(tmp_path, {"a": counts(10)}, name="one")
     relative = make.demand_file(tmp_path, {"a": counts(10)}, start_s=0, relative=True, name="other")
@@ -364,13 +337,6 @@ def test_calendar_and_relative_times_do_not_mix(tmp_path: Path) -> None:
         build_traffic(
             make.traffic_settings(traffic={"sources": sources}), {"t": dated, "u": relative}
         )
-
-
-def test_a_single_moment_is_refused_without_naming_other_sources(tmp_path: Path) -> None:
-    one = make.request_file(tmp_path, np.zeros(1))
-    with pytest.raises(ScenarioError) as refused:
-        build_traffic(make.traffic_settings(traffic={"sources": [make.source()]}), {"t": one})
-    assert "in common" not in str(refused.value)
 
 
 def test_sources_of_different_days_are_refused(tmp_path: Path) -> None:
@@ -434,12 +400,6 @@ def test_nothing_left_after_scaling_is_refused(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, np.arange(0.0, 300.0, 100.0))
     with pytest.raises(ScenarioError, match="no request is left"):
         traffic_of(stored, [make.source(scale=1e-9)])
-
-
-def test_names_in_the_demand_are_the_scenarios(tmp_path: Path) -> None:
-    stored = make.demand_file(tmp_path, {"a": counts(10)})
-    traffic = traffic_of(replace(stored, name="renamed"), [make.source(**LENGTHS)])
-    assert [str(key) for key in traffic.demand.keys] == ["m / east / chat"]
 
 
 def test_more_requests_than_can_be_replayed_are_refused(tmp_path: Path) -> None:

@@ -98,12 +98,6 @@ def test_vllm_without_a_limit_counts_in_flight_by_little_s_law(read):
     assert [key for key, _ in rows.arrangements()] == [("meta-llama/Llama-3.1-8B", "H100-SXM", 1)]
 
 
-def test_vllm_with_a_limit_and_metadata(read):
-    rows = read(VLLM_NEW, gpu="A100", tp=8).rows
-    assert (rows.concurrency[0], rows.tp[0], rows.gpu[0]) == (16, 2, "H100-SXM")
-    assert (rows.e2e_s[0], rows.throughput[0]) == (1.28, 512)
-
-
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl.gz", "a.json.zst"])
 def test_several_runs_in_one_file(read, name):
     lines = "\n".join(json.dumps(run) for run in (VLLM_OLD, VLLM_NEW))
@@ -121,19 +115,6 @@ def test_guidellm_of_both_layouts(read):
         assert set(rows.model) == {"Qwen/Qwen3-32B"}
         assert (rows.isl[0], rows.osl[0], rows.e2e_s[0]) == (512, 128, 3.8)
         assert (rows.ttft_s[0], rows.tbt_s[0], rows.throughput[0]) == (0.05, 0.03, 256)
-
-
-def test_the_wva_s_columns(read):
-    text = (
-        "model,hardware,precision,bb,itl,throughput,tp\n"
-        "granite-13b,A100,fp16,1,20.5,49,1\ngranite-13b,A100,fp16,8,23.1,346,1\n"
-    )
-    benchmarks = read(text, "wva.csv")
-    assert benchmarks.format == "wva"
-    assert benchmarks.rows.tbt_s == pytest.approx([0.0205, 0.0231])
-    assert benchmarks.rows.batch.tolist() == [1, 8]
-    assert benchmarks.rows.precision[0] == "fp16"
-    assert "milliseconds" in benchmarks.notes[0]
 
 
 def test_the_wva_s_own_header(read):

@@ -31,8 +31,7 @@ from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
 from tests.shared_folder import DATA, shared
-from tools.catalogue.fit_estimate import Predicted, bounded, fit, scored, table_of
-from tools.catalogue.recipes import read_recipes, traits_of_recipe
+from tools.catalogue.fit_estimate import Predicted, fit, scored, table_of
 from tools.catalogue.served_models import SILICON, served
 
 KERNELS = efficiencies()
@@ -105,14 +104,6 @@ def test_a_faster_gpu_is_never_slower(field: str) -> None:
     slow, fast = one(LLAMA), one(replace(LLAMA, gpu=replace(gpu, name="twice", **{field: twice})))
     assert fast.tbt_s < slow.tbt_s
     assert fast.ttft_s < slow.ttft_s
-
-
-def test_tensor_parallelism_helps_a_large_batch() -> None:
-    times = [
-        one(replace(LLAMA, decode=Arrangement(tp=tp, moe_tp=tp), concurrency=64.0)).tbt_s
-        for tp in (2, 4, 8)
-    ]
-    assert times[0] > times[1] > times[2]
 
 
 def test_one_user_gets_what_an_iteration_takes() -> None:
@@ -189,19 +180,6 @@ def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
     assert any("decode workers not given: 4 taken" in note for note in few.assumptions)
 
 
-def test_what_an_engine_would_do_in_another_way_is_said() -> None:
-    plain = replace(LLAMA, equal=False)
-    assert one(plain).assumptions == ()
-    odd = replace(plain, decode=Arrangement(tp=3, moe_tp=3))
-    assert "tp 3 does not divide the 64 attention heads" in one(odd).assumptions[0]
-    four_bits = replace(plain, decode=replace(LLAMA.decode, weights="fp4"))
-    notes = {name: one(replace(four_bits, gpu=catalogue.gpu(name))).assumptions
-             for name in ("A100-80GB", "H100-SXM", "B200")}  # fmt: skip
-    assert "computed in bf16" in notes["A100-80GB"][0]
-    assert "computed in fp8" in notes["H100-SXM"][0]
-    assert notes["B200"] == ()
-
-
 def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
     apart = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=1.0, decode_workers=8.0, osl=64.0)
     rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
@@ -246,11 +224,6 @@ def test_experts_are_not_split_further_than_engines_do() -> None:
     assert "experts on 32 GPUs assumed expert-parallel" in arranged.assumptions
 
 
-def test_more_collectives_between_nodes_take_longer() -> None:
-    near, far = replace(LLAMA.gpu), replace(LLAMA.gpu, name="small nodes", gpus_per_node=4)
-    assert one(replace(LLAMA, gpu=far)).tbt_s > one(replace(LLAMA, gpu=near)).tbt_s
-
-
 def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
     """Rows whose measurements are predictions of a known calibration; one in five wrong by 3x."""
     shared(DATA / SILICON)
@@ -264,11 +237,6 @@ def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
     again = steady_state(rows.loop, refitted)
     assert np.median(np.abs(again.tbt_s / truth.tbt_s - 1.0)) < 0.05
     assert np.median(np.abs(again.ttft_s / truth.ttft_s - 1.0)) < 0.05
-
-
-def test_an_error_pulls_no_further_than_a_bound() -> None:
-    assert bounded(np.array([0.01]), 0.7)[0] == pytest.approx(0.01, rel=1e-3)
-    assert bounded(np.array([100.0]), 0.7)[0] <= 0.7
 
 
 def test_hosts_prepare_sequences_while_the_gpu_computes() -> None:
@@ -343,13 +311,6 @@ def test_scaled_products_slow_mixtures_of_experts_in_8_bits_but_on_vllm(engine: 
                 getattr(one(replace(base, engine=engine), factor), quantity) for factor in factors
             )
             assert slow > plain if slows else slow == plain
-
-
-def test_recipes_limit_the_sequences_of_a_rank() -> None:
-    recipes = [recipe for found in read_recipes().values() for recipe in found]
-    limits = [traits_of_recipe(recipe).get("max_num_seqs") for recipe in recipes]
-    assert min(limit for limit in limits if limit) >= 1
-    assert sum(limit is None for limit in limits) < 0.1 * len(limits)
 
 
 def test_caps_chunks_and_hits_change_an_estimate() -> None:
