@@ -33,6 +33,8 @@ PRIOR_RATIOS = 1.5
 # clients of ServeGen's m-large and m-mid and of Alibaba's GenTD26. The bench uses the totals of all
 # clients, not these.
 DAY_SWING = 0.43
+# Days of history from which on methods learn a daily rhythm: the second day repeats the first.
+RHYTHM_DAYS = 2.0
 PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
 MOST_PRIOR_SCORES = 500
 MOST_COMPARISONS = 1_000_000
@@ -145,6 +147,11 @@ def prior_share(days: float) -> float:
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
+def unknown_swing(days: float) -> float:
+    """Return the log amplitude of a daily rhythm that ``days`` of history do not show yet."""
+    return DAY_SWING if days < RHYTHM_DAYS else 0.0
+
+
 def day_growth(values: FloatArray, day: int) -> FloatArray:
     """Return the standard deviation of the log growth of demand from day to day, ``[s]``.
 
@@ -169,7 +176,7 @@ def growth_prior(
     """Return assumed log ratios for growth, ``[s, n, c]``, until history is long enough for scores.
 
     None from PRIOR_DAYS ``days`` of history on. The ratios are quantiles of a normal distribution
-    with the standard deviation ``growth [s]`` of a day's log growth. With less than a day of
+    with the standard deviation ``growth [s]`` of a day's log growth. With less than RHYTHM_DAYS of
     history, an unknown daily rhythm is added, over the days ``lead_days [c]`` since the last known
     bin. The number ``n`` rises with ``count``, the number of past forecasts, and falls with
     ``days``.
@@ -179,9 +186,8 @@ def growth_prior(
     wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
     n = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
     normal = scipy.special.ndtri((np.arange(n) + 0.5) / n)
-    rhythm = np.zeros(len(lead_days))
-    if days < 1:  # the mean square change of a sinusoid of unknown phase
-        rhythm = DAY_SWING**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
+    # The mean square change of a sinusoid of unknown phase.
+    rhythm = unknown_swing(days) ** 2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
     deviation = np.sqrt(growth[:, None] ** 2 + rhythm)
     return np.asarray(deviation[:, None] * normal[None, :, None], np.float64)
 

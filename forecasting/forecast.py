@@ -108,7 +108,9 @@ class PanelForecast:
     past: tuple[PastPeaks, ...]  # [series]
     limit: FloatArray  # [series, 1] largest amount that is forecast; infinite from a week on
     scores: FloatArray  # [series, o, steps] errors of past forecasts by lead; NaN: not known
-    growth_share: float  # of joint paths that have one rank, as the prior for growth has
+    growth_share: float  # of joint paths that follow the prior for growth
+    growth: FloatArray  # [series] standard deviation of a day's log growth
+    swing: float  # log amplitude of a daily rhythm of unknown phase; 0 if the rhythm is known
 
 
 def interpolate_quantiles(

@@ -9,11 +9,13 @@ shuffle).
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 
 from forecasting.arrays import FloatArray
 from forecasting.conformal import FEWEST_SCORES
 from forecasting.demand import DemandSeries, Panel
 from forecasting.forecast import PanelForecast, interpolate_quantiles
+from forecasting.harmonics import DAY_S
 from forecasting.panel_forecaster import PanelForecaster
 
 
@@ -28,10 +30,10 @@ def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
     """Return ``count`` random paths of all series, ``[count, series, steps]``, in amounts per bin.
 
     Most paths repeat the errors of a past origin. At each step and series, an error has a rank
-    among those of all past origins, and the path takes the quantile of that rank. Other paths have
-    one rank at all steps and series. The share of these paths is the weight of the prior for
-    growth, or larger if fewer than FEWEST_SCORES past origins are complete. Quantiles continue
-    linearly beyond the outermost levels.
+    among those of all past origins, and the path takes the quantile of that rank. Other paths
+    follow the prior for growth (see ``_prior_ranks``). Their share is the weight of that prior, or
+    larger if fewer than FEWEST_SCORES past origins are complete. Quantiles continue linearly beyond
+    the outermost levels.
     """
     rng = np.random.default_rng(seed)
     ranks = _path_ranks(forecast, count, rng)
@@ -45,17 +47,15 @@ def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
 def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
     """Return the quantile level of each path at each step, ``[count, series, steps]``, in (0, 1).
 
-    Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or one
-    level at all steps and series.
+    Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or of
+    the prior for growth.
     """
     scores = forecast.scores.swapaxes(0, 1)  # [origins, series, steps]
     is_complete = ~np.isnan(scores[:, :, -1]).all(axis=1)
     scores = scores[is_complete]
-    one_rank_share = max(forecast.growth_share, 1.0 - len(scores) / FEWEST_SCORES)
-    # Stratified: each path has its own part of (0, 1), so that a few paths are uniform too.
-    one_level = (rng.permutation(count) + rng.random(count)) / count
-    ranks = np.broadcast_to(one_level[:, None, None], (count, *scores.shape[1:])).copy()
-    from_past = np.flatnonzero(rng.random(count) >= one_rank_share)
+    prior_share = max(forecast.growth_share, 1.0 - len(scores) / FEWEST_SCORES)
+    ranks = _prior_ranks(forecast, count, rng)
+    from_past = np.flatnonzero(rng.random(count) >= prior_share)
     if not from_past.size or not len(scores):
         return ranks
     # Each past origin is used equally often, in random order.
@@ -75,6 +75,25 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     mean = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
     ranks[from_past] = np.where(is_known, drawn, mean[:, None, None])
     return ranks
+
+
+def _prior_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
+    """Return the level of each path at each step by the prior, ``[count, series, steps]``.
+
+    With a known daily rhythm, a path has one level at all steps and series. Otherwise all series of
+    a path also follow a sinusoid of a day from the last known bin on, of random phase.
+    """
+    # Stratified: each path has its own part of (0, 1), so that a few paths are uniform too.
+    level = (rng.permutation(count) + rng.random(count)) / count
+    shape = count, *forecast.mean.shape
+    if not forecast.swing:
+        return np.broadcast_to(level[:, None, None], shape).copy()
+    phase = 2 * np.pi * rng.random((count, 1, 1))
+    turn = 2 * np.pi * (np.arange(shape[2]) + 0.5) * forecast.bin_s / DAY_S
+    swing = forecast.swing * (np.sin(turn + phase) - np.sin(phase))
+    log_ratio = forecast.growth[:, None] * scipy.special.ndtri(level)[:, None, None] + swing
+    order = np.argsort(np.argsort(log_ratio, axis=0), axis=0)
+    return np.asarray((order + rng.random((count, 1, 1))) / count)
 
 
 def _amounts(levels: FloatArray, quantiles: FloatArray, ranks: FloatArray) -> FloatArray:

@@ -101,14 +101,15 @@ class PanelForecaster:
 def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
     """Return one forecast with the series of all ``parts``, in their order."""
     fields: dict[str, Any] = {}
-    for name in ("mean", "top", "quantiles", "peaks", "limit", "scores"):  # [series, ...]
+    for name in ("mean", "top", "quantiles", "peaks", "limit", "scores", "growth"):  # by series
         fields[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("errors", "shares", "end_shares"):  # [methods, series]
         fields[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
     for name in ("methods", "past", "orders"):  # tuples of one entry per series
         fields[name] = tuple(entry for part in parts for entry in getattr(part, name))
-    growth_share = max(part.growth_share for part in parts)
-    return replace(parts[0], **fields, growth_share=growth_share)
+    for name in ("growth_share", "swing"):
+        fields[name] = max(getattr(part, name) for part in parts)
+    return replace(parts[0], **fields)
 
 
 class _Bands(NamedTuple):
@@ -181,6 +182,7 @@ class _PanelPart:
         bands = self._bands(mean, top, ages)
         limit = self._limit(ages)
         names = (*self.names, *self.names, ENSEMBLE)
+        age = int(ages.min(initial=0))
         errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
         return PanelForecast(
             start_s=panel.start_s + panel.bins * panel.bin_s,
@@ -199,7 +201,9 @@ class _PanelPart:
             past=self._past_peaks(),
             limit=limit,
             scores=bands.scores,
-            growth_share=conformal.prior_share(self._days_known(int(ages.min(initial=0)))),
+            growth_share=conformal.prior_share(self._days_known(age)),
+            growth=self._day_growth(age),
+            swing=conformal.unknown_swing(self._days_known(age)),
         )
 
     def _bands(self, mean: FloatArray, top: FloatArray, ages: IntArray) -> _Bands:
@@ -437,6 +441,11 @@ class _PanelPart:
         """Return the days of history up to ``age`` bins before the end."""
         return (self.panel.bins - age) * self.panel.bin_s / DAY_S
 
+    def _day_growth(self, age: int) -> FloatArray:
+        """Return the deviation of a day's log growth up to ``age`` bins before the end, ``[s]``."""
+        known = self.panel.values[:, : self.panel.bins - age]
+        return conformal.day_growth(known, self.panel.season_bins(DAY_S))
+
     def _quantiles(
         self, rows: IntArray, age: int, forecast: FloatArray, past: FloatArray
     ) -> FloatArray:
@@ -450,11 +459,10 @@ class _PanelPart:
         day = self.panel.season_bins(DAY_S)
         origins = self.record.origins[self._windows]
         known = origins < self.panel.bins - age
-        growth = conformal.day_growth(values[:, : self.panel.bins - age], day)
         lead = np.tile(np.arange(age, age + steps), 2)
         in_window = lead < self.window
         prior = conformal.growth_prior(
-            self._days_known(age), int(known.sum()), growth,
+            self._days_known(age), int(known.sum()), self._day_growth(age)[rows],
             (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
         )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)

@@ -58,11 +58,33 @@ def test_on_short_history_paths_are_within_the_limit(days, series, daily_demand)
     assert paths.max() <= 2 * values.max()
 
 
-def test_without_past_errors_a_path_has_one_rank(series):
+def test_without_past_errors_all_series_of_a_path_have_one_rank(series):
     short = panel_forecast([series([100.0, 110.0]), series([50.0, 60.0], model="b")], "auto", 1, 8)
     paths = joint_paths(short, 200, seed=0)
-    order = paths[:, 0, 0].argsort()
-    assert (np.diff(paths[order], axis=0) >= -1e-9).all()
+    first, second = paths.swapaxes(0, 1).argsort(axis=1)
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("days", [0.5, 1.5])
+def test_an_unknown_daily_rhythm_swings_paths_but_keeps_their_marginals(days, series):
+    values = np.random.default_rng(2).lognormal(4.0, 0.05, round(days * 24))
+    short = panel_forecast([series(values, HOUR_S), series(2 * values, HOUR_S)], "auto", 1, 24)
+    paths = joint_paths(short, 4000, seed=0)
+    for i, level in enumerate(short.levels):
+        below = (paths <= short.quantiles[:, i]).mean(axis=0)
+        within = short.quantiles[:, i] < short.limit
+        np.testing.assert_allclose(below[within], level, atol=0.02)
+    ratio = np.log(paths / short.mean)
+    hours = np.corrcoef(ratio[:, 0].T)
+    # Half a day apart, a sinusoid has opposite signs. All series share its phase.
+    assert hours[3, 15] < hours[3, 9] < hours[3, 4]
+    assert np.corrcoef(ratio[:, 0, 11], ratio[:, 1, 11])[0, 1] > 0.9
+
+
+def test_the_prior_knows_the_rhythm_from_the_second_day_on(series, daily_demand):
+    hours = daily_demand(3, noise=0.1, bin_s=HOUR_S)
+    known = [panel_forecast([series(hours[:n], HOUR_S)], "auto", 1, 24) for n in (24, 47, 48)]
+    assert [bool(forecast.swing) for forecast in known] == [True, True, False]
 
 
 def test_a_named_method_keeps_its_own_quantiles(series, daily_demand):
