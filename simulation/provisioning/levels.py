@@ -27,9 +27,7 @@ from simulation.provisioning.bounds import (
     filled_devices,
     whole_devices,
 )
-from simulation.provisioning.crowding import least_crowded_latency
 from simulation.provisioning.device_search import plan_on_devices
-from simulation.provisioning.device_tree import NODES, NODES_IN_ALL, is_without_plan
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
@@ -54,7 +52,6 @@ Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
 SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
 """Of the exact method: shares of the limit, and prices of a slot in devices."""
-LARGE_GAP = 0.1  # share of the devices found that calls for a proof by search
 STARTS = 3  # plans from which the exact method searches fewer devices
 MOST_DEVICES = 1_000_000
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
@@ -147,10 +144,6 @@ def plan_level(
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
-        # If one device less cannot meet the limit, the plan found has the fewest.
-        is_open = (method == "exact" or name == "module") and bound < by_means
-        if is_open and _is_without_plan(name, phase, device_bytes, by_means - 1, bound):
-            bound = by_means
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
     )
@@ -275,27 +268,6 @@ def _search_layers(
             found = level.devices
 
 
-def _is_without_plan(
-    name: str, phase: PhaseProblem, device_bytes: float, devices: int, bound: int
-) -> bool:
-    """Return whether it is proven that no plan of a level meets the limit on ``devices``.
-
-    The search in a tree takes long, so it is for gaps between ``bound`` and one device more that
-    are above ``LARGE_GAP``. Layers have one problem per batch and parallelism, with less search.
-    """
-    is_large_gap = devices + 1 - bound > LARGE_GAP * (devices + 1)
-    nodes = NODES_IN_ALL if name == "operator" else NODES
-    for part, _, fills in _subproblems(name, _with_least_cache(phase), device_bytes):
-        if fills > devices:
-            break  # sorted by ``fills``: all later ones need as many or more
-        table = _fitting_sojourns(part, fewest_replicas(part, device_bytes))
-        case = part.problem, part.demand, table, device_bytes, devices
-        crowded = least_crowded_latency(*case) > 1.0
-        if not crowded and not (is_large_gap and is_without_plan(*case, nodes)):
-            return False
-    return True
-
-
 def by_algorithm1(
     problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
 ) -> Iterator[OperatorPlan]:
@@ -362,7 +334,7 @@ def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     """Return a lower bound on the devices of any plan of a level.
 
     For operators, it is a bound on plans that meet the latency limit on average. For layers that
-    are scaled together, it counts only their load and memory (see ``_is_without_plan``).
+    are scaled together, it counts only their load and memory. No bound counts interference.
     """
     least = _with_least_cache(phase)
     if name == "operator":

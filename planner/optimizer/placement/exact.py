@@ -1,32 +1,26 @@
-"""Find the exact placement with a proven gap, by a program over classes of switches.
+"""Find the exact placement with a proven gap, by an integer program over all S1 switches.
 
-If time is left, find better switches for a few subgroups at a time (large neighbourhood search).
+The program counts units by switch. The instances are then put on nodes, the largest first.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from time import perf_counter
-
-import numpy as np
+from typing import NamedTuple
 
 from planner.optimizer.highs import throttled
 from planner.optimizer.placement.algorithm4 import run_algorithm4
-from planner.optimizer.placement.classes import SwitchClasses, Where, switch_classes
 from planner.optimizer.placement.free_slots import FreeSlots
+from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.measures import Measures, measure_placement
-from planner.optimizer.placement.node_assignment import assign_switches, placement_of
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
-from planner.optimizer.placement.program import build_program, solve_placement
+from planner.optimizer.placement.program import Key, build_program
 from planner.optimizer.placement.topology_blind import place_blind
+from planner.optimizer.solvers import solve_program
 from simulation.topology import KV_SHARE
 
-ENOUGH = 1e-6  # share of the penalty within the solver's rounding
-WHOLE_UP_TO = 24  # S1 switches: up to this number, the program with single switches finishes
-SOLVING = 0.9  # share of the time limit; the rest turns the solver's counts into switches and nodes
-AT_ONCE = 3  # initial number of subgroups that are placed again together
-EACH_S = 1.0  # time limit of one such step
-LEAST_S = 0.05  # with less time left, no step begins
-GAP = 1e-3  # relative to their part of the objective
+LEAST_S = 0.1  # time for the solver if building the program used all of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,58 +47,28 @@ def place_exact(
 ) -> ExactPlacement:
     """Return the placement with the fewest penalty points, starting empty, with a proven gap.
 
-    First, identical subtrees are merged into classes. That gives a bound, and counts of units for
-    each class. Not all units of a class may find a single switch, so small networks are then solved
-    again with every switch separate. In large networks, ``improve_counts`` improves a few subgroups
-    at a time until time runs out. In both cases the gap refers to the bound.
-
     The result is never worse than Algorithm 4 or the topology-blind baseline. ``check`` is called
     about twice a second; an exception from it ends the search.
     """
     began = perf_counter()
-    check = throttled(check)
-    free_slots, is_large = FreeSlots.from_problem(problem), len(problem.tiers) > WHOLE_UP_TO
 
     def points(placement: Placement) -> float:
         """Return the penalty points of a placement."""
         return measure_placement(problem, placement, shares).penalty
 
     best = min(run_algorithm4(problem), place_blind(problem), key=points)
-    until = began + SOLVING * time_limit_s
-    bound, counts = 0.0, None
-    # Solve with identical switches merged, and then a small network with every switch separate.
-    for together in (True, False):
-        seconds_left, penalty = until - perf_counter(), points(best)
-        if seconds_left <= 0 or penalty - bound <= max(gap, ENOUGH) * penalty:
-            break
-        kinds = switch_classes(problem, together=together)
-        program = build_program(problem, kinds, free_slots, shares)
-        begin = None if counts is None else kinds.counts_by_class(problem.subgroup, counts)[0]
-        answer = solve_placement(
-            program, gap=gap, time_limit_s=seconds_left, check=check, begin=begin
-        )
-        bound = max(bound, answer.bound)
-        if answer.counts is not None:
-            counts = assign_switches(problem, kinds, free_slots, answer.counts)
-            best = min(best, placement_of(problem, counts), key=points)
-        if kinds.are_single or is_large:
-            break
-    if counts is not None and is_large:
-        before = points(placement_of(problem, counts))
-        counts = improve_counts(
-            problem,
-            free_slots,
-            counts,
-            shares,
-            enough=lambda gained: before - gained - bound <= gap * bound,
-            until=until,
-            check=check,
-        )
-        best = min(best, placement_of(problem, counts), key=points)
-
+    program = build_program(problem, FreeSlots.from_problem(problem), shares)
+    solved = solve_program(
+        program.linear_program(),
+        gap=gap,
+        time_limit_s=max(LEAST_S, began + time_limit_s - perf_counter()),
+        check=throttled(check),
+    )
+    if solved.values is not None:
+        best = min(best, placement_of(problem, program.counts(solved.values)), key=points)
     best = replace(best, unplaced=_merge_unplaced(best.unplaced))
     measures = measure_placement(problem, best, shares)
-    penalty = measures.penalty
+    penalty, bound = measures.penalty, max(0.0, solved.bound + program.fixed)
     return ExactPlacement(
         best,
         measures,
@@ -124,82 +88,101 @@ def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
     return tuple(by_shape.values())
 
 
-def improve_counts(
-    problem: PlacementProblem,
-    free_slots: FreeSlots,
-    counts: Where,
-    shares: Sequence[float],
-    *,
-    enough: Callable[[float], bool],
-    until: float,
-    check: Callable[[], None],
-) -> Where:
-    """Return ``counts`` improved by placing again the units of a few subgroups at a time.
+def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement:
+    """Return the placement of all instances on nodes, given the ``counts`` of units by switch.
 
-    Each step solves the program over those subgroups alone, with all unplaced units. Every round
-    groups them differently. A round without gain makes the groups larger, up to all subgroups at
-    once. The search ends when ``enough(points gained)`` returns True, or when ``perf_counter()``
-    passes ``until``. The result is never worse than ``counts``. ``shares`` are the shares of
-    bandwidth by level of switches. ``check`` raises if the run has been cancelled.
+    The largest instances come first. In that order, all instances fit if their slots do
+    (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its unit is
+    then unplaced.
     """
-    groups: dict[int, list[int]] = {}
-    for s1 in np.unique(problem.topology.s1).tolist():
-        groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
-    order, random = sorted(groups), np.random.default_rng(0)
-    gained, at_once = 0.0, AT_ONCE
-    while at_once < len(order) + AT_ONCE:  # the last size is the first with all subgroups
-        before = gained
-        for start in range(0, len(order), at_once):
-            seconds_left = until - perf_counter()
-            if seconds_left <= LEAST_S or enough(gained):
-                return counts
-            chosen_groups = {number: groups[number] for number in order[start : start + at_once]}
-            better = _place_again(
-                problem, free_slots, counts, chosen_groups, shares, min(seconds_left, EACH_S), check
-            )
-            if better is not None:
-                counts, points = better
-                gained += points
-        order = [order[i] for i in random.permutation(len(order))]
-        if gained == before:
-            at_once += AT_ONCE
-    return counts
+    units, instances = _placed_instances(problem, counts)
+    ledger = Ledger(problem)
+    rows: dict[_Unit, list[tuple[int, ...]]] = {}
+    failed: set[_Unit] = set()
+    for i, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
+        nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), gpus)
+        if not nodes_and_gpus:
+            failed.add(unit)
+        rows.setdefault(unit, []).extend(
+            (unit.service, unit.number, block.role, block.replica, part, i, node, gpus_of_node)
+            for node, gpus_of_node in nodes_and_gpus
+        )
+    lost = [
+        (service, shape, count)
+        for (kind, service, shape, *_), count in counts.items()
+        if kind == "none"
+    ]
+    lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
+    reason = "no placement of all services together has room for it"
+    unplaced = tuple(
+        Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
+        for service, shape, count in lost
+    )
+    placed_rows = chain.from_iterable(
+        unit_rows for unit, unit_rows in rows.items() if unit not in failed
+    )
+    return Placement.from_rows(list(placed_rows), unplaced)
 
 
-def _place_again(
-    problem: PlacementProblem,
-    free_slots: FreeSlots,
-    counts: Where,
-    groups: dict[int, list[int]],
-    shares: Sequence[float],
-    limit_s: float,
-    check: Callable[[], None],
-) -> tuple[Where, float] | None:
-    """Return ``counts`` with units of the subgroups ``groups`` placed again, and the points saved.
+class _Unit(NamedTuple):
+    """A unit that is placed; ``number`` counts the units of its service."""
 
-    Returns None without a gain.
+    service: int
+    number: int
+    shape: int
+
+
+class _Instance(NamedTuple):
+    """An instance of a unit that is placed under a switch."""
+
+    unit: _Unit
+    gpus: int
+    block: Block  # its replica
+    part: int
+    gpu: int  # type
+    switch: int
+
+
+def _placed_instances(
+    problem: PlacementProblem, counts: dict[Key, int]
+) -> tuple[list[_Unit], list[_Instance]]:
+    """Return the units that ``counts`` places, and their instances, the largest first."""
+    switches_of_parts = _switches_of_parts(counts)
+    number = [0] * len(problem.services)
+    units: list[_Unit] = []
+    instances: list[_Instance] = []
+    for (kind, service, shape, alternative, where, _), count in sorted(counts.items()):
+        if kind not in ("unit", "wide"):
+            continue
+        spec = problem.services[service]
+        blocks = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
+        for _ in range(count):
+            unit = _Unit(service, number[service], shape)
+            units.append(unit)
+            number[service] += 1
+            for block in blocks:
+                switch = where
+                if kind == "wide":
+                    switch = switches_of_parts[service, block.role, alternative, where].pop()
+                for part, gpu, gpus in block.instances:
+                    instances.append(_Instance(unit, gpus, block, part, gpu, switch))
+    place = {unit: i for i, unit in enumerate(units)}
+    instances.sort(
+        key=lambda instance: (
+            -instance.gpus, place[instance.unit], instance.block.role, instance.block.replica,
+        )
+    )  # fmt: skip
+    return units, instances
+
+
+def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
+    """Return the chosen switches of the replicas of units under several switches, in rising order.
+
+    The key is service, role, alternative and subgroup.
     """
-    # Each switch and each subgroup is a class of its own.
-    kinds = SwitchClasses(
-        switches=tuple((s1,) for members in groups.values() for s1 in members),
-        pool=tuple(p for p, members in enumerate(groups.values()) for _ in members),
-        pools=tuple((tuple(members),) for members in groups.values()),
-    )
-    begin, unchanged = kinds.counts_by_class(problem.subgroup, counts)
-    units: dict[tuple[int, int], int] = {}  # to place, by service and shape
-    for key, n in begin.items():
-        if key.kind != "part":
-            unit = key.service, key.shape
-            units[unit] = units.get(unit, 0) + n
-    program = build_program(problem, kinds, free_slots, shares, units)
-    answer = solve_placement(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
-    if answer.counts is None:
-        return None
-    points = dict(zip(program.keys, program.cost, strict=True))
-    before, after = (
-        sum(points[key] * n for key, n in unit_counts.items())
-        for unit_counts in (begin, answer.counts)
-    )
-    if after >= before - 1e-6 * abs(before):
-        return None
-    return unchanged | kinds.counts_by_switch(problem.subgroup, answer.counts), before - after
+    switches_of: dict[tuple[int, int, int, int], list[int]] = {}
+    for (kind, service, role, alternative, switch, subgroup), replicas in counts.items():
+        if kind == "part":
+            key = (service, role, alternative, subgroup)
+            switches_of.setdefault(key, []).extend([switch] * replicas)
+    return {key: sorted(switches) for key, switches in switches_of.items()}

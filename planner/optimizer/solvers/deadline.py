@@ -163,4 +163,4 @@ def _solution_of_status(
     if state in (STATES.kTimeLimit, STATES.kInterrupt):
         cut = state == STATES.kTimeLimit
         return Solution(TIMEOUT if values is None else FEASIBLE, values, bound, cut=cut)
-    raise SolverFailed(f"HiGHS stopped with {state.name!r}: try the solver cbc.")
+    raise SolverFailed(f"HiGHS stopped with {state.name!r}: try another solver or method.")

@@ -1,7 +1,7 @@
 """The exact placement: against brute force over nodes, and never worse than what it stands beside.
 
 The brute force puts every instance on every node, or leaves a unit out, and lets ``measure`` say
-what that is worth: it knows nothing of slots, classes or subgroups.
+what that is worth: it knows nothing of slots or subgroups.
 """
 
 from itertools import product
@@ -143,8 +143,8 @@ def test_the_algorithm_is_better_than_the_baseline_on_random_trees():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_identical_subtrees_as_one_prove_the_same(seed):
-    """On a regular tree classes are large; the answer is that of every switch by itself."""
+def test_a_regular_tree_is_proven(seed):
+    """Many switches are alike, which makes the proof hard."""
     rng = np.random.default_rng(seed)
     topology = tree(4, 2, nodes=2, types=(10, 6), mixed_s1=1, mixed_s2=1)
     services = [
@@ -154,9 +154,7 @@ def test_identical_subtrees_as_one_prove_the_same(seed):
     ]
     asked = problem(topology, *services)
     exact = place_exact(asked, gap=0.0)
-    alone = problem(topology, *services, taken=np.zeros(len(topology)))
     assert exact.gap <= 1e-4
-    assert exact.measures.penalty == place_exact(alone, gap=0.0).measures.penalty
 
 
 def test_the_same_problem_gives_the_same_placement():
@@ -185,9 +183,8 @@ def test_priority_decides_who_is_left_out():
         assert set(placement.service.tolist()) == {1}
 
 
-def test_a_few_subgroups_at_a_time_stay_within_the_bound(monkeypatch):
-    """As large networks are solved: valid, no better than the bound, no worse than Algorithm 4."""
-    monkeypatch.setattr("planner.optimizer.placement.exact.WHOLE_UP_TO", 1)
+def test_a_large_network_stays_within_the_bound():
+    """Valid, no better than the bound, no worse than Algorithm 4."""
     for seed in range(2):
         asked = random_problem(seed, nodes=96, fill=0.9)
         exact = place_exact(asked, time_limit_s=1.5)

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from simulation.provisioning.interference import SHARED_KINDS, Demand, InterferenceTable
+from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
-
-MEASURED = ("gemm", "elementwise")
 
 
 def random_problem(
@@ -65,21 +63,3 @@ def by_hand() -> OperatorProblem:
         slo_s=0.5,
         max_replicas=3,
     )
-
-
-def crowded_case(seed: int) -> tuple[OperatorProblem, Demand]:
-    """Three operators of measured kinds that slow each other by 0.3 to 1.2 of their time."""
-    rng = np.random.default_rng(seed)
-    problem = random_problem(seed, operators=3, replicas=2, parallel=1 + seed % 2, dag=seed % 4 > 1)
-    shape = problem.latency_s.shape
-    kinds = np.zeros((3, len(SHARED_KINDS)))
-    kinds[np.arange(3), [SHARED_KINDS.index(MEASURED[k]) for k in rng.integers(0, 2, 3)]] = 1.0
-    pairs = {(a, b): float(rng.uniform(1.5, 2.5)) for a in MEASURED for b in MEASURED}
-    demand = Demand(
-        rng.uniform(0.02, 0.2, shape),
-        rng.uniform(0, 0.5, shape),
-        rng.uniform(0, 0.5, shape),
-        kinds=kinds,
-        table=InterferenceTable("toy", "drawn", pairs),
-    )
-    return problem, demand
