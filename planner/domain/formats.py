@@ -9,6 +9,12 @@ from typing import Any
 NOTHING = "–"
 MINUS = "−"
 LONG_MS = 10_000  # from which milliseconds are written as seconds or a larger unit
+PROPER_NAMES = {  # of engines and providers of GPUs, by their key
+    "vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
+    "aws": "AWS", "azure": "Azure", "gcp": "Google Cloud", "oci": "Oracle Cloud",
+    "cloudrift": "CloudRift", "cudo": "Cudo", "lambdalabs": "Lambda", "nebius": "Nebius",
+    "runpod": "RunPod", "vastai": "Vast.ai", "verda": "Verda", "vultr": "Vultr",
+}  # fmt: skip
 MOST_PLACES = 4  # decimals of a percentage
 ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
 
@@ -149,6 +155,11 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
     offset = "UTC" * (not zone[0].isalpha())
     return f"{moment.day} {moment:%b %Y, %H:%M}{f' {offset}{zone}' * zoned}"
+
+
+def proper_name(key: str) -> str:
+    """Return the name of an engine or a provider, such as vLLM; other keys stay."""
+    return PROPER_NAMES.get(key, key)
 
 
 def parameter_text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Read the guard of a policy: the replicas that it adds above its schedule when load is high."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,10 +60,11 @@ class Guard:
         return float(a), float(slope / a)
 
 
-def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
+def guards_of(settings: Sequence[Setting], most: int | None = None) -> dict[str, Guard]:
     """Return the guard of each pool, from the settings of a policy in a result.
 
-    The result is empty if the policy has no guard, or if an earlier release wrote the result.
+    ``most`` is another upper limit of replicas; None: no other. The result is empty if the policy
+    has no guard, or if an earlier release wrote the result.
     """
     settings_of_place: dict[str, dict[str, float | str | bool]] = {}
     for setting in settings:
@@ -75,7 +77,7 @@ def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
             in_flight=float(values[IN_FLIGHT]),
             rise_s=float(shared.get("rise_s", Guarded.rise_s)),
             fall_s=float(shared.get("fall_s", Guarded.fall_s)),
-            most=int(values["replicas at most"]),
+            most=min(int(values["replicas at most"]), most or sys.maxsize),
             shares=tuple(
                 (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values
             ),

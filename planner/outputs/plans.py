@@ -189,7 +189,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, min(row[1] for row in rows), ends, options.timezone)
     facts = facts_of(run)
-    guards = {} if rule else guards_of(_figures(result, policy).settings)
+    guards = {} if rule else guards_of(_figures(result, policy).settings, options.most)
     pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
     approved = proposal_approved(run.pk, policy)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.domain.formats import figure
 from planner.domain.report import limit_name
 from planner.domain.sizing.size_errors import SIMULATION
 from planner.domain.traffic.window import words_of
@@ -67,10 +68,9 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     yield from _forecast_steps(result, pool)
     if size is not None:
         yield Step(
-            "Size",
-            f"One {size.get('arrangement', size['gpu'])} alone sustains {size['input_tps']:,.0f} "
-            f"input tokens/s ({size['max_rps']:.3g} requests/s) within {size['tier']}, "
-            f"bound by {limit_name(size['bound_by'])}, by simulation.",
+            "One replica",
+            f"{size['input_tps']:,.0f} input tokens/s ({figure(size['max_rps'], 'req/s')}) alone. "
+            f"Limit: {limit_name(size['bound_by'])}, {size['tier']}.",
             "capacity",
         )
     if not recommended.get("follows_plan"):
@@ -93,14 +93,11 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     recommended = result["recommended"]
     clock = (result.get("window") or {}).get("clock", "utc")
     begins = words_of(peak["period_start"].timestamp(), clock)
-    covered = f"The plan covers at most {largest_tps:,.0f} input tokens/s"
+    covered = f"At most {largest_tps:,.0f} input tokens/s"
     if round(peak["demand_tps"]) == round(largest_tps):
         sentence = f"{covered}, from {begins}."
     else:
-        sentence = (
-            f"{covered}. It has most replicas from {begins}, for {peak['demand_tps']:,.0f} input "
-            "tokens/s."
-        )
+        sentence = f"{covered}. Most replicas: for {peak['demand_tps']:,.0f}, from {begins}."
     yield Step("Demand", sentence, "charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
@@ -148,10 +145,8 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
         if (series["model"], series["region"]) != (pool["model"], pool["region"]):
             continue
         peak_error = series.get("peak_wape")
-        error_words = (
-            "" if peak_error is None else f", with a peak error of {peak_error:.0%} in this window"
-        )
-        sentence = f"{series['tier']} requests, by {series['method']}{error_words}."
+        error_words = "" if peak_error is None else f", peak error {peak_error:.0%}"
+        sentence = f"{series['tier'].capitalize()}: {series['method']}{error_words}."
         yield Step("Forecast", sentence, "forecast")
         percentile = percentiles.get(series["tier"])
         if percentile is not None:
@@ -164,13 +159,13 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
 
 def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> Step:
     """Return the plan's replicas at ``peak``; ``pool_tps`` is the capacity of 1, 2, ... of them."""
-    words = [f"{peak['target']:,} replicas at that time"]
+    words = [f"{peak['target']:,} replicas"]
     rate = None
     if 0 < peak["target"] <= len(pool_tps):
         rate = pool_tps[peak["target"] - 1]
-        words.append(f"their capacity is {rate:,.0f} input tokens/s")
+        words.append(f"capacity {rate:,.0f} input tokens/s")
     if rate is None or round(rate) != round(peak["capacity_tps"]):
-        words.append(f"all pools here have {peak['capacity_tps']:,.0f} input tokens/s")
+        words.append(f"all pools of the region {peak['capacity_tps']:,.0f} input tokens/s")
     role = pool["arrangement"].rpartition(", ")[2]
     other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
     binding = [
@@ -210,9 +205,8 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     words = [f"{row['error']:.1%} ({row['basis']})"]
     if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
         words.append(
-            f"the peak of all regions is {row['replicas']:,} replicas, "
-            f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
-            f"{row['replicas_if_faster']:,} if faster"
+            f"peak of all regions: {row['replicas']:,} replicas, "
+            f"{row['replicas_if_slower']:,} if slower, {row['replicas_if_faster']:,} if faster"
         )
     yield Step("Profile error", _sentences(words), "profiles")
 

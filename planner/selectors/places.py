@@ -47,7 +47,7 @@ PLACES = (
             Job("quick-size", "Count GPUs", "how many users size"),
             Job("size", "Replica capacity", "size users rate replicas"),
             Job("pd-ratio", "Prefill-decode ratio", "prefill decode disaggregated"),
-            Job("provision", "Operator level", "operator module layer provisioning"),
+            Job("provision", "Operator-level provisioning", "operator module layer provisioning"),
         ),
         ("configure", "estimate", "quick-size", "size", "pd-ratio", "provision"),
     ),

@@ -70,7 +70,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         yield Assumption(
             "profiles",
             f"Model and GPUs of {label}" if label else "Model and GPUs",
-            f"{profile.model} on {profile.tp} × {profile.gpu}",
+            f"{profile.model} on {profile.tp} x {profile.gpu}",
             f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
             f"{error_words}",
             _other_models_note(trace, profile),

@@ -120,7 +120,7 @@ def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[
     yield Assumption(
         "profiles",
         "Model and GPUs",
-        f"{profile.model} on {profile.tp} × {profile.gpu}, {profile.precision}",
+        f"{profile.model} on {profile.tp} x {profile.gpu}, {profile.precision}",
         f"{speed_words}; the fewest GPUs on which it fits",
         "Other arrangements change the fleet. Find a deployment searches all.",
     )

@@ -187,8 +187,8 @@ def _fewest_gpus(
         tokens_per_s=answer.tokens_per_s,
         expected_error=answer.expected_error,
         assumptions=(
-            "Limits hold for the mean of steady traffic. An estimate of a benchmark has a higher "
-            "TTFT, because all users start at once.",
+            "TTFT is the mean of steady traffic. Estimate a deployment has that of a benchmark, "
+            "which is higher, because all users start at once.",
             *answer.assumptions,
         ),
     )

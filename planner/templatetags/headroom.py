@@ -16,6 +16,7 @@ from planner.domain.formats import (
     figure,
     milliseconds,
     percent,
+    proper_name,
     rough_duration,
     signed_percent,
     when,
@@ -33,6 +34,7 @@ for formatter in (figure, percent, signed_percent, milliseconds, duration, rough
     register.filter(formatter)
 
 register.filter(compact)
+register.filter(proper_name)
 register.filter("meaning", meaning_of)
 register.filter("answer", answer_of)
 

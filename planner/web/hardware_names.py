@@ -1,5 +1,6 @@
 """List the names that the hardware forms offer: models, GPUs, profiles, kernel files."""
 
+from planner.domain.formats import proper_name
 from planner.models import Calibration
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.measured_corrections import calibrations_list
@@ -18,8 +19,9 @@ def _profile_label(profile: KnownProfile) -> str:
     """Return the name and version of a user's profile, or what a built-in one is for."""
     if profile.own:
         return f"{profile.name}, version {profile.version}"
-    parts = filter(None, ("built in", profile.kind, profile.precision, profile.engine))
-    return f"{profile.model} on {profile.tp} × {profile.gpu} ({', '.join(parts)})"
+    engine = proper_name(profile.engine or "")
+    parts = filter(None, ("built in", profile.kind, profile.precision, engine))
+    return f"{profile.model} on {profile.tp} x {profile.gpu} ({', '.join(parts)})"
 
 
 def kernel_choices() -> list[tuple[str, str]]:

@@ -19,8 +19,11 @@ RATIOS = sorted(
     key=sum,
 )
 NONE = -1
-MISSES_TTFT, MISSES_TBT = "misses the TTFT limit at any rate", "misses the TBT limit at any rate"
-MISSES_E2E, NO_ROOM = "misses the E2E limit at any rate", "no room for one request beside weights"
+MISSES_TTFT, MISSES_TBT = (
+    "misses the TTFT limit at every load",
+    "misses the TPOT limit at every load",
+)
+MISSES_E2E, NO_ROOM = "misses the E2E limit at every load", "no room for one request beside weights"
 TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 

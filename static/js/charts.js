@@ -299,6 +299,12 @@
     const heads = names.map((name, at) => ( // the two ends of a band
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
     ));
+    // A step holds its value until the next one.
+    lines.forEach((line, i) => {
+      if (line.line?.shape !== "hv") return;
+      let held = "";
+      for (const [, same] of order) for (const values of same) held = values[i] = values[i] === "" ? held : values[i];
+    });
     const told = across === "trace time" ? traceTime : (x) => x;
     const all = order.flatMap(([x, same]) => same.map((values) => [told(x), ...values]));
     // Bars in groups: one column of values, and one of groups.
@@ -313,7 +319,10 @@
   const tabulate = (figure) => {
     const table = document.createElement("table");
     table.className = "table table-sm";
-    const [heads, ...rows] = rowsOf(figure);
+    const [heads, ...found] = rowsOf(figure);
+    // Next to lines of regular times, the moments between them at which a step changes have no row.
+    const full = /^\d{4}-\d\d-/.test(found[0]?.[0]) ? found.filter((row) => row.every((value) => value !== "")) : [];
+    const rows = full.length > 2 ? full : found;
     const head = table.createTHead().insertRow();
     for (const name of heads) cell(head, "th", name);
     const every = Math.ceil(rows.length / ROWS);

@@ -127,6 +127,23 @@
       }
     }
   };
+
+  // Of a long table of a report the first rows show, and a button shows the others.
+  const shorten = () => {
+    for (const list of document.querySelectorAll(".block-table > .table-responsive:has(tbody > tr:nth-child(25)):not(.shortened)")) {
+      list.classList.add("shortened", "first-rows");
+      const button = document.createElement("button");
+      const rows = list.querySelectorAll("tbody > tr").length;
+      Object.assign(button, { type: "button", className: "btn btn-sm all-rows", textContent: `Show all ${rows} rows` });
+      button.addEventListener("click", () => {
+        list.classList.remove("first-rows");
+        button.remove();
+      });
+      list.after(button);
+    }
+  };
+  shorten();
+  document.addEventListener("htmx:afterSettle", shorten);
   tools();
   document.addEventListener("htmx:afterSettle", tools);
   window.addEventListener("load", tools);

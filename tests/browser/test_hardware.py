@@ -39,7 +39,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
     site.get_by_role("button", name="Read it").click()
     site.get_by_role("heading", name="What was read").wait_for()
     fit = site.locator("#fit")
-    expect(fit).to_contain_text("our-llama on 1 × our-h100 (16 rows)")
+    expect(fit).to_contain_text("our-llama on 1 x our-h100 (16 rows)")
     fit.get_by_label("Name of the profile").fill("next door")
     fit.get_by_label("Model", exact=True).fill("llama-3.1-8b")
     fit.get_by_label("GPU", exact=True).fill("H100-SXM")

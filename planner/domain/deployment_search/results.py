@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.domain.deployment_search.measured_corrections import Correction, corrections_of
 from planner.domain.deployment_search.query import DeploymentQuery
+from planner.domain.pd.figures import ratio_name
 from planner.domain.serialise import OPTIONAL, clean, milliseconds
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
@@ -117,12 +118,11 @@ class Row:
 
     @property
     def label(self) -> str:
-        """Return the deployment in words: "9 × B200, fp4: 5 prefill and 4 decode replicas"."""
-        name = f"{self.gpus} × {self.gpu}, {self.precision}"
+        """Return the deployment in words: "9 x B200, fp4, 5P:4D"."""
+        name = f"{self.gpus} x {self.gpu}, {self.precision}"
         if self.prefill is None or self.decode is None:
             return name
-        prefill, decode = self.prefill.instances, self.decode.instances
-        return f"{name}: {prefill} prefill and {decode} decode replicas"
+        return f"{name}, {ratio_name(self.prefill.instances, self.decode.instances)}"
 
     @property
     def parallelism(self) -> list[str]:

@@ -312,7 +312,7 @@ class _WindowRuns:
         }
         *runs, errors = parts.map(
             [
-                *(Part(f"Simulate: {key}", step) for key, step in steps.items()),
+                *(Part(f"Simulate: {traits_of(key).label}", step) for key, step in steps.items()),
                 Part("Plan with the profile error",
                      partial(self._profile_errors, planned_load)),
             ],

@@ -169,7 +169,7 @@ def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
     accuracy = (
         *forecasts_section(result.forecast),
         *profiles_section(result.profile_error),
-        *plan_sections(result.plan),
+        *plan_sections(result.plan, simulated=True),
         *modules_section(result.modules, result.frame, tables),
     )
     speed_error = max((row.error for row in result.profile_error if row.error), default=None)
@@ -540,8 +540,8 @@ def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
     if load is not None and load.hours_short:
         met = all(outcome.slo_met.values())
         yield (
-            f"Demand exceeds capacity for {duration(3600 * load.hours_short)}, by up to "
-            f"{percent(load.largest_share, 0)}."
+            f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}, "
+            f"by up to {percent(load.largest_share, 0)}."
             + (" The simulation meets every SLO all the same." if met else "")
         )
 

@@ -71,7 +71,6 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
         (Head("Value", wide=3), lambda row: row.value),
         (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
-        (Head("Scenario key", wide=2), lambda row: row.key),
     )
     title = f"Assumptions: {assumed} of {len(rows)} inputs"
     return (Section(title, (inputs,), "Assumptions", group),)
@@ -89,7 +88,7 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     for first, *others in same_but_value.values():
         row = max((first, *others), key=lambda each: each.effect or 0.0)
         if others:
-            more = f"{len(others)} other value{'s' * (len(others) > 1)}"
+            more = f"{len(others)} other series" if "sources" in row.key else f"{len(others)} more"
             row = replace(row, value=f"{first.value} · {more}")
         # Keys such as tiers[2]: rows with a number in the key may also differ in ``what``.
         key = NUMBER.sub("[]", row.key)
@@ -157,7 +156,8 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("GPUs", wide=2), lambda row: row.replica.arrangement),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-        (Head("Limited by", wide=2), lambda row: f"{limit_name(row.bound_by)} ({row.tier})"),
+        (Head("Limited by"), lambda row: limit_name(row.bound_by)),
+        (Head("Tier"), lambda row: row.tier),
         (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
         (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
         note="What one replica alone, and pools of replicas, sustain within the SLO. Larger pools "

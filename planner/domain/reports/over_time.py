@@ -29,13 +29,24 @@ OTHER_POOLS = "other pools"
 class Load:
     """Demand and capacity of a plan per bin in input tokens/s, summed over models.
 
-    ``short`` is the demand that exceeds capacity; each model has its own capacity.
+    ``short`` is the demand that exceeds capacity; each model has its own capacity. ``models`` are
+    those with such demand.
     """
 
     times: tuple[datetime, ...]
     demand: tuple[float, ...]
     capacity: tuple[float, ...]
     short: tuple[float, ...]
+    models: tuple[str, ...] = ()
+
+    @property
+    def capacity_words(self) -> str:
+        """Return "capacity", with the models that are short if all models together are not."""
+        below = any(
+            short > 0 and demand <= capacity
+            for short, demand, capacity in zip(self.short, self.demand, self.capacity, strict=True)
+        )
+        return f"capacity of {' and '.join(self.models)}" if below else "capacity"
 
     @property
     def hours_short(self) -> float:
@@ -129,13 +140,15 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
         for model, part in demand.partition_by("model", as_dict=True).items()
     ).with_columns(pl.col("capacity").fill_null(0.0))
     short = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
+    joined = joined.with_columns(short)
+    models = joined.filter(pl.col("short") > 0)["model"].unique().sort()
     totals = (
-        joined.with_columns(short)
-        .group_by("time")
-        .agg(pl.col("tps", "capacity", "short").sum().round(1))
-        .sort("time")
+        joined.group_by("time").agg(pl.col("tps", "capacity", "short").sum().round(1)).sort("time")
     )
-    return Load(*(tuple(totals[name].to_list()) for name in ("time", "tps", "capacity", "short")))
+    times, demands, capacities, shorts = (
+        tuple(totals[name].to_list()) for name in ("time", "tps", "capacity", "short")
+    )
+    return Load(times, demands, capacities, shorts, tuple(models))
 
 
 def demand_chart(
@@ -181,7 +194,8 @@ def demand_chart(
     if load is not None:
         served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
         unserved = shortfall(load.times, load.demand, served)
-        series += [unserved] if unserved else []
+        if unserved:
+            series.append(replace(unserved, label=f"Demand above {load.capacity_words}"))
     y_axis = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load
 

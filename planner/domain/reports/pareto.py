@@ -65,7 +65,8 @@ def _front_table(result: ParetoResult) -> Table:
     plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
     if result.as_planned:
         plans.insert(0, NamedPlan("as planned", result.as_planned))
-    marked = None if result.knee is None else str(result.knee + 1)
+    shown = result.knee is not None and has_trade_off(result.points)
+    marked = str((result.knee or 0) + 1) if shown else None
     return table(
         plans,
         (Head("Plan"), lambda row: row.name),

@@ -37,7 +37,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
     """Return the report of ``pd-ratio``."""
     plans_differ = Note(
         f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
-        "each region for its own demand and adds spare replicas, so its P:D differs."
+        "each region for its own demand and adds spare replicas, so its ratio differs."
     )
     return Report(
         title=result.scenario,

@@ -50,7 +50,9 @@ def report(result: PlanResult, tables: Tables) -> Report:
     charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
     warnings = [*(plan.conflicts or ())]
     if load is not None and load.hours_short:
-        warnings.append(f"Demand exceeds capacity for {duration(3600 * load.hours_short)}.")
+        warnings.append(
+            f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}."
+        )
     counts = _counts(schedule, plan)
     return Report(
         title=frame.scenario,
@@ -159,7 +161,6 @@ def _ratios(ratios: Sequence[StatedRatio]) -> Table:
         (Head("Prefill on", wide=2), lambda row: row.prefill_on.removesuffix(", prefill")),
         (Head("Decode on", wide=2), lambda row: row.decode_on.removesuffix(", decode")),
         (Head("Replicas", Form.COUNT), lambda row: row.instances),
-        (Head("Prefill", Form.COUNT), lambda row: row.best.figures.prefill if row.best else None),
-        (Head("Decode", Form.COUNT), lambda row: row.best.figures.decode if row.best else None),
+        (Head("Best ratio"), lambda row: row.best.figures.name if row.best else ""),
         note="The split of that many replicas with the highest capacity within the SLO.",
     )

@@ -30,17 +30,21 @@ from planner.domain.report import (
 )
 
 MOST_REGIONS = 3  # with a line of their own in the chart of deferrable work
+SOLVERS = {"highs": "HiGHS", "cbc": "CBC"}
 ONE_OF = {"GPUs": "GPU"}  # unit of one, where it differs from that of many
 
 
-def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
-    """Yield the sections of a plan that are not empty; nothing for None."""
+def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Iterator[Section]:
+    """Yield the sections of a plan that are not empty; nothing for None.
+
+    Of a ``simulated`` plan, the report has the cost and the energy of the simulation.
+    """
     if plan is None:
         return
     if plan.conflicts or plan.unserved:
         yield _conflicts(plan)
     if plan.totals is not None:
-        yield _totals(plan, plan.totals)
+        yield _totals(plan, plan.totals, simulated=simulated)
     yield from _constraints(plan)
     if plan.shift is not None:
         yield _shift(plan.shift, plan.unit)
@@ -212,24 +216,31 @@ def _conflicts(plan: PlanFigures) -> Section:
     return Section("Periods without a plan", tuple(blocks), "Conflicts", Group.PLAN)
 
 
-def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
+def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Section:
     """Return the section on the plan's cost, energy, carbon and changes over the window."""
     spans = "all periods at once" if plan.periods == "all" else "period by period"
-    facts = [
-        # Other names than the simulated figures of the same plan, which differ a little.
-        Fact("Planned cost", totals.usd, "$"),
-        Fact("Planned GPU-hours", totals.gpu_hours),
-        Fact("Energy at rated load", totals.kwh, "kWh"),
-        Fact("Carbon at rated load", totals.carbon_kg, KG),
+    # The plan of a simulation starts each period with the replicas of its guard. A what-if and a
+    # front plan without a guard, so these figures would differ from theirs.
+    facts = (
+        []
+        if simulated
+        else [
+            Fact("Planned cost", totals.usd, "$"),
+            Fact("Planned GPU-hours", totals.gpu_hours),
+            Fact("Energy at rated load", totals.kwh, "kWh"),
+            Fact("Carbon at rated load", totals.carbon_kg, KG),
+        ]
+    )
+    facts += [
         Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
-        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
+        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}", note="as planned"),
     ]
     if plan.lent_gpu_hours is not None:
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
     blocks: list[Block] = [
         Facts(tuple(facts)),
-        Note(f"The optimizer's plan, without a simulation: least {plan.minimise}, {spans}."),
-        Note(f"Energy: {totals.energy_basis}."),
+        Note(f"The optimizer's plan: least {plan.minimise}, {spans}."),
+        *(() if simulated else (Note(f"Energy: {totals.energy_basis}."),)),
     ]
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
@@ -249,7 +260,8 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:
     """Yield the section on how close to optimal the plan is, and on its binding constraints."""
-    solved = f"{plan.solver}, {duration(plan.solve_seconds)}"
+    solver = SOLVERS.get(plan.solver, plan.solver)
+    solved = f"{solver}, {duration(plan.solve_seconds)}"
     proof = Facts(
         (
             Fact("Plan", plan.status, note=solved),

@@ -10,6 +10,7 @@ from planner.domain import columns
 from planner.domain.columns import Column, Columns
 from planner.domain.deserialise import from_json
 from planner.domain.formats import (
+    digits,
     duration,
     figure,
     key_words,
@@ -58,6 +59,7 @@ WORK_COLUMNS = {
 SCHEDULED = {  # settings that the schedule shows
     "replicas at the start", "peak replicas", "replicas at least", "replicas at most"
 }  # fmt: skip
+BEYOND = "above the plan: "  # begin of the name of a setting of a guard
 PARAMETER_NAMES = {
     "target_factor": "Factor on the rated load",
     "tolerance": "Load above the target that is ignored",
@@ -70,6 +72,19 @@ PARAMETER_NAMES = {
     "routing.decode": "Routing: choice of a decode replica",
     "routing.endpoint": "Routing: choice of an endpoint",
     "routing.sees": "Routing: load that the router knows",
+    "routing.region_threshold": "Routing: memory use from which another region is used",
+    "routing.release_one_below": "Routing: memory use below which a deferred request enters",
+    "routing.release_two_below": "Routing: memory use below which two enter",
+}
+ROUTERS = {
+    "least-remaining": "fewest tokens left",
+    "least-pending": "fewest prompt tokens waiting",
+    "round-robin": "each in turn",
+    "least-memory": "least KV memory in use",
+    "prefix-aware": "fewest prompt tokens to compute",
+    "together": "all pools as one",
+    "queues": "queues",
+    "memory": "KV memory",
 }
 
 
@@ -386,14 +401,26 @@ def parameters_section(row: Row) -> Iterator[Section]:
     pools: dict[tuple[str, str], list[str]] = {}
     for each in row.figures.get("settings") or ():
         if each["what"] not in SCHEDULED:
-            key = each["what"], parameter_text(each["value"])
+            key = each["what"], _parameter_value(each["value"])
             pools.setdefault(key, []).append(each["where"] or "all")
     if pools:
         parameters = table(
             pools,
-            (Head("Parameter", wide=2), lambda key: PARAMETER_NAMES.get(key[0], key_words(key[0]))),
+            (Head("Parameter", wide=2), lambda key: _parameter_name(key[0])),
             (Head("Value"), lambda key: key[1]),
             (Head("Pool", wide=3), lambda key: "; ".join(pools[key])),
         )
         title = f"Parameters of {row.title}"
         yield Section(title, (parameters,), "Parameters", group=Group.POLICIES)
+
+
+def _parameter_name(key: str) -> str:
+    """Return the name of a parameter for people."""
+    guarded = key.removeprefix(BEYOND)
+    return f"Guard: {guarded}" if guarded != key else PARAMETER_NAMES.get(key, key_words(key))
+
+
+def _parameter_value(value: Any) -> str:
+    """Return the value of a parameter for people."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return digits(value) if number else ROUTERS.get(value, parameter_text(value))

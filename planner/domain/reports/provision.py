@@ -74,6 +74,12 @@ def report(result: ProvisionResult, _: Tables) -> Report:
 
 def _facts(result: ProvisionResult) -> Iterator[Fact]:
     """Yield the GPUs of each level, with the savings over whole replicas."""
+    if _all_same(result):
+        needs = next(iter(result.levels.values())).needs
+        yield Fact("GPUs, at every level", needs.gpus, "GPUs", Form.COUNT, note="no saving")
+        yield Fact("Power", needs.energy_w, "W", Form.COUNT)
+        yield Fact("Memory", needs.memory_gb, "GB", Form.COUNT)
+        return
     for name, total in result.levels.items():
         saved = result.savings.get(name)
         share = saved.gpus if saved else None
@@ -86,6 +92,13 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
             note=f"{total.needs.energy_w:,.0f} W · {total.needs.memory_gb:,.0f} GB",
             meaning=Meaning.SAVING if share and share > 0 else Meaning.NEUTRAL,
         )
+
+
+def _all_same(result: ProvisionResult) -> bool:
+    """Return whether several levels need the same GPUs, power and memory, to the unit."""
+    needs = [total.needs for total in result.levels.values()]
+    figures = {(need.gpus, round(need.energy_w), round(need.memory_gb)) for need in needs}
+    return len(needs) > 1 and len(figures) == 1
 
 
 def _gap(share: float | None) -> str | None:
@@ -104,9 +117,11 @@ def _levels(result: ProvisionResult) -> Table:
         share = getattr(shares, measure) if shares else None
         return -share if share else None
 
+    rows = [PoolRow(None, name, total) for name, total in result.levels.items()]
+    same = _all_same(result)
     return table(
-        [PoolRow(None, name, total) for name, total in result.levels.items()],
-        (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+        rows[:1] if same else rows,
+        (Head("Level"), lambda row: "all levels" if same else LEVEL_NAMES[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
         (Head("Change", Form.CHANGE), partial(saved, "gpus")),
         (Head("Power", Form.COUNT, "W"), lambda row: row.figures.needs.energy_w),
@@ -172,6 +187,8 @@ def _pools(pools: list[PoolFigures]) -> Table:
             (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
             for name, label in levels.items()
         ),
+        note="If no tier limits a phase, its limit is assumed: 2,000 ms for prefill, 200 ms for "
+        "decode.",
     )
 
 

@@ -1,14 +1,14 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import polars as pl
 
 from planner.domain.formats import zone_name
+from planner.domain.pd.figures import ratio_name
 from planner.domain.report import Form, Head, Table
-from planner.domain.reports.policies import span_text
 from planner.domain.reports.tables import Tables
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, span_of
 
@@ -62,23 +62,34 @@ class Schedule:
         """Return the least and the most replicas of a period; None without rows."""
         return span_of(self.rows)
 
-    def split(self, model: str = "") -> str:
-        """Return prefill and decode replicas, least to most; "" without such pools.
+    def phases(self, model: str = "") -> list[tuple[int, int]]:
+        """Return the prefill and decode replicas of each row; [] without such pools.
 
-        An example is "prefill 7 to 8, decode 4". With ``model``, pools of other models do not
-        count.
+        With ``model``, pools of other models do not count.
         """
-        spans = {
-            role: span_of(
-                replace(row, replicas=tuple(row.replicas[i] for i in chosen)) for row in self.rows
-            )
+        prefill, decode = (
+            [i for i, pool in enumerate(self.pools)
+             if pool.role == role and model in ("", pool.model)]
             for role in (PREFILL, DECODE)
-            if (chosen := [i for i, pool in enumerate(self.pools)
-                           if pool.role == role and model in ("", pool.model)])
-        }  # fmt: skip
-        if len(spans) < 2:
+        )  # fmt: skip
+        if not prefill or not decode:
+            return []
+        return [
+            (sum(row.replicas[i] for i in prefill), sum(row.replicas[i] for i in decode))
+            for row in self.rows
+        ]
+
+    def split(self, model: str = "") -> str:
+        """Return prefill and decode replicas, least to most, such as "7P:4D to 8P:4D".
+
+        Return "" without such pools. With ``model``, pools of other models do not count.
+        """
+        phases = self.phases(model)
+        if not phases:
             return ""
-        return ", ".join(f"{role} {span_text(span)}" for role, span in spans.items() if span)
+        prefill, decode = ([counts[i] for counts in phases] for i in (0, 1))
+        low, high = ratio_name(min(prefill), min(decode)), ratio_name(max(prefill), max(decode))
+        return " to ".join(dict.fromkeys((low, high)))
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:

@@ -1,6 +1,6 @@
 """Report the capacity of replicas and of pools."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,6 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    Value,
     limit_name,
     sources_section,
     table,
@@ -44,13 +43,9 @@ def report(result: SizeResult, tables: Tables) -> Report:
         answer=_answer(result),
         facts=tuple(_fact(pool) for pool in result.pools[:TILES]),
         sections=(
-            Section("Replica capacity", (_pools(result),)),
+            Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
             *_splits(result),
-            *(
-                Section(f"{_name(pool)}: latency and pool size", tuple(_charts(pool, curve)),
-                        f"{pool.sized.replica.model} {pool.sized.replica.arrangement}")
-                for pool in result.pools
-            ),
+            *_latencies(result.pools, curve),
             Section("Latency at capacity", (_capacity(result),), "", Group.BASIS, True),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
@@ -235,20 +230,20 @@ def _remark(split: SplitSize) -> str:
     return ", ".join(filter(None, remarks))
 
 
-def _charts(pool: SizedPool, curve: pl.DataFrame) -> Iterator[Chart]:
-    """Yield the latencies with a limit over the rate, and the capacity over the pool size."""
-    replica = pool.sized.replica
-    if not curve.is_empty():
+def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator[Section]:
+    """Yield the section with the latencies that have a limit, over the rate of a replica."""
+    charts: list[Chart] = []
+    for pool in pools if not all_curves.is_empty() else ():
+        curve = all_curves
         for name in ("model", "arrangement", "role"):
-            curve = curve.filter(pl.col(name) == getattr(replica, name))
+            curve = curve.filter(pl.col(name) == getattr(pool.sized.replica, name))
         curve = curve.sort("rate")
         # A prefill replica has no TPOT, and a decode replica no TTFT.
         known = [name for name in LATENCIES if curve[f"{name}_ms"].null_count() < curve.height]
         limited = [name for name in known if getattr(pool, f"{name}_limit_ms") is not None]
-        for name in limited or known:
-            yield _latency(pool, curve, name)
-    if pool.sized.pool_tps:
-        yield _pool_chart(pool)
+        charts += [_latency(pool, curve, name) for name in limited or known]
+    if charts:
+        yield Section("Latency by rate, by formulas", tuple(charts), "Latencies", Group.BASIS)
 
 
 def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
@@ -283,23 +278,24 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     top = 3 * limit if limit and highest > 3 * limit else None
     x_axis = Axis("rate of one replica", "req/s")
     y_axis = Axis(unit=unit, top=top)
-    return Chart(label, x_axis, y_axis, tuple(series), note=note, small=True)
+    title = f"{label}, {_name(pool)}"
+    return Chart(title, x_axis, y_axis, tuple(series), note=note, small=True)
 
 
-def _pool_chart(pool: SizedPool) -> Chart:
-    """Return the capacity per replica over the number of replicas in the pool."""
-    tps, isl = pool.sized.pool_tps, _mean_isl(pool)
-    counts: tuple[Value, ...] = tuple(range(1, len(tps) + 1))
-    each = tuple(total / count / isl for count, total in enumerate(tps, start=1))
-    points = pool.simulated_pools
-    series = (
-        Series("Used by plans", counts, each, Role.RECOMMENDED),
-        Series(
-            "Simulated", tuple(point.instances for point in points),
-            tuple(point.max_rps / point.instances for point in points),
-            Role.MEASURED, Shape.POINTS,
-        ),
-    )  # fmt: skip
-    ticks = tuple(tick for tick in TICKS if tick <= len(tps))
+def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
+    """Yield the capacity per replica over the number of replicas, with a line per pool."""
+    lines: list[Series] = []
+    simulated: list[tuple[int, float]] = []
+    for pool in pools:
+        isl = _mean_isl(pool)
+        each = tuple(tps / n / isl for n, tps in enumerate(pool.sized.pool_tps, start=1))
+        if each:
+            lines.append(Series(_name(pool), tuple(range(1, len(each) + 1)), each))
+            simulated += [(at.instances, at.max_rps / at.instances) for at in pool.simulated_pools]
+    if not lines:
+        return
+    counts, rates = tuple(n for n, _ in simulated), tuple(rate for _, rate in simulated)
+    points = Series("Simulated", counts, rates, Role.MEASURED, Shape.POINTS)
+    ticks = tuple(tick for tick in TICKS if tick <= max(len(line.x) for line in lines))
     x_axis = Axis("replicas in the pool", log=True, ticks=ticks)
-    return Chart("Capacity per replica", x_axis, Axis(unit="req/s"), series, small=True)
+    yield Chart("Capacity per replica", x_axis, Axis(unit="req/s"), (*lines, points))

@@ -58,7 +58,11 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     repeats = any(volume.autocorrelation_day is not None for volume in shown)
     note = Note(
         f"The peak is the busiest {duration(character.bin_s)}."
-        + (" Repeats: autocorrelation with the day or week before, at most 1." if repeats else "")
+        + (
+            " Repeats: similarity to the day or week before (autocorrelation), 1 if equal."
+            if repeats
+            else ""
+        )
     )
     title = "Amounts" if by == "all" else f"Amounts, by {by}"
     yield Section(title, (rows, note), "Amounts")

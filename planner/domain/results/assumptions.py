@@ -39,6 +39,17 @@ REQUESTS = "Requests in the window"
 LIMITS_OF = "Limits of "  # before the name of a tier
 OBSERVED = "measured"
 GIGA = 1e9
+BATCHING = {
+    "chunked": "prompts in chunks among decodes",
+    "whole": "whole prompts first",
+    "alone": "whole prompts alone",
+}
+SCHEDULERS = {
+    "fcfs": "first come, first served",
+    "edf": "earliest deadline first",
+    "pf": "priority first",
+    "dpa": "deadline and priority aware",
+}
 LONGER = 1.2  # factor on the mean length, to show its effect
 
 
@@ -280,7 +291,7 @@ def _precision(profile: Profile, weights: str, cache: str) -> str:
 def _serving(hardware: Hardware) -> Iterator[Assumption]:
     """Yield the settings of batching, KV transfer, routing and network latency."""
     for model, row in zip(hardware.models, hardware.serving, strict=True):
-        value = f"{row.batching} batches, {row.scheduler}, " + (
+        value = f"{BATCHING[row.batching]}, {SCHEDULERS[row.scheduler]}, " + (
             "prefix caches" if row.prefix_caching else "no prefix caches"
         )
         yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
@@ -291,7 +302,7 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         yield Assumption(what, value, provenance.kind, provenance.source, "serving.kv_transfer")
     routing = hardware.routing
     overflow = f"overflow at {routing.region_threshold:.0%}"
-    value = f"by {routing.instance}, from {routing.sees}, {overflow}"
+    value = f"by {routing.instance.replace('-', ' ')}, from {routing.sees}, {overflow}"
     source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     for i, home in enumerate(hardware.regions):

@@ -220,7 +220,7 @@ def _static_answer(
     peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
     if (needed < 0).any():  # no number of them meets the limits
-        why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."
+        why = "Some of its replicas cannot meet these limits at any load. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
     counts = with_spare(needed, fleet.more_spare)
     if lacking := missing_instances(inputs.hardware, counts):
@@ -341,7 +341,7 @@ def pool_factors(
         if (m, g) not in sized:
             notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
         elif np.isnan(capacity_rps[0, m, g]):
-            notes.append(f"{name} cannot meet the limits at any rate.")
+            notes.append(f"{name} cannot meet the limits at any load.")
     return closed_factors(basis.closed_rps, capacity_rps), tuple(notes)
 
 

@@ -27,7 +27,7 @@ Documents = Callable[[Export], list[Document]]
 class Manifest:
     """A manifest format: its ``label`` in menus, and the function that makes its objects.
 
-    ``own`` names the options that only this format reads.
+    ``own`` names the options that only some formats read, this one among them.
     """
 
     label: str
@@ -37,12 +37,12 @@ class Manifest:
 
 USUAL = "keda"  # its schedule needs no metrics source
 MANIFESTS: dict[str, Manifest] = {
-    "hpa": Manifest("Kubernetes HPA", hpa.documents),
-    "keda": Manifest("KEDA ScaledObject", keda.documents, ("prometheus",)),
+    "hpa": Manifest("Kubernetes HPA", hpa.documents, ("most",)),
+    "keda": Manifest("KEDA ScaledObject", keda.documents, ("prometheus", "most")),
     "wva": Manifest("llm-d WVA", wva.documents, ("prometheus", "form")),
-    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents, ("at",)),
+    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents, ("at", "most")),
     "llm-d": Manifest("llm-d modelservice values", llmd.documents, ("at",)),
-    "kserve": Manifest("KServe LLMInferenceService", kserve.documents),
+    "kserve": Manifest("KServe LLMInferenceService", kserve.documents, ("most",)),
     "aibrix": Manifest("AIBrix PodAutoscaler", aibrix.documents),
 }
 

@@ -31,7 +31,7 @@ class FixedFleet(Policy):
             style=Style("grey"),
         ),
         "flat-peak": Traits(
-            "Flat at peak",
+            "Static fleet for the peak",
             "A static fleet sized for the peak of the window.",
             Group.FIXED,
             complexity=2,

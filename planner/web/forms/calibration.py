@@ -104,7 +104,7 @@ class RowGroup:
     @property
     def label(self) -> str:
         """Return the label of this group in a select."""
-        gpu = f"{self.tp or '?'} × {self.gpu or 'GPU not said'}"
+        gpu = f"{self.tp or '?'} x {self.gpu or 'no GPU'}"
         return f"{self.model or 'model not said'} on {gpu} ({self.rows:,} rows)"
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from django import forms
 from django.core.exceptions import ValidationError
 
+from planner.domain.formats import proper_name
 from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
@@ -92,7 +93,7 @@ def _profile_label(row: Row) -> str:
 
 def _basis(source: Provenance) -> str:
     """Return the kind of source of a built-in profile, with the engine if it is named."""
-    return ", ".join(filter(None, (source.kind, catalogue.engine_of(source))))
+    return ", ".join(filter(None, (source.kind, proper_name(catalogue.engine_of(source)))))
 
 
 def _unique(names: Iterable[Any]) -> list[str]:

@@ -212,7 +212,7 @@ SCALARS: dict[str, Scalar] = {
         "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "Dollars per unit of utility", empty="not used", folded=True
+        "objective.utility_usd", "Value of a unit of tier utility, $", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True

@@ -5,10 +5,11 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
+from planner.domain.formats import PROPER_NAMES
 from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
-LABELS = {  # of choices; others are shown as they are
+LABELS = PROPER_NAMES | {  # of choices; others are shown as they are
     "agg": "aggregated",
     "disagg": "disaggregated (P:D)",
     "auto": "measured, if available",

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from django import forms
 
+from planner.domain.formats import proper_name
 from planner.selectors.lookup import id_of
 from planner.web.forms.widgets import LongSelect
 from simulation.performance.estimate.calibration import ENGINES
@@ -83,11 +84,12 @@ class ProfileChoice:
     @property
     def label(self) -> str:
         """Return the profile in words, with its name, kind, precision and engine if stated."""
-        text = f"{self.model} on {self.gpu} × {self.tp}"
+        text = f"{self.model} on {self.tp} x {self.gpu}"
         if self.name:
             version = f"version {self.version}" if self.version else "newest version"
             text += f" ({self.name}, {version})"
-        stated = [part for part in (self.kind, self.precision, self.engine) if part]
+        engine = proper_name(self.engine)
+        stated = [part for part in (self.kind, self.precision, engine) if part]
         return f"{text} ({', '.join(stated)})" if stated else text
 
 

@@ -55,6 +55,25 @@ STEPS = {
     "share-gpus": """\
 1. Open a scenario with several models in [Scenarios](web:scenarios).
 2. Run *Shared GPUs* under *More analyses*.""",
+    "change-roles": """\
+1. Open one of the [Scenarios](web:scenarios) with prefill and decode pools. Under *Research
+   policies*, tick one of *Replicas that change roles*.
+2. Choose *Plan and compare*. The section *Policies* of the result compares its cost, and
+   *Requests, GPU-hours and starts* counts the role changes.""",
+    "follow-prices": """\
+1. Open one of the [Scenarios](web:scenarios), and enter prices by hour under *Regions and their
+   GPUs*. Mark a tier as deferrable under *Service tiers*.
+2. Under *Limits and objective*, choose when deferrable work runs, and *Periods: all*.
+3. Run *Plan without simulation*. *Deferrable work* shows when and where it runs.""",
+    "measure-your-gpu": """\
+1. Run the script below on your GPU.
+2. Open [Measurements](web:calibrations), and upload its file.
+3. Make an operator profile from it, and use the profile in a scenario.""",
+    "review-a-plan": """\
+1. Open a result, and choose *Propose change*. Give a title and reviewers.
+2. A reviewer opens it in [Proposals](web:proposals), reads the checks and the difference, and
+   chooses *Approve*.
+3. The approved plan is in [Active plans](web:plans-in-force).""",
     "read-your-traffic": """\
 1. Open [Upload a trace](web:trace-upload), and drop the file.
 2. If a column is unknown, the page asks what it is.

@@ -9,7 +9,7 @@ from functools import partial
 
 from django.http import QueryDict
 
-from planner.domain.formats import figure
+from planner.domain.formats import figure, percent
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.planning.figures import Decision
 from planner.domain.report import Fact, Group, Report
@@ -229,13 +229,32 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         return context
     planned = run_get(newest.pk)
     schedule = schedule_of(tables_of(planned), stored_result(planned).recommended_policy)
-    if schedule and (split := schedule.split(run.options.get("service", ""))):
-        note = f"all regions, run {planned.pk}"
+    service = run.options.get("service", "")
+    if schedule and (split := schedule.split(service)):
+        lost = _lost_by(schedule.phases(service), typed_result(run, PdRatioResult))
+        note = " · ".join(filter(None, (lost, f"all regions, run {planned.pk}")))
         report: Report = context["report"]
         first, *others = report.facts
         facts = (first, Fact("Your plan runs", split, note=note), *others)
         context["report"] = replace(report, facts=facts)
     return context
+
+
+def _lost_by(planned: Sequence[tuple[int, int]], result: PdRatioResult) -> str:
+    """Return how far the capacity of planned ratios is below the best, such as "3% to 8% less".
+
+    ``planned`` are prefill and decode replicas. Each stands for the ratio of the result with the
+    nearest share of prefill. Return "" if one of them has no replica.
+    """
+    losses: list[float] = []
+    for prefill, decode in planned:
+        if not prefill or not decode:
+            return ""
+        share = prefill / (prefill + decode) * result.instances
+        nearest = min(result.ratios, key=lambda row: abs(row.figures.prefill - share))
+        losses.append(1 - nearest.figures.max_tps / result.best.figures.max_tps)
+    ends = dict.fromkeys(percent(max(0.0, lost), 0) for lost in (min(losses), max(losses)))
+    return f"{' to '.join(ends)} below the best ratio"
 
 
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
@@ -281,8 +300,13 @@ def why_context(run: Run) -> TemplateContext:
         (chain, [step for step in chain.steps if step not in shared and step.about != "sources"])
         for chain in chains
     ]
+    names = list(dict.fromkeys(step.name for _, steps in own for step in steps))
     return {
-        "chains": own,
+        "names": names,
+        "chains": [
+            (chain, [[step for step in steps if step.name == name] for name in names])
+            for chain, steps in own
+        ],
         "shared_steps": shared,
         "money": _explained_cost(stored_result(run)),
     }

@@ -14,10 +14,10 @@ from simulation.performance.profile import Check, Profile
 
 SHOWN_OUTLIERS, SHOWN_SPEEDS = 20, 5
 MEANINGS = {  # of the parameters of a linear profile, in the order of its formula
-    "alpha": "iteration that decodes, fixed part",
-    "beta": "each sequence that decodes",
-    "gamma": "iteration that prefills, fixed part",
-    "delta": "each prompt token",
+    "alpha": "fixed time of an iteration that decodes",
+    "beta": "time of each sequence that decodes",
+    "gamma": "fixed time of an iteration that prefills",
+    "delta": "time of each prompt token",
 }
 
 

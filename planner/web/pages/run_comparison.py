@@ -85,8 +85,11 @@ def _main_lines(
     for name in names:
         for row in main.rows:
             if row.name == name:
-                line = figure_line(row)
-                yield replace(line, label=f"{line.label}, planned") if planned else line
+                # A change between runs that do not compare would look like a saving.
+                line = figure_line(
+                    replace(row, changes=(None,) * len(row.values)) if main.note else row
+                )
+                yield replace(line, label=f"{line.label}, planned by period") if planned else line
 
 
 def _query(first: int, numbers: Sequence[int]) -> str:
@@ -126,6 +129,11 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     also = f" (simulated: {simulated})" if simulated else ""
     if main.note:
         stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
+        planned_only = [run for run, (_, policy) in priced.items() if policy is None]
+        if simulated and planned_only:
+            plans = " and ".join(f"run {run}" for run in planned_only)
+            costs_of = ", ".join(f"{figure(priced[run][0], '$')} planned" for run in planned_only)
+            return f"Simulate {plans} first: {simulated} simulated, {costs_of}"
         return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{also}"
     meeting = {
         run: usd

@@ -66,7 +66,7 @@ def _source(entry: Row) -> str:
 def _today(entry: Row) -> str:
     role = entry.get("role")
     places = [entry.get("model"), entry.get("region"), role if role != "mixed" else None]
-    return " ".join([f"{entry.get('replicas')} ×", *(str(place) for place in places if place)])
+    return " ".join([f"{entry.get('replicas')} x", *(str(place) for place in places if place)])
 
 
 def _test_day(entry: Row) -> str:

@@ -8,6 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.domain.formats import zone_name
 from planner.domain.options import options_of
+from planner.domain.reports.policies import span_text
 from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
@@ -82,8 +83,21 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         "text": file.content.decode(errors="replace"),
         "active": _plan_with_other_repeat(run, options) if to in MANIFESTS else None,
         "repeat": options.repeat,
+        "most": _most_replicas(run, to, options),
     }
     return render(request, "web/_export_preview.html", shown)
+
+
+def _most_replicas(run: Run, to: str, options: ExportOptions) -> str:
+    """Return to how many replicas a pool may grow under load in the file, such as "4 to 64".
+
+    Return "" if the file adds no replicas to the schedule.
+    """
+    if "most" not in getattr(MANIFESTS.get(to), "own", ()):
+        return ""
+    plan = plan_of(run, options, timezone.now())
+    limits = [pool.ceiling for pool in plan.pools if pool.guard]
+    return span_text((min(limits), max(limits))) if limits else ""
 
 
 def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | None:

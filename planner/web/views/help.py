@@ -51,9 +51,11 @@ def page(request: Request, slug: str) -> HttpResponse:
     """Show a page of docs/how-to."""
     if slug not in how_tos():
         raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
-    _, _, body = how_to_text(slug).partition("\n")
+    _, _, text = how_to_text(slug).partition("\n")
+    purpose, _, body = text.strip().partition("\n\n")
     context = {
         "how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
+        "purpose": purpose.replace("`", ""),
         "steps": html_of(browser_steps(slug), _address), "body": html_of(body, _address),
     }  # fmt: skip
     return render(request, "web/help.html", context)

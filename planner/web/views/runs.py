@@ -41,6 +41,8 @@ def listing(request: Request) -> HttpResponse:
     rows = runs_with_answers().filter(sweep=None)  # the page of a sweep lists its own runs
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
+    if (scenario := request.GET.get("scenario", "")).isdigit():
+        rows = rows.filter(scenario=int(scenario))
     context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}
     return render(request, "web/runs.html", context)
 

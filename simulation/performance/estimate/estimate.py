@@ -147,8 +147,13 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
+    notes: tuple[str, ...] = ()
     # An operator raises the engine's share of memory before requests wait.
     if room < cache * sequences_per_rank:
+        notes = (
+            f"the engine takes {TIGHT_SHARE:.0%} of GPU memory. The {MEMORY_SHARE:.0%} of the page "
+            "of a model hold fewer sequences",
+        )
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
         raise SimulationError(
@@ -159,9 +164,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
     max_sequences = min(max(1.0, np.floor(room / cache)), deployment.max_num_seqs) * ranks
-    notes: tuple[str, ...] = ()
     if per_worker > max_sequences:
-        notes = (
+        notes += (
             f"{'memory' if room / cache < deployment.max_num_seqs else 'max_num_seqs'} holds "
             f"{max_sequences:.0f} of {per_worker:.0f} sequences per decode worker at a time; the "
             "rest wait",

@@ -19,9 +19,9 @@ def test_the_split_is_of_all_pools_or_of_one_model() -> None:
     counts = ((1, 2, 3, 4, 20, 1, 20, 1, 0), (5, 6, 7, 8, 1, 1, 1, 1, 90))
     rows = tuple(ScheduleRow(hour, row, hour) for hour, row in zip(hours, counts, strict=True))
     schedule = Schedule((*POOLS, MIXED), rows)
-    assert schedule.split() == "prefill 14 to 44, decode 8 to 16"
-    assert schedule.split("chat") == "prefill 4 to 12, decode 6 to 14"
-    assert schedule.split("code") == "prefill 2 to 40, decode 2"
+    assert schedule.split() == "14P:8D to 44P:16D"
+    assert schedule.split("chat") == "4P:6D to 12P:14D"
+    assert schedule.split("code") == "2P:2D to 40P:2D"
     assert schedule.split("search") == schedule.split("unknown") == ""
 
 

@@ -8,7 +8,7 @@ from tests.planner.web.study import POOLS, completed_run
 
 (MODEL, REGION), _ = POOLS
 NAMES = [
-    "Demand", "Forecast", "Size", "Plan", "Where from", "Simulation error", "Profile error"
+    "Demand", "Forecast", "One replica", "Plan", "Where from", "Simulation error", "Profile error"
 ]  # fmt: skip
 
 
@@ -28,16 +28,17 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert (first.model, first.region, first.replicas) == (MODEL, REGION, 6)
     assert [step.name for step in first.steps] == NAMES
     sentences = {step.name: step.sentence for step in first.steps}
-    assert "at most 2,000 input tokens/s" in sentences["Demand"]
-    assert "by arima, with a peak error of 20%" in sentences["Forecast"]
-    assert "3,700 input tokens/s (3.2 requests/s) within IW-F, bound by TTFT" in sentences["Size"]
+    assert "At most 2,000 input tokens/s" in sentences["Demand"]
+    assert "arima, peak error 20%" in sentences["Forecast"]
+    assert "3,700 input tokens/s (3.2 req/s) alone" in sentences["One replica"]
+    assert "TTFT, IW-F" in sentences["One replica"]
     assert "6 replicas" in sentences["Plan"] and "22,200" in sentences["Plan"]
     assert (
         "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences
     )
     assert (
         "12.0%" in sentences["Profile error"]
-        and "7 if the profile is slower by its error, 5 if faster" in sentences["Profile error"]
+        and "7 if slower, 5 if faster" in sentences["Profile error"]
     )
     # Of the other nothing is known of its size: what is not kept is not made up.
     names = [step.name for step in second.steps]
@@ -45,7 +46,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/"))
     assert "200 GPU-hours" in page and "$2.50" in page
     api = client_of(viewer).get(f"/api/v1/runs/{run.pk}/why/").json()
-    assert api[0]["steps"][2]["sentence"] == sentences["Size"]
+    assert api[0]["steps"][2]["sentence"] == sentences["One replica"]
 
 
 def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -> None:

@@ -65,4 +65,4 @@ def test_what_a_form_writes_of_one_is_as_fast(name: str) -> None:
     assert (made.curve.values == speed.curve.values).all()
     assert made.kv_capacity_tokens == speed.kv_capacity_tokens and made.spread == speed.spread
     low = "" if speed.precision == "bf16" else f", {speed.precision}"
-    assert choice.label == f"{name} on H200 × {speed.tp} (roofline{low})"
+    assert choice.label == f"{name} on {speed.tp} x H200 (roofline{low})"
