@@ -173,7 +173,7 @@ def _scenario(path: Path, case: Values) -> Attempt:
     from planner.management.runs import load_scenario
     from planner.models import Trace
     from planner.services.execution import stored_traces
-    from planner.services.scenario_warnings import scenario_warnings
+    from planner.services.scenarios import scenario_warnings
 
     document, _ = load_scenario(str(path), lambda *_: None)
     scenario = parse(document)
@@ -226,7 +226,7 @@ def _draft(path: Path, _: Values) -> Attempt:
     from planner.management.runs import load_trace
     from planner.services.draft_profiles import choose_serving
     from planner.services.drafts import scenario_draft
-    from planner.services.scenario_warnings import scenario_warnings
+    from planner.services.scenarios import scenario_warnings
     from planner.storage import row_arrays
 
     trace = load_trace(str(path), lambda *_: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from planner.inputs.demo.traffic import (
+from planner.inputs.demo import (
     CODE_WEEKDAY,
     CODE_WEEKEND,
     CONV_WEEKDAY,

@@ -126,18 +126,18 @@ class ListView(ApiView, generics.ListAPIView[RowT]):
 
 def lists(
     item: type[BaseSerializer[Any]],
-    *problems: int,
+    *,
     rows: Callable[[], QuerySet[Any]] | None = None,
     **more: Any,
 ) -> Callable[[V], V]:
     """Return a class decorator that lets a ``ListView`` show its ``rows`` as ``item``.
 
-    ``problems`` are the statuses of its refusals besides 400. ``more`` goes to ``operation``.
+    ``more`` goes to ``operation``.
     """
 
     def describe(view: V) -> V:
         """Document the view as a list of ``item``, and serialize with it."""
-        get = operation({200: item(many=True)}, 400, *problems, **more)
+        get = operation({200: item(many=True)}, **more)
         described: Any = extend_schema_view(get=get)(view)
         described.serializer_class = item
         if rows is not None:

@@ -40,6 +40,9 @@ REASONS = TITLES | {
     507: "The disk is full",
 }
 
+REFUSALS = (400, 401, 403, 404, 406, 409, 429, 500, 503)  # statuses of any operation
+CHANGE_REFUSALS = (*REFUSALS, 412, 413, 415, 422, 507)
+
 KEY = OpenApiParameter(
     KEY_HEADER,
     str,
@@ -160,19 +163,6 @@ CHOSEN = {
 }  # fmt: skip
 
 
-def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
-    """Return the responses of an operation: its success and its problems.
-
-    Every operation may refuse access (401, 403) or too many requests (429). It may also find no
-    such object or workspace (404), or not support the requested format (406).
-    """
-    known = {
-        (code, MEDIA_TYPE): OpenApiResponse(runs.Problem, REASONS[code])
-        for code in sorted({401, 403, 404, 406, 429, 500, *problems})
-    }
-    return {**success, **known}
-
-
 class Generator(SchemaGenerator):
     """Describe the views inside an empty workspace, because views need one to list their rows."""
 
@@ -211,7 +201,6 @@ class ViewSchema(AutoSchema):
 
 def operation(
     success: dict[Any, Any],
-    *problems: int,
     parameters: Sequence[Any] = (),
     examples: Mapping[str, Any] | None = None,
     example_type: str = JSON,
@@ -219,40 +208,37 @@ def operation(
 ) -> Callable[[F], F]:
     """Return a decorator that describes what a method of a view takes and returns.
 
-    ``success`` holds answers by status, ``problems`` are the statuses of refusals. ``examples`` are
-    bodies by name, of media type ``example_type``. Every GET accepts If-None-Match; every PUT and
-    PATCH accepts If-Match. ``more`` goes to ``extend_schema``.
+    ``success`` holds answers by status. ``examples`` are bodies by name, of media type
+    ``example_type``. Every GET accepts If-None-Match; every PUT and PATCH accepts If-Match.
+    ``more`` goes to ``extend_schema``.
     """
 
     def describe(method: F) -> F:
         """Add the parameters, answers and examples that all operations of its kind share."""
-        all_parameters, answered, refused = [*parameters], success, {*problems, 503}
+        all_parameters, answered = [*parameters], dict(success)
         # Operations without authentication have no workspace.
         if more.get("auth") != []:
             all_parameters += [WORKSPACE]
         if method.__name__ == "get":
             all_parameters += [IF_NONE_MATCH, ETAG]
-            answered = {**success, 304: None}
-        else:
-            refused = {*refused, 507}
+            answered[304] = None
         if method.__name__ in ("put", "patch"):
             all_parameters += [IF_MATCH, ETAG]
+        for code in REFUSALS if method.__name__ == "get" else CHANGE_REFUSALS:
+            answered[code, MEDIA_TYPE] = OpenApiResponse(runs.Problem, REASONS[code])
         bodies = [
             OpenApiExample(name, body, request_only=True, media_type=example_type)
             for name, body in (examples or {}).items()
         ]
         decorate: Callable[[F], F] = extend_schema(
-            parameters=all_parameters,
-            responses=answers(answered, *refused),
-            examples=bodies,
-            **more,
+            parameters=all_parameters, responses=answered, examples=bodies, **more
         )
         return decorate(method)
 
     return describe
 
 
-removal = operation({204: None}, 403, 404, 409)
+removal = operation({204: None})
 
 
 def run_started(**more: Any) -> Callable[[F], F]:
@@ -262,9 +248,9 @@ def run_started(**more: Any) -> Callable[[F], F]:
             202: OpenApiResponse(runs.RunDetail, "Queued. Poll the address in Location."),
             200: OpenApiResponse(runs.RunDetail, "This key was used before, and that run is over."),
         },
-        400, 403, 404, 409, 413, 415, 422,
-        parameters=[KEY, LOCATION], **more,
-    )  # fmt: skip
+        parameters=[KEY, LOCATION],
+        **more,
+    )
 
 
 def verb(kind: str) -> Any:

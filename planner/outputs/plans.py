@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from planner.domain.deserialise import from_json
 from planner.domain.planning.figures import Decision
 from planner.domain.replicas import Replica
 from planner.domain.results.answer import ReplicaSchedule
@@ -22,6 +21,7 @@ from planner.domain.results.stored import (
     StoredRecommendation,
     StoredResult,
 )
+from planner.domain.serialise import from_json
 from planner.domain.study import Setting
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run

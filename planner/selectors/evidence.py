@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
-from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measured_corrections import (
     Change,
@@ -111,7 +111,10 @@ def evidence_of(calibration: Calibration) -> Evidence:
     )
     usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
     deployments = _compared([row.deployment for row in usable], hardware)
-    effects = _effects(before, after, deployments, fit)
+    old, new = (changes(known, deployments, fit) for known in (before, after))
+    effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
+    notable = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
+    effects = sorted(notable, key=lambda effect: -effect.size)
     facts = facts_of(calibration)
     stated_facts = {
         name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
@@ -173,22 +176,6 @@ def _compared(measured: Sequence[Deployment], hardware: UserFacts) -> list[Deplo
             continue
         by_text.setdefault(str(built_in), built_in)
     return list(by_text.values())
-
-
-def _effects(
-    before: MeasuredCorrections | None,
-    after: MeasuredCorrections | None,
-    deployments: Sequence[Deployment],
-    fit: EstimateFit,
-) -> list[Effect]:
-    """Return the estimates that the file changes, the largest change first.
-
-    ``before`` and ``after`` are the corrections without and with the file; None: there are none.
-    """
-    old, new = (changes(known, deployments, fit) for known in (before, after))
-    effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
-    notable = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
-    return sorted(notable, key=lambda effect: -effect.size)
 
 
 def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:

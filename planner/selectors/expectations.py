@@ -6,9 +6,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import TIE, Interval
 from planner.domain.results.assurance import AssuranceFigures
+from planner.domain.serialise import from_json
 from planner.models import Run, Scenario
 
 NEWEST = 50  # comparisons that are read

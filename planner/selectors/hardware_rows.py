@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from planner.domain.deserialise import from_json
+from planner.domain.serialise import from_json
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import LINEAR, NO_LIMIT, Curve

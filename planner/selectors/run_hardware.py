@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from planner.domain.deserialise import from_json
+from planner.domain.serialise import from_json
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.user_facts import KernelSource, UserFacts

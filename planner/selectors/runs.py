@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
-from planner.domain.deserialise import from_json
 from planner.domain.formats import figure
 from planner.domain.replay.equal_attainment import EQUAL_SLO as EQUAL
 from planner.domain.results.stored import StoredPolicy, StoredResult
+from planner.domain.serialise import from_json
 from planner.errors import NotReady
 from planner.models import Firing, Run
 from planner.selectors.lookup import row_by_number

@@ -11,9 +11,9 @@ from django.db.models import F, FloatField, Max, Q, QuerySet, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
-from planner.domain.deserialise import from_json
 from planner.domain.reports.policies import span_text
 from planner.domain.results.answer import ScheduleRow, span_of
+from planner.domain.serialise import from_json
 from planner.errors import NotFound, ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import outline, parse, section_of

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from planner.domain.deserialise import from_json
 from planner.domain.retrospective.figures import JudgedSpeed, SpeedDrift
+from planner.domain.serialise import from_json
 from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
 from planner.selectors.lookup import row_by_name, row_by_number
 

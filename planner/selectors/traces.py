@@ -6,7 +6,7 @@ from datetime import datetime
 import polars as pl
 from django.db.models import QuerySet
 
-from planner.domain.deserialise import from_json
+from planner.domain.serialise import from_json
 from planner.domain.trace_statistics.cache import stored_character, stored_rates, stored_total
 from planner.domain.trace_statistics.figures import Character
 from planner.domain.traffic.window import UTC_CLOCK

@@ -112,7 +112,11 @@ def account_remove(
         )
     if new_owner is not None:
         _check_can_take_over(new_owner, person)
-        _pass_on_rows(person, new_owner)
+        for field in _owner_fields():
+            changes: dict[str, Any] = {OWNER_FIELD: new_owner}
+            if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
+                changes["idempotency_key"] = ""  # keys are unique per owner
+            _rows_of_user(field, person).update(**changes)
     # The row is gone after delete(), and the answer names the account.
     name = person.username
     record(
@@ -120,15 +124,6 @@ def account_remove(
     )
     person.delete()
     return RemovedAccount(name, owned_rows)
-
-
-def _pass_on_rows(person: User, new_owner: User) -> None:
-    """Make ``new_owner`` the owner of all rows of ``person``."""
-    for field in _owner_fields():
-        changes: dict[str, Any] = {OWNER_FIELD: new_owner}
-        if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
-            changes["idempotency_key"] = ""  # keys are unique per owner
-        _rows_of_user(field, person).update(**changes)
 
 
 def _user_foreign_keys(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:

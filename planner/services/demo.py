@@ -5,8 +5,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from planner.inputs.demo import DEMO_NAME, demo_scenario
-from planner.inputs.demo.traffic import SERVICES, demand_week
+from planner.inputs.demo import DEMO_NAME, SERVICES, demand_week, demo_scenario
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Run, User

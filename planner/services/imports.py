@@ -131,25 +131,20 @@ def read_description(data: bytes, file_name: str) -> Document:
         remedy = "Correct it or export it again."
         document = json_value(text, file_name, remedy, CatalogueError)
     else:
-        document = _read_yaml(text, file_name)
+        if len(text) > MAX_YAML_CHARACTERS:
+            raise CatalogueError(
+                f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is too long. Split the file."
+            )
+        if ANCHOR.search(text):  # a few lines of aliases can expand to billions of values
+            raise CatalogueError(
+                "YAML with anchors and aliases is not supported. Write the values out."
+            )
+        document = yaml_document(text, file_name, CatalogueError)
     if fault := fault_of_extent(document):
         raise CatalogueError(f"{file_name}: {fault}.")
     if not isinstance(document, Mapping):
         raise CatalogueError(f"{file_name} holds no mapping; it begins with gpus: or models:.")
     return document
-
-
-def _read_yaml(text: str, file_name: str) -> Any:
-    """Return the data in a YAML text; raise CatalogueError if it is too long or has aliases."""
-    if len(text) > MAX_YAML_CHARACTERS:
-        raise CatalogueError(
-            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is too long. Split the file."
-        )
-    if ANCHOR.search(text):  # a few lines of aliases can expand to billions of values
-        raise CatalogueError(
-            "YAML with anchors and aliases is not supported. Write the values out."
-        )
-    return yaml_document(text, file_name, CatalogueError)
 
 
 def _entries(document: Document, file_name: str) -> list[tuple[str, Document]]:

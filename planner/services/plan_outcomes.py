@@ -15,7 +15,6 @@ from django.db import IntegrityError, transaction
 from django.urls import reverse
 
 from forecasting.demand import SeriesKey
-from planner.domain.deserialise import from_json
 from planner.domain.progress import Progress, silent
 from planner.domain.retrospective.drift import speeds_now
 from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
@@ -26,7 +25,7 @@ from planner.domain.retrospective.figures import (
     SpeedDrift,
     SpeedKey,
 )
-from planner.domain.serialise import as_json
+from planner.domain.serialise import as_json, from_json
 from planner.errors import EXPECTED
 from planner.inputs.live.replica_speed import ServedSpeed, served_speeds
 from planner.inputs.scenario import document as text

@@ -4,13 +4,20 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import resolve_window
+from planner.errors import EXPECTED, NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.inputs.scenario import document as text
-from planner.inputs.scenario.document import with_section
-from planner.models import ActivePlan, Run, Scenario, ScenarioVersion, User
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import parse, with_section
+from planner.inputs.scenario.settings import settings_of
+from planner.models import ActivePlan, Run, Scenario, ScenarioVersion, Trace, User
+from planner.selectors.run_hardware import hardware_of
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
+from planner.services.execution import stored_traces
+from planner.services.scenario_hardware import resolve_scenario
 
 MAX_MESSAGE_CHARACTERS = 500  # characters of a change note
 
@@ -249,3 +256,31 @@ def _save(
 
 def _origin_details(origin: ScenarioVersion | None) -> dict[str, Any]:
     return {"from": f"{origin.name}, version {origin.number}"} if origin else {}
+
+
+MAX_COUNTED_REQUESTS = 2_000_000  # requests that can be counted into bins within a second
+
+
+def scenario_warnings(document: str) -> list[str]:
+    """Return one sentence for each problem that a run of a valid document would have.
+
+    It checks names, prices, traces, window and periods. Traffic and window are not checked if the
+    traces have over MAX_COUNTED_REQUESTS requests in all.
+    """
+    scenario = parse(document)
+    warnings = []
+    try:
+        build_hardware(scenario, hardware_of(resolve_scenario(scenario)))
+    except EXPECTED as problem:
+        warnings += str(problem).splitlines()
+    try:
+        traces = stored_traces(scenario)
+        named = Trace.objects.filter(name__in=traces)
+        counted = sum(t.requests or 0 for t in named if t.kind == Trace.Kind.REQUESTS)
+        if counted <= MAX_COUNTED_REQUESTS:
+            settings = settings_of(scenario)
+            traffic = build_traffic(settings.traffic, traces)
+            resolve_window(settings.window, traffic.demand, traffic.clock)
+    except EXPECTED as problem:
+        warnings += str(problem).splitlines()
+    return warnings

@@ -132,7 +132,7 @@ class LoginView(ApiView):
         return "Token"  # a wrong password is 401 even without authentication classes
 
     @operation(
-        {200: TokenGiven}, 400, 401, 403, 404, 429,
+        {200: TokenGiven},
         request={JSON: Login, "application/x-www-form-urlencoded": Login}, auth=[],
         examples={"Log in": {"username": "demo", "password": "your password"}},
     )  # fmt: skip
@@ -183,7 +183,7 @@ class MyFactorView(ApiView):
         }
         return Response(FactorState(state).data)
 
-    @operation({201: FactorBegun}, 400, 403, 409, 413, 415, request=AgainGiven)
+    @operation({201: FactorBegun}, request=AgainGiven)
     def post(self, request: Request) -> Response:
         """Begin a second factor; it is active after you PUT a first code.
 
@@ -195,7 +195,7 @@ class MyFactorView(ApiView):
         answer = {"key": begun.key, "address": begun.address}
         return Response(FactorBegun(answer).data, status.HTTP_201_CREATED)
 
-    @operation({200: Recovery}, 400, 403, 409, 413, 415, request=CodeGiven)
+    @operation({200: Recovery}, request=CodeGiven)
     def put(self, request: Request) -> Response:
         """Confirm the second factor with a first code, or end it with another.
 
@@ -225,7 +225,7 @@ class MyTokensView(ApiView):
 
 
 class MyTokenNumberView(ApiView):
-    @operation({204: OpenApiResponse(description="Revoked.")}, 404)
+    @operation({204: OpenApiResponse(description="Revoked.")})
     def delete(self, request: Request, number: int) -> None:
         """Revoke one of your tokens."""
         tokens.token_end(user=self.user, number=number)

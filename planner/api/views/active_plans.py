@@ -152,7 +152,7 @@ class DeploymentNames(StrictSerializer):
 
 
 class InForceView(ApiView):
-    @operation({200: InForce}, 400, 404, parameters=[InForceAsked])
+    @operation({200: InForce}, parameters=[InForceAsked])
     def get(self, request: Request) -> Response:
         """Get the active plan of a scenario and the replicas that it requests now, as in /metrics.
 
@@ -166,7 +166,7 @@ class InForceView(ApiView):
         return Response(InForce(plan).data)
 
     @operation(
-        {201: InForce}, 400, 403, 404, 409,
+        {201: InForce},
         request=InForceRequest, examples={"Every day like it": {"run": 7, "repeat": "daily"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -185,7 +185,7 @@ class InForceView(ApiView):
         )
         return Response(InForce(plan).data, status.HTTP_201_CREATED)
 
-    @operation({204: None}, 400, 403, 404, 409, parameters=[InForceAsked])
+    @operation({204: None}, parameters=[InForceAsked])
     def delete(self, request: Request) -> None:
         """Deactivate the active plan; for approvers and admins.
 
@@ -208,14 +208,14 @@ class KeptPlanListView(ListView[ActivePlan]):
 
 
 class KeptPlanView(ApiView):
-    @operation({200: KeptPlanDetail}, 404)
+    @operation({200: KeptPlanDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get a plan as it was when it became active."""
         return Response(KeptPlanDetail(activated_plan_get(number)).data)
 
 
 class PlansBetweenView(ApiView):
-    @operation({200: PlansBetween}, 400, 404, parameters=[PlansBetweenAsked])
+    @operation({200: PlansBetween}, parameters=[PlansBetweenAsked])
     def get(self, request: Request) -> Response:
         """Compare two plans: replicas over a week in UTC, and settings.
 
@@ -227,7 +227,7 @@ class PlansBetweenView(ApiView):
 
 
 class PlanRestoreView(ApiView):
-    @operation({201: InForce}, 400, 403, 404, 409, 413, 415, request=WhySaid)
+    @operation({201: InForce}, request=WhySaid)
     def post(self, request: Request, number: int) -> Response:
         """Activate an earlier plan again, unchanged; for approvers and admins.
 
@@ -243,10 +243,7 @@ class PlanRestoreView(ApiView):
 
 
 class PlanBranchView(ApiView):
-    @operation(
-        {201: ScenarioDetail}, 400, 403, 404, 413, 415, 422,
-        request=BranchRequest, parameters=[LOCATION],
-    )  # fmt: skip
+    @operation({201: ScenarioDetail}, request=BranchRequest, parameters=[LOCATION])
     def post(self, request: Request, number: int) -> Response:
         """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
@@ -261,7 +258,7 @@ class DeploymentNamesView(ApiView):
         return Response({"names": stored_names()})
 
     @operation(
-        {200: DeploymentNames}, 400, 403,
+        {200: DeploymentNames},
         request=DeploymentNames, examples={"One": {"names": {"llama-h100-us-east": "chat"}}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:

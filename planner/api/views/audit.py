@@ -34,7 +34,7 @@ class AuditItem(serializers.ModelSerializer[AuditRecord]):
         fields = list(FIELDS)
 
 
-@lists(AuditItem, 403, 404, parameters=[AuditAsked])
+@lists(AuditItem, parameters=[AuditAsked])
 class AuditListView(ListView[AuditRecord]):
     """List who did what, newest first; for admins."""
 

@@ -72,7 +72,7 @@ class ScenarioText(serializers.Serializer[Any]):
 
 class ConfigureView(ApiView):
     @operation(
-        {200: DeploymentSearchResult}, 400, 413, 415, 422,
+        {200: DeploymentSearchResult},
         request=ConfigureRequest, examples={"One model on two GPU types": CONFIGURED},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -91,8 +91,7 @@ class ConfigureView(ApiView):
 
 class ConfigureScenarioView(ApiView):
     @operation(
-        {200: ScenarioText}, 400, 404, 409, 413, 415, 422,
-        request=IntoScenario, examples={"Into a stored scenario": CHOSEN},
+        {200: ScenarioText}, request=IntoScenario, examples={"Into a stored scenario": CHOSEN},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Put chosen deployments into a scenario.

@@ -95,8 +95,7 @@ class CsvRows(BaseParser):
 
 class EstimateView(ApiView):
     @operation(
-        {200: EstimateAnswer}, 400, 413, 415, 422,
-        request=EstimateRequest, examples={"One instance": DEPLOYMENT},
+        {200: EstimateAnswer}, request=EstimateRequest, examples={"One instance": DEPLOYMENT},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Estimate one deployment.
@@ -118,7 +117,6 @@ class EstimateRowsView(ApiView):
 
     @operation(
         {(200, JSON): OpenApiResponse(EstimateRows, "The answers."), (200, CSV): str},
-        400, 413, 415, 422,
         request={JSON: RowsRequest, CSV: str},
         examples={"Two": {"rows": [DEPLOYMENT, DEPLOYMENT | {"concurrency": 64}]}},
     )  # fmt: skip
@@ -138,7 +136,7 @@ class EstimateRowsView(ApiView):
 
 class QuickSizeView(ApiView):
     @operation(
-        {200: QuickSize}, 400, 413, 415, 422, request=QuickSizeRequest,
+        {200: QuickSize}, request=QuickSizeRequest,
         examples={"50 users": {"model": "llama-3.1-70b", "gpu": "p5.48xlarge", "users": 50}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:

@@ -33,8 +33,7 @@ class FleetAnswer(serializers.Serializer[Any]):
 
 class ScenarioFleetView(ApiView):
     @operation(
-        {200: FleetAnswer}, 400, 403, 404, 412, 413, 415, 422,
-        request=FleetRequest,
+        {200: FleetAnswer}, request=FleetRequest,
         examples={"A launch line": {"text": "vllm serve Qwen/Qwen3-32B -tp 2", "gpu": "H100"}},
     )  # fmt: skip
     def post(self, request: Request, scenario: str) -> Response:

@@ -256,12 +256,11 @@ class ModelSearch(Search):
 
 USUAL_GPU = "H100-SXM"  # a model's ``fit`` is for it, unless the request names another
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
-REFUSALS = (400, 403, 404, 409, 412, 413, 415, 422)  # statuses of refused changes
 
 
 def listing(item: Any, search: Any = Search, **more: Any) -> Callable[[F], F]:
     """Return a decorator for an operation that lists ``item``s, with the query of ``search``."""
-    return operation({200: item(many=True)}, 400, 404, parameters=[search], **more)
+    return operation({200: item(many=True)}, parameters=[search], **more)
 
 
 class EntryView(ApiView):
@@ -337,22 +336,19 @@ class GpuListView(GpuEntry):
         search = valid(Search(data=request.query_params)).get("search", "")
         return paged(self, known.gpus_list(search), GpuItem, {"request": request})
 
-    @operation(
-        {201: GpuItem}, *REFUSALS,
-        request=GpuRequest, parameters=[LOCATION], examples={"A GPU": GPU},
-    )  # fmt: skip
+    @operation({201: GpuItem}, request=GpuRequest, parameters=[LOCATION], examples={"A GPU": GPU})
     def post(self, request: Request) -> Response:
         """Add your own GPU type."""
         return self.save_request()
 
 
 class GpuView(GpuEntry):
-    @operation({200: GpuItem}, 400, 404)
+    @operation({200: GpuItem})
     def get(self, request: Request, name: str) -> Response:
         """Get a GPU type with the source of each figure."""
         return self.answer(name)
 
-    @operation({200: GpuItem}, *REFUSALS, request=GpuRequest, examples={"A GPU": GPU})
+    @operation({200: GpuItem}, request=GpuRequest, examples={"A GPU": GPU})
     def put(self, request: Request, name: str) -> Response:
         """Replace your own GPU type."""
         return self.save_request(known.own_gpu_get(name))
@@ -377,22 +373,19 @@ class ModelListView(ModelEntry):
         entries = known.models_list(query.get("search", ""))
         return paged(self, entries, ModelItem, {"request": request, "gpu": gpu})
 
-    @operation(
-        {201: ModelDetail}, *REFUSALS,
-        request=ModelRequest, parameters=[LOCATION], examples=MODELS,
-    )  # fmt: skip
+    @operation({201: ModelDetail}, request=ModelRequest, parameters=[LOCATION], examples=MODELS)
     def post(self, request: Request) -> Response:
         """Add your own model."""
         return self.save_request()
 
 
 class ModelView(ModelEntry):
-    @operation({200: ModelDetail}, 400, 404)
+    @operation({200: ModelDetail})
     def get(self, request: Request, name: str) -> Response:
         """Get a model, its shape and the GPUs that it fits."""
         return self.answer(name)
 
-    @operation({200: ModelDetail}, *REFUSALS, request=ModelRequest, examples=MODELS)
+    @operation({200: ModelDetail}, request=ModelRequest, examples=MODELS)
     def put(self, request: Request, name: str) -> Response:
         """Replace your own model."""
         return self.save_request(known.own_model_get(name))
@@ -409,10 +402,7 @@ class ModelView(ModelEntry):
 class HardwareFileView(ApiView):
     parser_classes = [MultiPartParser]
 
-    @operation(
-        {201: HardwareAdded}, 400, 403, 412, 413, 415, 422,
-        request={"multipart/form-data": FileRequest},
-    )  # fmt: skip
+    @operation({201: HardwareAdded}, request={"multipart/form-data": FileRequest})
     def post(self, request: Request) -> Response:
         """Import GPU types and models from a file.
 
@@ -448,10 +438,7 @@ class PriceListView(ApiView):
 class PriceListsView(ApiView):
     parser_classes = [MultiPartParser]
 
-    @operation(
-        {201: PriceListKept}, 400, 403, 413, 415, 422,
-        request={"multipart/form-data": PriceListRequest},
-    )  # fmt: skip
+    @operation({201: PriceListKept}, request={"multipart/form-data": PriceListRequest})
     def post(self, request: Request) -> Response:
         """Store your own price list.
 

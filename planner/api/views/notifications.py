@@ -69,15 +69,14 @@ class DeliveryItem(serializers.ModelSerializer[Delivery]):
 
 
 class ChannelsView(ApiView):
-    @operation({200: ChannelItem(many=True)}, 403)
+    @operation({200: ChannelItem(many=True)})
     def get(self, request: Request) -> Response:
         """List your notification channels; for admins also those of the workspace."""
         rows = channels_of(self.user, shared=self.user.may_administer)
         return Response(ChannelItem(rows, many=True).data)
 
     @operation(
-        {201: ChannelMade}, 400, 403,
-        request=ChannelRequest,
+        {201: ChannelMade}, request=ChannelRequest,
         examples={"Slack": {"kind": "webhook", "address": "https://hooks.slack.com/services/T/B/X"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -93,7 +92,7 @@ class ChannelsView(ApiView):
 
 
 class ChannelView(ApiView):
-    @operation({204: OpenApiResponse(description="Notifications ended.")}, 403, 404)
+    @operation({204: OpenApiResponse(description="Notifications ended.")})
     def delete(self, request: Request, number: int) -> None:
         """Remove a notification channel."""
         notifications.channel_remove(
@@ -102,14 +101,14 @@ class ChannelView(ApiView):
 
 
 class ChannelTestView(ApiView):
-    @operation({202: DeliveryItem}, 403, 404, request=None)
+    @operation({202: DeliveryItem}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Send a test notification."""
         delivery = notifications.channel_test(channel=notifications.channel_get(self.user, number))
         return Response(DeliveryItem(delivery).data, status.HTTP_202_ACCEPTED)
 
 
-@lists(DeliveryItem, 403)
+@lists(DeliveryItem)
 class DeliveriesView(ListView[Delivery]):
     """List notifications, newest first, with the reason if one was not delivered."""
 

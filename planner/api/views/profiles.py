@@ -315,18 +315,17 @@ def new_version(request: Any, example: Values) -> Callable[[F], F]:
 
     The operation is safe to repeat with a key.
     """
+    examples = {"For instance": example}
     return operation(
-        {201: ProfileDetail}, 400, 403, 404, 409, 413, 415, 422,
-        request=request, parameters=[KEY, LOCATION], examples={"For instance": example},
-    )  # fmt: skip
+        {201: ProfileDetail}, request=request, parameters=[KEY, LOCATION], examples=examples
+    )
 
 
 class ProfileListView(ApiView):
     pagination_class = NumberPagination
 
     @operation(
-        {200: ProfileItem(many=True)}, 400, 404,
-        operation_id="profiles_profiles_list", parameters=[Search],
+        {200: ProfileItem(many=True)}, operation_id="profiles_profiles_list", parameters=[Search],
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """List profiles: built-in ones and your own."""
@@ -344,7 +343,7 @@ class ProfileListView(ApiView):
 
 
 class ProfileView(ApiView):
-    @operation({200: ProfileDetail}, 400, 404, parameters=[VersionAsked])
+    @operation({200: ProfileDetail}, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
         """Get a profile in its newest version, or in the version of the request."""
         query = valid(VersionAsked(data=request.query_params))
@@ -366,7 +365,7 @@ class ProfileView(ApiView):
 class ProfileVersionsView(ApiView):
     pagination_class = NumberPagination
 
-    @operation({200: VersionItem(many=True)}, 400, 404, operation_id="profiles_versions_list")
+    @operation({200: VersionItem(many=True)}, operation_id="profiles_versions_list")
     def get(self, request: Request, name: str) -> Response:
         """List the versions of a profile, newest first."""
         known.profile_get(name)
@@ -374,7 +373,7 @@ class ProfileVersionsView(ApiView):
 
 
 class ProfileChecksView(ApiView):
-    @operation({200: Checks}, 400, 404, parameters=[VersionAsked])
+    @operation({200: Checks}, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
         """Get the checks of a profile and its errors."""
         query = valid(VersionAsked(data=request.query_params))
@@ -386,7 +385,7 @@ class ProfileChecksView(ApiView):
 class ProfileResidualsView(ApiView):
     renderer_classes = [JSONRenderer, CsvRenderer]
 
-    @operation({(200, JSON): Residuals, (200, CSV): str}, 400, 404, parameters=[ResidualsAsked])
+    @operation({(200, JSON): Residuals, (200, CSV): str}, parameters=[ResidualsAsked])
     def get(self, request: Request, name: str) -> Response:
         """List measured and predicted values, row by row.
 
@@ -412,7 +411,7 @@ class CalibrationListView(ListView[Calibration]):
     parser_classes = [MultiPartParser]
 
     @operation(
-        {201: CalibrationDetail}, 400, 403, 413, 415, 422,
+        {201: CalibrationDetail},
         request={"multipart/form-data": MeasurementsRequest}, parameters=[KEY, LOCATION],
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -435,7 +434,7 @@ class CalibrationListView(ListView[Calibration]):
 
 
 class CalibrationView(ApiView):
-    @operation({200: CalibrationDetail}, 400, 404)
+    @operation({200: CalibrationDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get uploaded measurements with their first rows."""
         return _calibration_response(self, calibration_get(number))
@@ -464,10 +463,7 @@ class CalibrationFitsView(ApiView):
 
 
 class CalibrationComparisonsView(ApiView):
-    @operation(
-        {200: Compared}, 400, 404, 413, 415, 422,
-        request=CompareAsked, examples={"For instance": schema.COMPARED},
-    )  # fmt: skip
+    @operation({200: Compared}, request=CompareAsked, examples={"For instance": schema.COMPARED})
     def post(self, request: Request, number: int) -> Response:
         """Compare a profile with uploaded measurements.
 

@@ -166,7 +166,6 @@ class ReviewRulesDetail(StrictSerializer):
 
 
 DECIDED = {200: ProposalDetail}
-REFUSALS = (400, 403, 404, 409, 413, 415)
 
 
 @lists(ProposalItem, rows=proposals_list)
@@ -178,7 +177,7 @@ class ProposalListView(ListView[Proposal]):
     ordering_fields = ["created_at", "updated_at", "decided_at"]
 
     @operation(
-        {201: ProposalDetail}, *REFUSALS, request=ProposeRequest, parameters=[LOCATION],
+        {201: ProposalDetail}, request=ProposeRequest, parameters=[LOCATION],
         examples={"Every week like it": {"run": 7, "title": "Week 21", "repeat": "weekly"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -201,14 +200,14 @@ class ProposalListView(ListView[Proposal]):
 
 
 class ProposalView(ApiView):
-    @operation({200: ProposalDetail}, 404)
+    @operation({200: ProposalDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get a proposal with its activity."""
         return Response(ProposalDetail(proposal_get(number)).data)
 
 
 class ProposalDifferenceView(ApiView):
-    @operation({200: Proposed}, 404, 409)
+    @operation({200: Proposed})
     def get(self, request: Request, number: int) -> Response:
         """Get the changes of a proposal: settings, replicas and outcomes on the same traffic.
 
@@ -223,7 +222,7 @@ class ProposalDifferenceView(ApiView):
 
 class ProposalCommentsView(ApiView):
     @operation(
-        {201: ProposalEntryItem}, *REFUSALS, request=CommentRequest,
+        {201: ProposalEntryItem}, request=CommentRequest,
         examples={"On a setting": {
             "text": "@anna, why?", "anchor": {"setting": "forecast.quantile"}}},
     )  # fmt: skip
@@ -235,7 +234,7 @@ class ProposalCommentsView(ApiView):
 
 
 class ProposalApproveView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Yes": {"text": "Good."}})
+    @operation(DECIDED, request=SayRequest, examples={"Yes": {"text": "Good."}})
     def post(self, request: Request, number: int) -> Response:
         """Approve a proposal; with enough approvals its plan becomes active.
 
@@ -246,7 +245,7 @@ class ProposalApproveView(ApiView):
 
 
 class ProposalChangesView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Say what": {"text": "Take 3."}})
+    @operation(DECIDED, request=SayRequest, examples={"Say what": {"text": "Take 3."}})
     def post(self, request: Request, number: int) -> Response:
         """Request changes; for approvers and admins."""
         sent = valid(SayRequest(data=request.data))
@@ -256,7 +255,7 @@ class ProposalChangesView(ApiView):
 
 
 class ProposalRejectView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=SayRequest)
+    @operation(DECIDED, request=SayRequest)
     def post(self, request: Request, number: int) -> Response:
         """Reject a proposal; for approvers and admins."""
         sent = valid(SayRequest(data=request.data))
@@ -264,7 +263,7 @@ class ProposalRejectView(ApiView):
 
 
 class ProposalWithdrawView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=SayRequest)
+    @operation(DECIDED, request=SayRequest)
     def post(self, request: Request, number: int) -> Response:
         """Withdraw a proposal; for its author and admins."""
         sent = valid(SayRequest(data=request.data))
@@ -272,14 +271,14 @@ class ProposalWithdrawView(ApiView):
 
 
 class ProposalReadyView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=None)
+    @operation(DECIDED, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Mark a draft as ready for review."""
         return _current(proposals.mark_ready(proposal=proposal_get(number), by=self.user))
 
 
 class ProposalAmendView(ApiView):
-    @operation(DECIDED, *REFUSALS, request=AmendRequest, examples={"Another run": {"run": 8}})
+    @operation(DECIDED, request=AmendRequest, examples={"Another run": {"run": 8}})
     def post(self, request: Request, number: int) -> Response:
         """Replace the run of a proposal.
 
@@ -294,9 +293,7 @@ class ProposalAmendView(ApiView):
 
 
 class ProposalReviewersView(ApiView):
-    @operation(
-        DECIDED, *REFUSALS, request=ReviewersRequest, examples={"Anna": {"reviewers": ["anna"]}}
-    )
+    @operation(DECIDED, request=ReviewersRequest, examples={"Anna": {"reviewers": ["anna"]}})
     def post(self, request: Request, number: int) -> Response:
         """Request a review from approvers."""
         sent = valid(ReviewersRequest(data=request.data))
@@ -313,7 +310,7 @@ class ReviewRulesView(ApiView):
         return Response(ReviewRulesDetail(review_rules()).data)
 
     @operation(
-        {200: ReviewRulesDetail}, 400, 403, 413, 415, request=ReviewRulesDetail,
+        {200: ReviewRulesDetail}, request=ReviewRulesDetail,
         examples={"Two pairs of eyes": {
             "approvals": 2, "self_approval": False, "admin_above_usd_30d": 100_000,
             "required": True}},

@@ -70,7 +70,7 @@ class RunListView(ListView[Run]):
 
 
 class RunView(ApiView):
-    @operation({200: RunDetail}, 404)
+    @operation({200: RunDetail})
     def get(self, request: Request, run_id: int) -> Response:
         """Get a run; poll it until its state is completed, failed, errored or cancelled."""
         return _run_response(self, run_get(run_id))
@@ -82,7 +82,7 @@ class RunView(ApiView):
 
 
 class RunCancelView(ApiView):
-    @operation({200: RunDetail}, 403, 404, 409, request=None)
+    @operation({200: RunDetail}, request=None)
     def post(self, request: Request, run_id: int) -> Response:
         """Cancel a run.
 
@@ -92,7 +92,7 @@ class RunCancelView(ApiView):
 
 
 class RunResultsView(ApiView):
-    @operation({200: AnyResult}, 404, 409)
+    @operation({200: AnyResult})
     def get(self, request: Request, run_id: int) -> Response:
         """Get the figures of a completed run.
 
@@ -104,10 +104,7 @@ class RunResultsView(ApiView):
 class RunExportView(ApiView):
     content_negotiation_class = AnyAccept
 
-    @operation(
-        {(200, media): OpenApiTypes.BINARY for media in MEDIA}, 400, 404, 409,
-        parameters=[ExportAsked],
-    )  # fmt: skip
+    @operation({(200, media): OpenApiTypes.BINARY for media in MEDIA}, parameters=[ExportAsked])
     def get(self, request: Request, run_id: int) -> HttpResponseBase:
         """Export a run as a file: figures, a report, or the objects that carry out its plan.
 
@@ -127,7 +124,7 @@ class RunExportView(ApiView):
 
 
 class RunSavingsView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[SavingsAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[SavingsAsked])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the savings of each policy against a baseline.
 
@@ -149,7 +146,7 @@ class RunSavingsView(ApiView):
 
 
 class RunSensitivityView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the response of operators to length, batch, rate and GPU share in a provisioning run.
 
@@ -161,7 +158,7 @@ class RunSensitivityView(ApiView):
 
 
 class RunSweepView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int, by: str) -> Response:
         """Get the savings of operators against whole replicas by length, rate or model size.
 
@@ -180,7 +177,7 @@ def _run_and_pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
 
 
 class RunTablesView(ApiView):
-    @operation({200: TableNames}, 404, 409)
+    @operation({200: TableNames})
     def get(self, request: Request, run_id: int) -> Response:
         """List the tables of a completed run."""
         run = run_get(run_id)
@@ -200,7 +197,6 @@ class RunTableView(ApiView):
 
     @operation(
         {(200, JSON): TableRows, (200, CSV): str, (200, PARQUET): OpenApiTypes.BINARY},
-        400, 404, 409,
         operation_id="runs_table_retrieve", parameters=[RowsAsked],
     )  # fmt: skip
     def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
@@ -240,7 +236,7 @@ def _run_response(view: ApiView, run: Run) -> Response:
 
 
 class RunWhyView(ApiView):
-    @operation({200: list[Chain]}, 404, 409)
+    @operation({200: list[Chain]})
     def get(self, request: Request, run_id: int) -> Response:
         """Explain the recommended numbers of replicas of a run.
 
@@ -267,7 +263,7 @@ class RunsAsked(serializers.Serializer[Any]):
 
 
 class RunComparisonView(ApiView):
-    @operation({200: RunComparison}, 400, 404, 409, parameters=[RunsAsked])
+    @operation({200: RunComparison}, parameters=[RunsAsked])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 

@@ -120,7 +120,7 @@ class ScenarioListView(ListView[Scenario]):
     ordering_fields = ["updated_at", "created_at", "name"]
 
     @operation(
-        {201: ScenarioDetail}, 400, 403, 413, 415, 422,
+        {201: ScenarioDetail},
         request=FILE, parameters=[LOCATION], examples=EXAMPLE, example_type=YAML,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -134,7 +134,7 @@ class ScenarioView(ApiView):
     parser_classes = [BoundedJsonParser, YamlParser, TextYamlParser]
     renderer_classes = [JSONRenderer, YamlRenderer, TextYamlRenderer]
 
-    @operation(AS_FILE, 404)
+    @operation(AS_FILE)
     def get(self, request: Request, scenario: str) -> Response:
         """Get a scenario, or its file.
 
@@ -142,17 +142,14 @@ class ScenarioView(ApiView):
         """
         return _scenario_response(self, scenario_get(scenario))
 
-    @operation(
-        AS_FILE, 400, 403, 404, 412, 413, 415, 422,
-        request=FILE, examples=EXAMPLE, example_type=YAML,
-    )  # fmt: skip
+    @operation(AS_FILE, request=FILE, examples=EXAMPLE, example_type=YAML)
     def put(self, request: Request, scenario: str) -> Response:
         """Replace a scenario."""
         sent = valid(DocumentRequest(data=request.data))
         return self._save(request, scenario, sent)
 
     @operation(
-        AS_FILE, 400, 403, 404, 412, 413, 415, 422, request=FILE | {JSON: ChangeRequest},
+        AS_FILE, request=FILE | {JSON: ChangeRequest},
         examples={"Plan every quarter of an hour": {"changes": {"horizon.period_s": 900}}},
     )  # fmt: skip
     def patch(self, request: Request, scenario: str) -> Response:

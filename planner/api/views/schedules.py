@@ -170,8 +170,7 @@ class ScheduleListView(ListView[Schedule]):
     """List schedules."""
 
     @operation(
-        {201: ScheduleItem}, 400, 403, 404,
-        request=ScheduleRequest, parameters=[LOCATION], examples=EXAMPLES,
+        {201: ScheduleItem}, request=ScheduleRequest, parameters=[LOCATION], examples=EXAMPLES,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Create a schedule that plans a scenario again at given times.
@@ -185,12 +184,12 @@ class ScheduleListView(ListView[Schedule]):
 
 
 class ScheduleView(ApiView):
-    @operation({200: ScheduleItem}, 404)
+    @operation({200: ScheduleItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a schedule."""
         return self.shown(ScheduleItem, schedule_get(str(number)))
 
-    @operation({200: ScheduleItem}, 400, 403, 404, request=ScheduleChange)
+    @operation({200: ScheduleItem}, request=ScheduleChange)
     def patch(self, request: Request, number: int) -> Response:
         """Change a schedule."""
         schedule = schedule_get(str(number))
@@ -205,7 +204,7 @@ class ScheduleView(ApiView):
 
 
 class SchedulePauseView(ApiView):
-    @operation({200: ScheduleItem}, 403, 404, request=None)
+    @operation({200: ScheduleItem}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Pause a schedule until it is resumed."""
         schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
@@ -213,7 +212,7 @@ class SchedulePauseView(ApiView):
 
 
 class ScheduleResumeView(ApiView):
-    @operation({200: ScheduleItem}, 403, 404, request=None)
+    @operation({200: ScheduleItem}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Resume a schedule at its next time."""
         now = timezone.now()
@@ -222,7 +221,7 @@ class ScheduleResumeView(ApiView):
 
 
 class ScheduleFireView(ApiView):
-    @operation({201: FiringItem}, 400, 403, 404, 409, request=FireRequest, parameters=[LOCATION])
+    @operation({201: FiringItem}, request=FireRequest, parameters=[LOCATION])
     def post(self, request: Request, number: int) -> Response:
         """Fire a schedule now; poll the firing until it is settled."""
         sent = valid(FireRequest(data=request.data))
@@ -232,7 +231,7 @@ class ScheduleFireView(ApiView):
         return self.shown(FiringItem, firing, status.HTTP_201_CREATED, {"Retry-After": "10"})
 
 
-@lists(FiringItem, 404)
+@lists(FiringItem)
 class FiringListView(ListView[Firing]):
     """List the firings of a schedule, newest first, including missed and failed ones."""
 
@@ -241,7 +240,7 @@ class FiringListView(ListView[Firing]):
 
 
 class FiringView(ApiView):
-    @operation({200: FiringItem}, 404)
+    @operation({200: FiringItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a firing and its result."""
         return self.shown(FiringItem, firing_get(number))
@@ -253,7 +252,7 @@ class OutcomeListView(ListView[Outcome]):
 
 
 class OutcomeView(ApiView):
-    @operation({200: OutcomeDetail}, 404)
+    @operation({200: OutcomeDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get the report of plan versus actual, hour by hour."""
         return self.shown(OutcomeDetail, outcome_get(number))

@@ -202,8 +202,7 @@ class SourceListView(ListView[Source]):
     """List live sources."""
 
     @operation(
-        {201: SourceItem}, 400, 403, 422,
-        request=SourceRequest, parameters=[LOCATION],
+        {201: SourceItem}, request=SourceRequest, parameters=[LOCATION],
         examples={
             "A Prometheus": {"name": "chat-live", "kind": "prometheus", "settings": PROMETHEUS},
             "Samples of a program": {"name": "own-counts", "kind": "samples", "bin_s": 60},
@@ -222,8 +221,7 @@ class SourceListView(ListView[Source]):
 
 class SourcePreviewView(ApiView):
     @operation(
-        {200: Preview}, 400, 403, 422,
-        request=SourceAsked,
+        {200: Preview}, request=SourceAsked,
         examples={"A Prometheus": {"kind": "prometheus", "settings": PROMETHEUS}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -234,15 +232,12 @@ class SourcePreviewView(ApiView):
 
 
 class SourceView(ApiView):
-    @operation({200: SourceItem}, 404)
+    @operation({200: SourceItem})
     def get(self, request: Request, name: str) -> Response:
         """Get a live source."""
         return self.shown(SourceItem, source_get(name))
 
-    @operation(
-        {200: SourceItem}, 400, 403, 404, 422,
-        request=SourceChange, examples={"A pause": {"paused": True}},
-    )  # fmt: skip
+    @operation({200: SourceItem}, request=SourceChange, examples={"A pause": {"paused": True}})
     def patch(self, request: Request, name: str) -> Response:
         """Change a source's settings or its interval, or pause it.
 
@@ -264,7 +259,6 @@ class SourceView(ApiView):
 class SourceReadView(ApiView):
     @operation(
         {200: OpenApiResponse(SourceItem, "Started. read_at and problem show when it is done.")},
-        403, 404, 409,
         request=None,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
@@ -275,8 +269,7 @@ class SourceReadView(ApiView):
 
 class SourceSamplesView(ApiView):
     @operation(
-        {200: SamplesSummary}, 400, 403, 404, 409, 413, 422,
-        request=SamplesRequest,
+        {200: SamplesSummary}, request=SamplesRequest,
         examples={
             "Two bins": {
                 "samples": [
@@ -301,7 +294,7 @@ class SourceSamplesView(ApiView):
         return Response(as_json(summary))
 
 
-@lists(Reading, 404)
+@lists(Reading)
 class SourceReadingsView(ListView[SourceReading]):
     """List readings of a source, newest first: periods, files and errors."""
 
@@ -312,7 +305,7 @@ class SourceReadingsView(ListView[SourceReading]):
 
 
 class SourceSeriesView(ApiView):
-    @operation({200: SourceSeries}, 400, 404, parameters=[SeriesAsked])
+    @operation({200: SourceSeries}, parameters=[SeriesAsked])
     def get(self, request: Request, name: str) -> Response:
         """Get the data of a source per bin: amounts, gauges and histograms; null is a gap."""
         query = valid(SeriesAsked(data=request.query_params))

@@ -136,7 +136,6 @@ class Upload(ApiView):
             202: OpenApiResponse(UploadDone, "Being read."),
             200: OpenApiResponse(UploadDone, "Known and ready."),
         },
-        400, 403, 413, 415, 422,
         request={"multipart/form-data": UploadRequest}, parameters=[KEY, LOCATION],
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -177,7 +176,7 @@ class TraceListView(Upload, ListView[Trace]):
 
 
 class TraceView(ApiView):
-    @operation({200: TraceDetail}, 404)
+    @operation({200: TraceDetail})
     def get(self, request: Request, name: str) -> Response:
         """Get a trace with its import report.
 
@@ -195,7 +194,7 @@ class TraceView(ApiView):
 
 
 class TraceReadingView(ApiView):
-    @operation({200: Preview}, 404, 409)
+    @operation({200: Preview})
     def get(self, request: Request, name: str) -> Response:
         """Get the first rows of a refused file, to choose its columns."""
         trace = trace_get(name)
@@ -206,7 +205,6 @@ class TraceReadingView(ApiView):
 
     @operation(
         {202: OpenApiResponse(RunDetail, "Being read; poll the run in Location.")},
-        400, 403, 404, 409, 422,
         request=ReadingRequest, parameters=[KEY, LOCATION],
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
@@ -226,7 +224,7 @@ class TraceReadingView(ApiView):
 
 
 class TraceDemandView(ApiView):
-    @operation({200: Demand}, 400, 404, 409, parameters=[DemandAsked])
+    @operation({200: Demand}, parameters=[DemandAsked])
     def get(self, request: Request, name: str) -> Response:
         """Get the demand of a trace per bin, by model, region and tier."""
         sent = valid(DemandAsked(data=request.query_params))
@@ -251,7 +249,7 @@ class TraceDemandView(ApiView):
 
 
 class TraceCharacterView(ApiView):
-    @operation({200: CharacterAnswer}, 400, 404, 409, parameters=[CharacterAsked])
+    @operation({200: CharacterAnswer}, parameters=[CharacterAsked])
     def get(self, request: Request, name: str) -> Response:
         """Characterize a trace.
 

@@ -84,7 +84,7 @@ class BranchRequest(RestoreRequest):
     name = OptionalText(max_length=120, help_text="Name of the new scenario. Default: a free name.")
 
 
-@lists(ScenarioVersionItem, 404, parameters=[PartAsked])
+@lists(ScenarioVersionItem, parameters=[PartAsked])
 class VersionListView(ListView[ScenarioVersion]):
     """List versions of a scenario, newest first; with `part` only those that changed it."""
 
@@ -96,7 +96,7 @@ class VersionListView(ListView[ScenarioVersion]):
 
 
 class VersionsBetweenView(ApiView):
-    @operation({200: VersionDifference}, 400, 404, parameters=[BetweenAsked])
+    @operation({200: VersionDifference}, parameters=[BetweenAsked])
     def get(self, request: Request, scenario: str) -> Response:
         """Compare two versions.
 
@@ -110,14 +110,14 @@ class VersionsBetweenView(ApiView):
 
 
 class VersionView(ApiView):
-    @operation({200: ScenarioVersionDetail}, 404)
+    @operation({200: ScenarioVersionDetail})
     def get(self, request: Request, scenario: str, number: int) -> Response:
         """Get a version of a scenario with its document."""
         return Response(ScenarioVersionDetail(version_get(scenario_get(scenario), number)).data)
 
 
 class VersionRestoreView(ApiView):
-    @operation({200: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=RestorePartRequest)
+    @operation({200: ScenarioDetail}, request=RestorePartRequest)
     def post(self, request: Request, scenario: str, number: int) -> Response:
         """Restore an earlier version as the newest one; later versions stay.
 
@@ -132,10 +132,7 @@ class VersionRestoreView(ApiView):
 
 
 class VersionBranchView(ApiView):
-    @operation(
-        {201: ScenarioDetail}, 400, 403, 404, 413, 415, 422,
-        request=BranchRequest, parameters=[LOCATION],
-    )  # fmt: skip
+    @operation({201: ScenarioDetail}, request=BranchRequest, parameters=[LOCATION])
     def post(self, request: Request, scenario: str, number: int) -> Response:
         """Create a scenario from a version of another."""
         sent = valid(BranchRequest(data=request.data))

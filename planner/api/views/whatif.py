@@ -92,7 +92,7 @@ class WhatIfRequest(StrictSerializer):
 
 
 class RunWhatIfView(ApiView):
-    @operation({200: WhatIf}, 400, 404, 409, 422, request=WhatIfRequest)
+    @operation({200: WhatIf}, request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
         """Change the plan of a run without a simulation.
 
@@ -195,8 +195,7 @@ class SweepListView(ListView[Sweep]):
     """List sweeps."""
 
     @operation(
-        {202: SweepShown}, 400, 403, 404, 422,
-        request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
+        {202: SweepShown}, request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Run a scenario for every pair of values of two settings.
@@ -219,7 +218,7 @@ class SweepListView(ListView[Sweep]):
 
 
 class SweepView(ApiView):
-    @operation({200: SweepShown}, 400, 404, parameters=[GridAsked])
+    @operation({200: SweepShown}, parameters=[GridAsked])
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
         query = valid(GridAsked(data=request.query_params))
@@ -233,7 +232,7 @@ class SweepView(ApiView):
 
 
 class SweepCancelView(ApiView):
-    @operation({200: SweepShown}, 403, 404, request=None)
+    @operation({200: SweepShown}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)

@@ -55,14 +55,13 @@ class WorkspaceRemoved(StrictSerializer):
 
 
 class WorkspacesView(ApiView):
-    @operation({200: WorkspaceItem(many=True)}, 403)
+    @operation({200: WorkspaceItem(many=True)})
     def get(self, request: Request) -> Response:
         """List your workspaces; send one's slug as Headroom-Workspace, or log in to it."""
         return Response(WorkspaceItem(self.user.workspaces, many=True).data)
 
     @operation(
-        {201: WorkspaceItem}, 400, 403,
-        request=WorkspaceRequest, examples={"A team's": {"name": "Search"}},
+        {201: WorkspaceItem}, request=WorkspaceRequest, examples={"A team's": {"name": "Search"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Create a workspace; for admins of the installation."""
@@ -74,7 +73,7 @@ class WorkspacesView(ApiView):
 
 class WorkspaceView(ApiView):
     @operation(
-        {200: WorkspaceItem}, 400, 403, 404,
+        {200: WorkspaceItem},
         request=WorkspaceChange, examples={"Another name": {"name": "Search and chat"}},
     )  # fmt: skip
     def patch(self, request: Request, slug: str) -> Response:
@@ -91,7 +90,7 @@ class WorkspaceView(ApiView):
             )
         return Response(WorkspaceItem(workspace).data)
 
-    @operation({200: WorkspaceRemoved}, 400, 403, 404, 409, parameters=[RemovalAsked])
+    @operation({200: WorkspaceRemoved}, parameters=[RemovalAsked])
     def delete(self, request: Request, slug: str) -> Response:
         """Remove a workspace with everything in it; for admins of the installation.
 
@@ -155,14 +154,14 @@ class AccountRemoved(StrictSerializer):
     passed = serializers.IntegerField(help_text="Number of items with a new owner.")
 
 
-@lists(Person, 403, rows=people_list)
+@lists(Person, rows=people_list)
 class PersonListView(ListView[User]):
     """List the people of the workspace; for admins."""
 
     for_admins = True
 
     @operation(
-        {201: Invitation}, 400, 403, 404,
+        {201: Invitation},
         request=InviteRequest, examples={"Somebody who plans": {"user": "pia", "role": "planner"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -180,14 +179,7 @@ class PersonListView(ListView[User]):
 
 
 class PersonView(ApiView):
-    @operation(
-        {200: Person},
-        400,
-        403,
-        404,
-        request=PersonChange,
-        examples={"End access": {"active": False}},
-    )
+    @operation({200: Person}, request=PersonChange, examples={"End access": {"active": False}})
     def patch(self, request: Request, name: str) -> Response:
         """Change a role, disable or enable access, or end a second factor; for admins.
 
@@ -202,7 +194,7 @@ class PersonView(ApiView):
             person = people.person_change(by=self.user, person=person, **sent)
         return Response(Person(person).data)
 
-    @operation({204: OpenApiResponse(description="Removed.")}, 403, 404)
+    @operation({204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, name: str) -> None:
         """Remove somebody from this workspace; for admins. The account and its work stay."""
         check_may_administer(self.user)
@@ -210,7 +202,7 @@ class PersonView(ApiView):
 
 
 class AccountView(ApiView):
-    @operation({200: AccountRemoved}, 400, 403, 404, parameters=[PersonRemoval])
+    @operation({200: AccountRemoved}, parameters=[PersonRemoval])
     def delete(self, request: Request, name: str) -> Response:
         """Remove an account for good; for admins.
 
@@ -228,7 +220,7 @@ class AccountView(ApiView):
 
 
 class InvitationView(ApiView):
-    @operation({201: Invitation}, 400, 403, 404, request=None)
+    @operation({201: Invitation}, request=None)
     def post(self, request: Request, name: str) -> Response:
         """Create a new address at which somebody can choose a password; for admins."""
         check_may_administer(self.user)

@@ -18,7 +18,6 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
 from planner.domain.outlook.commitments import (
     Commitment,
-    GpuUse,
     UseStep,
     choose_commitment,
     usage_steps,
@@ -119,7 +118,12 @@ def run(
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
     in_use = gpu_uses(planned, hardware)
-    offers = _commitments_on_offer(in_use, hardware)
+    offers = tuple(
+        choose_commitment(use, offer.term, offer.usd_per_gpu_hour)
+        for use in in_use
+        for offer in hardware.committed
+        if (offer.region, offer.gpu) == (use.region, use.gpu)
+    )
     recommended = _shortest_terms(offers)
     rows = tuple(month_figures(outcome, hardware, recommended) for outcome in planned)
     totals = _totals(rows)
@@ -213,16 +217,6 @@ def _inputs_of_week(study: Study) -> PlanInput:
     inputs = study.plan_input
     settings = inputs.settings.with_objective(periods="one", lend_share=None)
     return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
-
-
-def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tuple[Commitment, ...]:
-    """Return a commitment (a price for a term) for each committed price of the GPUs in use."""
-    return tuple(
-        choose_commitment(use, offer.term, offer.usd_per_gpu_hour)
-        for use in in_use
-        for offer in hardware.committed
-        if (offer.region, offer.gpu) == (use.region, use.gpu)
-    )
 
 
 def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:

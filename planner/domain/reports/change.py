@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
 
-from planner.domain.deserialise import from_json
 from planner.domain.formats import figure, minus, percent
 from planner.domain.recommend.alternatives import level_of
 from planner.domain.report import Fact, Form, Meaning
@@ -23,6 +22,7 @@ from planner.domain.reports.policies import (
 )
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.stored import StoredResult
+from planner.domain.serialise import from_json
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
 NOW, BEFORE = "now", "before:"

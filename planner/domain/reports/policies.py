@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from planner.domain import columns
 from planner.domain.columns import Column, Columns
-from planner.domain.deserialise import from_json
 from planner.domain.formats import (
     digits,
     duration,
@@ -35,6 +34,7 @@ from planner.domain.report import (
 )
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.figures import POLICIES, POLICY_TABLE
+from planner.domain.serialise import from_json
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas

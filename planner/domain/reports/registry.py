@@ -6,10 +6,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from planner.domain.deserialise import from_json
 from planner.domain.kinds.registry import NAMES, ByName, kind_module
 from planner.domain.report import Report
 from planner.domain.reports.tables import Tables
+from planner.domain.serialise import from_json
 
 T = TypeVar("T")
 

@@ -1,5 +1,8 @@
 """Read the scenario's sources of traffic, and match their labels with the scenario's names."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,8 +13,10 @@ import numpy.typing as npt
 from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.prefixes import blocks_from_hash_ids, cached_tokens_of
 from planner.domain.traffic.sessions import Groups, with_first_turns_code
+from planner.domain.traffic.window import HOUR_S
 from planner.errors import ScenarioError
-from planner.inputs.ingest.store import DemandColumns, RequestColumns
+from planner.inputs.ingest.report import sampling_error
+from planner.inputs.ingest.store import DemandColumns, RequestColumns, read_demand, read_requests
 from planner.inputs.scenario.schema import Source
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray, count_codes, row_slices
 from simulation.trace import Prefixes, Trace
@@ -358,3 +363,44 @@ def scaled_sessions(
     arrival = np.minimum(arrival, last_s)
     order = np.argsort(arrival, kind="stable")
     return arrival[order], original[order], new_session[order]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A trace that holds one in ``one_in`` requests, so its demand is uncertain."""
+
+    name: str
+    one_in: float
+    rows: float  # requests in the file
+    busiest: float  # requests of one series in the busiest hour of the file
+
+    @classmethod
+    def of(cls, trace: StoredTrace) -> Sample:
+        """Return the sample that a stored trace is: its requests in all and in the busiest hour."""
+        total, busiest = 0.0, 0.0
+        for rows, bin_s in _counts(trace):
+            edges = np.arange(0, len(rows), max(1, round(HOUR_S / bin_s)))
+            total += float(rows.sum())
+            busiest = max(busiest, float(np.add.reduceat(rows, edges).max()))
+        return cls(trace.name, trace.sample, total, busiest)
+
+    @property
+    def words(self) -> str:
+        """Describe the sample and its error in total and in the busiest hour."""
+        total, hour = (sampling_error(rows, self.one_in) for rows in (self.rows, self.busiest))
+        return (
+            f"one in {self.one_in:g} requests; error ±{total:.1%} in total, ±{hour:.0%} in the "
+            "busiest hour (95%)"
+        )
+
+
+def _counts(trace: StoredTrace) -> Iterator[tuple[FloatArray, float]]:
+    """Yield requests per bin and the bin width (s) of a log, or of each series of counts."""
+    if trace.kind == "requests":
+        arrival_s = read_requests(trace.store, ("arrival_s",)).arrival_s
+        if arrival_s is None:
+            raise ValueError("arrivals must have been read")
+        yield np.bincount((arrival_s // HOUR_S).astype(np.int64)).astype(np.float64), HOUR_S
+        return
+    for series in read_demand(trace.store):  # scaled up to all requests when it was stored
+        yield np.nan_to_num(series.requests) / trace.sample, series.bin_s

@@ -10,7 +10,7 @@ import numpy as np
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
 from forecasting.holidays import Holidays, unusual_month_ends
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned_source import BinnedSource
+from planner.domain.traffic.binned_source import BinnedSource, with_shorter_bins
 from planner.domain.traffic.data_cutoff import (
     PART,
     MeasuredSource,
@@ -22,13 +22,12 @@ from planner.domain.traffic.data_cutoff import (
 )
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
-from planner.domain.traffic.interpolation import with_shorter_bins
 from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.prefixes import blocks_of_sessions
-from planner.domain.traffic.sampling import Sample
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
     MAX_REQUESTS,
+    Sample,
     StoredTrace,
     binned_sources,
     check_requests,

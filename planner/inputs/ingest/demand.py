@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock, consistency, outcomes
+from planner.inputs.ingest import checks, clock, consistency
 from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import (
     Amounts,
@@ -195,9 +195,9 @@ class _Reader:
         if self._reading.options.filter is not None:
             return batch
         if column_name in SYNONYMS["cache_hit"]:
-            return self._reading.without(batch, outcomes.cache_hits(kinds), f"{CACHED} ({part})")
+            return self._reading.without(batch, checks.cache_hits(kinds), f"{CACHED} ({part})")
         if column_name in SYNONYMS["status"]:
-            failed = outcomes.failed(kinds, part)
+            failed = checks.failed(kinds, part)
             return self._reading.without(batch, failed, f"failed requests ({part})")
         return batch
 

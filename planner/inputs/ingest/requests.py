@@ -8,7 +8,7 @@ import polars as pl
 from polars import selectors
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock, consistency, outcomes
+from planner.inputs.ingest import checks, clock, consistency
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows, stray_bounds
@@ -122,7 +122,7 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
     rows = probe.filter(probe[column].is_not_null())
     if status := layout.fields.get("status"):  # failed attempts without an answer are no load
         answers = layout.tokens["output_tokens"].values(rows)
-        rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
+        rows = rows.filter(~checks.failed(rows[status], status) | (answers > 0))
     same = rows.group_by(column, *prompt).len()
     share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
     times = rows.select(column, *layout.arrival).unique()
@@ -316,11 +316,11 @@ class _Reader:
         """Return the rows that pass the filter and put load on a GPU."""
         batch = self._reading.kept(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
-            hits = outcomes.cache_hits(batch.frame[column])
+            hits = checks.cache_hits(batch.frame[column])
             batch = self._reading.without(batch, hits, f"{CACHED} ({column})")
         if self._automatic and (column := self._fields.get("status")):
             answer = self._layout.tokens["output_tokens"].values(batch.frame)
-            failed = outcomes.failed(batch.frame[column], column) & ~(answer > 0)
+            failed = checks.failed(batch.frame[column], column) & ~(answer > 0)
             reason = f"failed request without an answer ({column})"
             batch = self._reading.without(batch, failed, reason)
         return batch
@@ -351,7 +351,7 @@ class _Reader:
         """Return the cancelled requests; none without a column that shows it."""
         column = self._fields.get("status")
         none = np.zeros(frame.height, np.bool_)
-        return outcomes.cancelled(frame[column], column) if column else none
+        return checks.cancelled(frame[column], column) if column else none
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.

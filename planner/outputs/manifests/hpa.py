@@ -17,7 +17,7 @@ from planner.outputs.manifests.common import (
 )
 from planner.outputs.manifests.rules import loads_of, pod_metric
 from planner.outputs.object_names import label_of
-from planner.outputs.plans import Plan, Pool, Rule
+from planner.outputs.plans import Plan, Pool
 
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
@@ -97,7 +97,13 @@ def autoscaler(
 def _metric(plan: Plan, pool: Pool) -> Fields:
     """Return the metric that the HPA of a pool follows: its rule's, or the plan's replicas."""
     if plan.rule:
-        return _pod_metric(plan.rule)
+        return {
+            "type": "Pods",
+            "pods": {
+                "metric": {"name": pod_metric(plan.rule)[0]},
+                "target": {"type": "AverageValue", "averageValue": quantity(plan.rule.target)},
+            },
+        }
     return external(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
 
 
@@ -135,17 +141,6 @@ def _guard_notes(plan: Plan) -> Iterator[str]:
     loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}
     for metric, query in loads.items():
         yield f"{metric}: {query}"
-
-
-def _pod_metric(rule: Rule) -> Fields:
-    """Return the pod metric of a reactive rule, with its target per pod."""
-    return {
-        "type": "Pods",
-        "pods": {
-            "metric": {"name": pod_metric(rule)[0]},
-            "target": {"type": "AverageValue", "averageValue": quantity(rule.target)},
-        },
-    }
 
 
 def quantity(value: float) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from planner.domain.deserialise import from_json
 from planner.domain.report import Axis, Chart, Form, Role, Series, periods
 from planner.domain.retrospective.figures import PlanEvaluation
+from planner.domain.serialise import from_json
 from planner.models import Outcome
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of

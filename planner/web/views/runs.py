@@ -8,9 +8,9 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
-from planner.domain.deserialise import from_json
 from planner.domain.reports.first_answer import preview_report
 from planner.domain.results.first_answer import Preview
+from planner.domain.serialise import from_json
 from planner.errors import NotFound, PlannerError
 from planner.models import Run
 from planner.outputs import PARQUET, json_text, run_csv

@@ -35,7 +35,7 @@ from planner.services.draft_windows import DAY_S, DEFAULT_WINDOW, HORIZONS, wind
 from planner.services.drafts import LENGTH_OF_A_DAY_S, LENGTH_OF_A_WEEK_S, scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
-from planner.services.scenario_warnings import scenario_warnings
+from planner.services.scenarios import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.form_responses import attachment
 from planner.web.forms.deployment_search import chosen_deployments

@@ -14,9 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.domain.deserialise import from_json
 from planner.domain.formats import zone_name
 from planner.domain.retrospective.figures import PlanEvaluation
+from planner.domain.serialise import from_json
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES

@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from planner.domain.deserialise import from_json
 from planner.domain.reports.change import SEASON, Simulated, change_tiles, checks, simulated
 from planner.domain.results.stored import StoredResult
+from planner.domain.serialise import from_json
 
 FIGURES = {
     "label": "Predictive", "cost_usd": 300.0, "gpu_hours": 100.0, "energy_kwh": 40.0,

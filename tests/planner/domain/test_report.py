@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.deserialise import from_json
 from planner.domain.planning.purchases import WorkHour
 from planner.domain.report import Form, Head, Role, Table, shortfall, table
 from planner.domain.reports.over_time import demand_chart
-from planner.domain.serialise import KEY, MERGED, OPTIONAL, as_json
+from planner.domain.serialise import KEY, MERGED, OPTIONAL, as_json, from_json
 
 FLOATS = st.floats(0, 1e6)
 

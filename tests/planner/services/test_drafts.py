@@ -18,7 +18,7 @@ from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import DEFAULT_MODEL, built_in_profiles, choose_serving
 from planner.services.draft_windows import HORIZONS
 from planner.services.drafts import scenario_draft
-from planner.services.scenario_warnings import scenario_warnings
+from planner.services.scenarios import scenario_warnings
 from planner.services.traces import trace_ingest_path
 from simulation.performance.profile import iteration_s
 from tests.planner.web.pages import signed_in

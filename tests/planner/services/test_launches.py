@@ -8,7 +8,7 @@ import pytest
 from planner.inputs.scenario.document import parse
 from planner.services.draft_windows import HORIZONS
 from planner.services.launch_drafts import LaunchDescription, launch_assumptions, launch_draft
-from planner.services.scenario_warnings import scenario_warnings
+from planner.services.scenarios import scenario_warnings
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import PriceList
-from planner.services.scenario_warnings import scenario_warnings
+from planner.services.scenarios import scenario_warnings
 from tests.planner.samples import DOCUMENT
 from tests.planner.web.pages import text_of
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import Candidate, CaseResult, Choice
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.results.equal_attainment_savings import cost_difference_words
@@ -15,7 +14,7 @@ from planner.domain.results.figures import POLICIES as POLICY_COLUMNS
 from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.results.recommended_policy import HINDSIGHT, READS_FUTURE
 from planner.domain.results.stored import StoredPolicy
-from planner.domain.serialise import as_json
+from planner.domain.serialise import as_json, from_json
 from planner.domain.study import PolicyRun
 from planner.policies.registry import POLICIES
 from planner.selectors.runs import savings

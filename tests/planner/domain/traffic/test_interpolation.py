@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from planner.domain.traffic.interpolation import with_shorter_bins
+from planner.domain.traffic.binned_source import with_shorter_bins
 from planner.inputs.ingest.store import DemandColumns
 
 HOUR_S = 3600.0

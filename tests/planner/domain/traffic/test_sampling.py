@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from forecasting.selection import forecaster
-from planner.domain.traffic.sampling import Sample
 from planner.domain.traffic.series import trace_series
-from planner.domain.traffic.sources import StoredTrace
+from planner.domain.traffic.sources import Sample, StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.ingest.report import sampling_error
