@@ -18,13 +18,14 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from planner.domain.encoding import decode, encode
 from planner.domain.kinds.registry import SPREAD
-from planner.domain.parallel import DEFAULT_THREADS
+from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
 from planner.domain.serialise import as_json
@@ -49,13 +50,22 @@ def worker_id() -> str:
     return os.environ.get("HEADROOM_WORKER_ID") or uuid4().hex
 
 
+def helpers_needed() -> bool:
+    """Return whether several workers compute one run faster than one of them.
+
+    Each worker prepares the run for itself. On a single machine that pays only if one worker leaves
+    cores idle.
+    """
+    return bool(settings.REDIS_URL) or (os.cpu_count() or 1) > DEFAULT_THREADS
+
+
 class SharedParts:
     """The parts of one run, computed by several workers, as one worker sees them."""
 
     def __init__(self, run: Run, *, leads: bool) -> None:
         self.run, self.leads = run, leads
-        self.part: RunPart | None = None  # the part that this worker computes now
-        self.fraction = 0.0  # progress of that part
+        self.active: list[RunPart] = []  # the parts that this worker computes now
+        self.fraction = 0.0  # progress of these parts
         self.others = 0.0  # work done by the others, in parts, for the progress
         self.preview: dict[str, Any] | None = None  # not stored yet
         self._step = 0
@@ -83,16 +93,17 @@ class SharedParts:
         Raises NothingToDo if other workers compute the remaining parts and this worker is needed
         elsewhere.
         """
-        del at_once  # one at a time: other workers use the other cores
         if not parts:
             return []
+        if helpers_needed():
+            at_once = 1  # other workers use the other cores
         self._step, self.others = self._step + 1, 0.0
         names = [part.name[:200] for part in parts]
         with_database_retries(lambda: self._open(names))
         while not with_database_retries(self._finished):
             if with_database_retries(self._needed_elsewhere):
                 raise NothingToDo
-            if claimed := with_database_retries(self._claim):
+            if claimed := with_database_retries(partial(self._claim, at_once)):
                 self._compute(claimed, parts, shared, progress)
             else:
                 time.sleep(POLL_S)
@@ -146,7 +157,8 @@ class SharedParts:
             ),
             ignore_conflicts=True,
         )
-        notify_workers(self.run.pk, LONG, times=min(len(names) - 1, MAX_HELPERS))
+        if helpers_needed():
+            notify_workers(self.run.pk, LONG, times=min(len(names) - 1, MAX_HELPERS))
 
     def _finished(self) -> bool:
         """Return whether all parts of this step are done; raise NothingToDo if the run ended."""
@@ -154,59 +166,71 @@ class SharedParts:
             raise NothingToDo  # the run ended, or began again elsewhere
         return not self._rows().exclude(state=RunPart.State.DONE).exists()
 
-    def _claim(self) -> RunPart | None:
-        """Claim a part that waits; None if there is none, or other workers took them all."""
+    def _claim(self, at_once: int) -> list[RunPart]:
+        """Claim up to ``at_once`` parts that wait; other workers may have taken them all."""
         waits = Q(state=RunPart.State.WAITING)
-        part: RunPart
+        claimed: list[RunPart] = []
         for part in self._rows().filter(waits).defer("result"):
-            claimed = RunPart.objects.filter(waits, pk=part.pk).update(
+            if len(claimed) < at_once and RunPart.objects.filter(waits, pk=part.pk).update(
                 state=RunPart.State.RUNNING,
                 worker=worker_id(),
                 heartbeat_at=timezone.now(),
                 progress=0.0,
-            )
-            if claimed:
-                return part
-        return None
+            ):
+                claimed.append(part)
+        return claimed
 
     def _compute(
-        self, claimed: RunPart, parts: Sequence[Part[T]], shared: Sequence[Any], progress: Progress
+        self,
+        claimed: Sequence[RunPart],
+        parts: Sequence[Part[T]],
+        shared: Sequence[Any],
+        progress: Progress,
     ) -> None:
-        """Compute a claimed part, and store its result unless another worker took it over."""
-        part = parts[claimed.place]
-        self.fraction, self.part = 0.0, claimed
+        """Compute claimed parts in threads, and store the results.
+
+        The result of a part that another worker took over is not stored.
+        """
+        names = ", ".join(parts[row.place].name for row in claimed)
 
         def report(fraction: float, _stage: str) -> None:
             self.fraction = fraction
-            progress(self._share(len(parts)), part.name)
+            progress(self._share(len(parts)), names)
 
+        def encoded(row: RunPart, report: Progress) -> bytes:
+            return encode(parts[row.place].compute(report), shared)
+
+        self.fraction, self.active = 0.0, list(claimed)
         try:
-            report(0.0, part.name)
-            result = encode(part.compute(report), shared)
+            report(0.0, "")
+            steps = [partial(encoded, row) for row in claimed]
+            results = run_in_parallel(steps, report, at_once=len(steps))
         finally:
-            self.part, self.fraction = None, 0.0
-        own_part = RunPart.objects.filter(
-            pk=claimed.pk, state=RunPart.State.RUNNING, worker=worker_id()
-        )
-        with_database_retries(
-            lambda: own_part.update(
-                state=RunPart.State.DONE, result=result, progress=1.0, worker=""
+            self.active, self.fraction = [], 0.0
+        for row, result in zip(claimed, results, strict=True):
+            own_part = RunPart.objects.filter(
+                pk=row.pk, state=RunPart.State.RUNNING, worker=worker_id()
             )
-        )
-        self.others += 1.0
+            with_database_retries(
+                partial(
+                    own_part.update,
+                    state=RunPart.State.DONE, result=result, progress=1.0, worker="",
+                )
+            )  # fmt: skip
+        self.others += len(claimed)
 
     def _share(self, count: int) -> float:
         """Return the share of this step's ``count`` parts that is done, 0 to 1."""
-        return min(1.0, (self.others + self.fraction) / count)
+        return min(1.0, (self.others + self.fraction * max(1, len(self.active))) / count)
 
     def exchange_progress(self) -> None:
         """Report this worker's progress and read that of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
-        current = self.part
-        self.others = sum(done for pk, done in rows if current is None or pk != current.pk)
-        if current is not None:
+        own = [part.pk for part in self.active]
+        self.others = sum(done for pk, done in rows if pk not in own)
+        if own:
             RunPart.objects.filter(
-                pk=current.pk, state=RunPart.State.RUNNING, worker=worker_id()
+                pk__in=own, state=RunPart.State.RUNNING, worker=worker_id()
             ).update(heartbeat_at=timezone.now(), progress=min(1.0, self.fraction))
 
     def _needed_elsewhere(self) -> bool:
@@ -235,6 +259,8 @@ def run_to_help(excluded: Collection[int]) -> Run | None:
 
     Runs of another program version, and those with ids in ``excluded``, are skipped.
     """
+    if not helpers_needed():
+        return None
     running = Run.everywhere.filter(
         state=Run.State.RUNNING, enqueued_at__isnull=False, code_version=code_version()
     )

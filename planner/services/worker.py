@@ -35,7 +35,13 @@ from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
 from planner.services.log_format import logging_run
 from planner.services.run_limits import ENDED_WITH_RUN, RunLimits
-from planner.services.run_parts import NothingToDo, SharedParts, run_to_help, worker_id
+from planner.services.run_parts import (
+    NothingToDo,
+    SharedParts,
+    helpers_needed,
+    run_to_help,
+    worker_id,
+)
 from planner.services.run_queue import LONG, notify_workers, queued_run_ids
 from planner.version import code_version
 
@@ -121,7 +127,7 @@ def run_next(queue: str) -> Run | None:
     # Retry while the database is away: a lost turn would leave its run to the sweep.
     run = with_database_retries(lambda: _claim_next(queue))
     if run is not None:
-        if run.kind in SPREAD:
+        if run.kind in SPREAD and helpers_needed():
             notify_workers(run.pk, LONG)  # a free worker prepares in parallel
         return _carry_out(run)
     helped: set[int] = set()  # once each: a run that this worker has left may still have parts
@@ -418,7 +424,7 @@ class _RunWatch:
         if shared.leads and not self._led:
             self._led = True
             self._log[:] = Run.everywhere.get(pk=self._run.pk).log.splitlines()
-        if shared.leads or shared.part is not None:
+        if shared.leads or shared.active:
             fields: dict[str, Any] = {
                 "heartbeat_at": timezone.now(),
                 "progress": Greatest("progress", Value(self._fraction)),  # never a step back

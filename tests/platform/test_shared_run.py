@@ -17,7 +17,7 @@ from django.utils import timezone
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import with_traces
 from planner.models import Run, RunPart
-from planner.services import run_queue, runs
+from planner.services import run_parts, run_queue, runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from tests.conftest import _database_url
@@ -166,8 +166,11 @@ def watch(run: Run, until: Callable[[], bool]) -> dict[str, set[str]]:
 
 
 @pytest.mark.e2e
-def test_one_run_on_two_workers_gives_what_it_gives_on_one(document: str, workers: Workers) -> None:
-    with coarse_sizes():
+def test_one_run_on_two_workers_gives_what_it_gives_on_one(
+    document: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with coarse_sizes(), monkeypatch.context() as patch:
+        patch.setattr(run_parts, "helpers_needed", lambda: False)  # parts side by side
         alone = run_execute(run_id=compare_run(document).pk)
     assert alone.state == Run.State.COMPLETED, alone.problem
     shared = compare_run(document)
