@@ -162,6 +162,11 @@ def proper_name(key: str) -> str:
     return PROPER_NAMES.get(key, key)
 
 
+def tpot(text: str) -> str:
+    """Return a text with TPOT in place of its aliases TBT and ITL."""
+    return re.sub(r"\b(TBT|ITL)\b", "TPOT", text)
+
+
 def parameter_text(value: Any) -> str:
     """Return the value of a parameter as a user would type it."""
     if isinstance(value, bool):

@@ -19,6 +19,7 @@ from planner.domain.formats import (
     proper_name,
     rough_duration,
     signed_percent,
+    tpot,
     when,
     zone_name,
 )
@@ -35,6 +36,7 @@ for formatter in (figure, percent, signed_percent, milliseconds, duration, rough
 
 register.filter(compact)
 register.filter(proper_name)
+register.filter(tpot)
 register.filter("meaning", meaning_of)
 register.filter("answer", answer_of)
 

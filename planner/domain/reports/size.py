@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import polars as pl
@@ -31,6 +32,7 @@ from planner.domain.sizing.splits import SplitSize
 POOLS = (2, 8, 64)  # pool sizes whose capacity per replica is shown
 TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
 TILES = 5  # most tiles
+APART = (0, 2, 3, 5)  # colours of lines, which differ from that of simulated points
 SECONDS_FROM_MS = 5000  # limit from which latencies are in seconds
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
@@ -286,11 +288,13 @@ def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
     """Yield the capacity per replica over the number of replicas, with a line per pool."""
     lines: list[Series] = []
     simulated: list[tuple[int, float]] = []
+    colours = cycle(APART)
     for pool in pools:
         isl = _mean_isl(pool)
         each = tuple(tps / n / isl for n, tps in enumerate(pool.sized.pool_tps, start=1))
         if each:
-            lines.append(Series(_name(pool), tuple(range(1, len(each) + 1)), each))
+            counted = tuple(range(1, len(each) + 1))
+            lines.append(Series(_name(pool), counted, each, colour=next(colours)))
             simulated += [(at.instances, at.max_rps / at.instances) for at in pool.simulated_pools]
     if not lines:
         return

@@ -132,8 +132,8 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
         planned_only = [run for run, (_, policy) in priced.items() if policy is None]
         if simulated and planned_only:
             plans = " and ".join(f"run {run}" for run in planned_only)
-            costs_of = ", ".join(f"{figure(priced[run][0], '$')} planned" for run in planned_only)
-            return f"Simulate {plans} first: {simulated} simulated, {costs_of}"
+            costs_of = ", ".join(f"run {run} {figure(priced[run][0], '$')}" for run in planned_only)
+            return f"Simulate {plans} first. Simulated: {simulated}. Only planned: {costs_of}"
         return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{also}"
     meeting = {
         run: usd
