@@ -9,14 +9,7 @@ import numpy as np
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.conflict import conflict_sentences, unserved_sentence
-from planner.optimizer.decomposition import (
-    MANY_CELLS,
-    Cells,
-    Outcome,
-    compiled,
-    compiled_repair,
-    decompose,
-)
+from planner.optimizer.decomposition import Cells, Outcome, compiled, compiled_repair, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
@@ -171,8 +164,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
     compiled()
-    if problem.demand_tps[..., 0].size >= MANY_CELLS:
-        compiled_repair()
+    compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.from_problem(problem)
     built = perf_counter()

@@ -67,31 +67,24 @@ def test_every_cell_is_solved_exactly(seed, pooled):
             assert cost[cheapest] == pytest.approx(cost.min())
 
 
-@pytest.mark.parametrize(("each", "pooled"), [(60, False), (3, False), (2_000, True)])
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.master.COLUMNS_PER_CELL", each)
+def test_the_band_holds_every_column_within_it_and_no_other(seed, pooled):
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.solve_at(prices)
     if np.isinf(priced.bound):
         return
-    band = columns_near(cells, prices, priced, width=7.0, max_variables=100_000)
-    columns, boxes = band.columns, band.boxes
+    columns = columns_near(cells, prices, priced, width=7.0, max_columns=100_000).columns
     regions = cells.need.shape[1]
     for model, region in np.ndindex(cells.need.shape):
         x, cost = counted(cells, prices, model, region)
         expected = x[cost <= cost.min() + 7.0 + 1e-9]
         cell = model * regions + region
-        if cell in boxes.cell:
-            place = np.searchsorted(boxes.cell, cell)
-            assert len(expected) > each
-            assert np.all((boxes.low[place] <= expected) & (expected <= boxes.high[place]))
-            continue
         tried = columns.x[columns.cell == cell]
-        assert len(tried) == len(expected) <= each
+        assert len(tried) == len(expected)
         assert {tuple(row) for row in tried} == {tuple(row) for row in expected}
-    assert columns_near(cells, prices, priced, width=7.0, max_variables=band.size - 1) is None
+    assert columns_near(cells, prices, priced, width=7.0, max_columns=len(columns) - 1) is None
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -105,8 +98,7 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
     if best is None:
         return
     prices, priced = ascend(cells, until=np.inf, check=no_check)
-    everything = widest_band(cells, prices, priced, at_most=1e6, max_variables=100_000)
-    assert len(everything.boxes.cell) == 0
+    everything = widest_band(cells, prices, priced, at_most=1e6, max_columns=100_000)
     relaxed = relax(cells, everything.columns, 1.0, time_limit_s=10.0, check=no_check)
     assert relaxed.broken == pytest.approx(0.0, abs=1e-9)
     assert priced.bound <= relaxed.usd + 1e-6
@@ -177,16 +169,20 @@ def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
         assert apart.bound_usd <= joint.objective_usd * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_ranges_in_place_of_columns_give_the_same_plan(seed, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.master.COLUMNS_PER_CELL", 2)
-    joint, apart = (
-        solve_window(middling(seed, 1.2), gap=1e-4, method=method)
-        for method in ("whole", "decomposed")
+@pytest.mark.parametrize("pooled", [False, True])
+def test_fleets_of_hundreds_of_instances_are_planned_closely(pooled):
+    """Their cells have too many columns to list."""
+    few = middling(0, 1.5)
+    instance = replace(
+        few,
+        demand_tps=few.demand_tps * 10,
+        capacity_gpus=few.capacity_gpus * 10,
+        maximum=few.maximum * 10,
     )
-    assert apart.status == joint.status == OPTIMAL
-    assert is_feasible(middling(seed, 1.2), apart.target)
-    assert apart.objective_usd == pytest.approx(joint.objective_usd, rel=3e-4)
+    plan = solve_window(measured(instance) if pooled else instance, method="decomposed")
+    assert plan.status in (OPTIMAL, FEASIBLE)
+    assert plan.target.sum() > 500
+    assert plan.gap <= 0.005
 
 
 def test_a_cell_of_many_instances_is_bounded_closely():

@@ -5,11 +5,10 @@ rows, every model and region is a small covering problem (a cell).
 
 Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled code.
 ``ascent`` searches prices. ``master`` is the program over columns. ``solve`` puts them together.
-From ``MANY_CELLS`` cells on there are too many columns for HiGHS, and ``repair`` makes a plan from
-the priced cells instead.
+Where there are too many columns for HiGHS, ``repair`` makes a plan from the priced cells instead.
 """
 
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
 from planner.optimizer.decomposition.repair import compiled_repair
-from planner.optimizer.decomposition.solve import MANY_CELLS, Outcome, decompose
+from planner.optimizer.decomposition.solve import Outcome, decompose

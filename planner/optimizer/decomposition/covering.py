@@ -43,19 +43,6 @@ class PricedArrays(NamedTuple):
     need: Any  # [l, r] tokens/s to cover
 
 
-class CellColumns(NamedTuple):
-    """Arrays that ``cells_within`` fills with the columns of all cells.
-
-    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]`` of ``x[n, g]``.
-    ``low`` and ``high`` ``[model, region, GPU column]`` bound the counts of every cell.
-    """
-
-    x: Any
-    begins: Any
-    low: Any
-    high: Any
-
-
 class Tables(NamedTuple):
     """Work arrays of one cell: tokens/s and cost of x instances of type g.
 
@@ -464,30 +451,28 @@ def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, row
 
 
 @cached_kernel
-def cells_within(cells: Any, limit: Any, max_columns: int, found: Any) -> bool:
-    """Fill ``found`` with all columns of each cell that cost at most ``limit[l,r]``.
+def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
+    """Fill ``x [n, g]`` with all columns of each cell that cost at most ``limit[l, r]``.
 
-    A cell with more than ``max_columns`` gets no rows. Returns False if ``found.x`` has too few
-    rows.
+    Cell ``l * R + r`` has the rows from ``begins[l * R + r]`` up to the next of ``begins``. Returns
+    False if ``x`` has too few rows.
     """
     models, regions = cells.need.shape
     tables, item, hull, state, counts = _work_arrays(cells)
+    low, high = np.empty_like(counts[0]), np.empty_like(counts[0])
     row = 0
-    found.begins[0] = 0
+    begins[0] = 0
     for model in range(models):
         for region in range(regions):
             cell, max_cost = one_cell(cells, model, region), limit[model, region]
             _fill_tables(cell, max_cost, tables)
             items = _hull_steps(tables, item, counts[:2], hull)
             need = cell.need - tables.base[0], max_cost - tables.base[1]
-            box = found.low[model, region], found.high[model, region]
-            _count_ranges(items, tables, need[0], need[1], box[0], box[1])
-            end = min(row + max_columns, found.x.shape[0])
-            done = _append_within(items, tables, need, box, state, (found.x, row, end))
-            if done < 0 and end < row + max_columns:
+            _count_ranges(items, tables, need[0], need[1], low, high)
+            row = _append_within(items, tables, need, (low, high), state, (x, row, x.shape[0]))
+            if row < 0:
                 return False
-            row = max(row, done)
-            found.begins[model * regions + region + 1] = row
+            begins[model * regions + region + 1] = row
     return True
 
 
@@ -500,4 +485,4 @@ def compiled() -> None:
     cells = PricedArrays(two, three, two, single, three, three, counts, counts, counts, two)
     cheapest_cells(cells, np.empty_like(counts), np.empty_like(two), np.empty_like(two))
     x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
-    cells_within(cells, two, 1, CellColumns(x, begins, counts.copy(), counts.copy()))
+    cells_within(cells, two, x, begins)

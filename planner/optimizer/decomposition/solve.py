@@ -34,6 +34,7 @@ FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing 
 # From this number of cells on, columns are too many for HiGHS: use prices and repair alone. In 60 s
 # 20,000 cells had a gap of 0.13% by columns (11.9% with curves), and 0.001% (0.02%) by repair.
 MANY_CELLS = 10_000
+WHOLE_BELOW = 100  # cells up to which HiGHS solves a whole program without curves quickly
 WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another round starts
 # shares of a cell's mean cost: the widest band at the start, and a narrow band
 BAND, NARROW = 1.0, 0.05
@@ -94,16 +95,22 @@ def decompose(
 
 
 def _ascend_and_repair(
-    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
+    cells: Cells,
+    best: _BestPrices,
+    gap: float,
+    until: float,
+    check: Callable[[], None],
+    plan: IntArray | None = None,
 ) -> Outcome:
     """Improve prices and repair plans alternately, until the gap is proven or nothing helps.
+
+    ``plan`` is the best plan known before.
 
     A repair turns the cells' cheapest solutions into a plan. With very many cells, only about one
     cell per joint row has to choose between two columns. The bound is therefore close to the
     optimum, and so is a plan that changes only those cells.
     """
-    plan: IntArray | None = None
-    cost, bound = np.inf, -np.inf
+    cost, bound = np.inf if plan is None else _plan_usd(cells, plan), -np.inf
     while True:
         began = perf_counter()
         repaired = repair_plan(cells, best.prices, best.priced.x)
@@ -135,9 +142,9 @@ def _generate_columns(
     prices move. Each round also solves the cells midway between the relaxation's prices and the
     best prices, which damps swings of the relaxation's prices (Wentges 1997).
     """
-    max_variables = FEW * cells.need.size + 1000
+    max_columns = FEW * cells.need.size + 1000
     width = BAND * best.bound / cells.need.size
-    band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=max_variables)
+    band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
     pool = cheapest_columns(best.priced)
     columns, penalty_factor = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
@@ -160,9 +167,7 @@ def _generate_columns(
             penalty_factor *= 10
         pool = pool.with_more(columns.only(relaxed.used))
         pool = pool.with_more(cheapest_columns(now)).with_more(cheapest_columns(between))
-        band = widest_band(
-            cells, best.prices, best.priced, at_most=width, max_variables=max_variables
-        )
+        band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
         columns = pool.with_more(band.columns)
     return best
 
@@ -170,18 +175,20 @@ def _generate_columns(
 def _branch_and_bound(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome | None:
-    """Search ever wider bands of columns until the gap is proven; None if no band has a plan.
+    """Search ever wider bands of columns until the gap is proven; None: solve the whole program.
 
     A plan outside the band costs at least ``best.bound + band``. A bound on every plan is therefore
     the smaller of that cost and the bound proven inside the band.
     """
     size = cells.need.size
     mean_cost = max(best.bound, 1.0) / size
-    max_variables = MANY * size + 10_000
+    # With more columns, HiGHS solves a small program without curves faster as a whole.
+    is_small = size < WHOLE_BELOW and cells.is_linear
+    max_columns = MANY * size + (0 if is_small else 10_000)
     band_near = partial(widest_band, cells, best.prices, best.priced)
-    band = band_near(at_most=BAND * mean_cost, max_variables=FEW * size + 1000)
+    band = band_near(at_most=BAND * mean_cost, max_columns=FEW * size + 1000)
     if band.width < NARROW * mean_cost:  # Prices leave many columns equally good, so allow more.
-        band = band_near(at_most=NARROW * mean_cost, max_variables=max_variables)
+        band = band_near(at_most=NARROW * mean_cost, max_columns=max_columns)
     plan: IntArray | None = None
     master: WholePlan | None = None
     cost, bound = np.inf, best.bound
@@ -190,7 +197,7 @@ def _branch_and_bound(
         if master is None:
             master = combine(
                 cells,
-                band,
+                band.columns,
                 outside=best.bound + band.width,
                 start=plan,
                 gap=gap,
@@ -207,14 +214,17 @@ def _branch_and_bound(
         # A column further than this from its cell's cheapest is in no plan cheaper than ``plan``.
         max_width = cost - best.bound
         wider = min(max_width, 4 * max(band.width, NARROW * mean_cost))
-        wider_band = band_near(at_most=wider, max_variables=max_variables)
-        if wider_band.width <= band.width:
-            if plan is None:
-                return None
+        wider_band = band_near(at_most=wider, max_columns=max_columns)
+        if wider <= band.width:
             break
+        if wider_band.width <= band.width:
+            # Too many columns, as each cell has many instances. Without curves, the relaxation of
+            # the whole program is close to whole instances then.
+            if is_small:
+                return None
+            return _ascend_and_repair(cells, best, gap, until, check, plan)
         # The wider band may hold no further column. The proof for the old band then covers it too.
-        same_columns = wider_band.size == band.size and not len(wider_band.boxes.cell)
-        master = master if same_columns else None
+        master = master if len(wider_band.columns) == len(band.columns) else None
         band = wider_band
     return _outcome(cells, plan, bound, gap, died="" if master is None else master.died)
 
