@@ -62,6 +62,14 @@ def sign_in(context: Any, live_server: Any, person: User) -> None:
     context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
 
 
+def as_somebody(site: Any, live_server: Any, name: str) -> Any:
+    """A second browser, signed in by its cookie."""
+    person = User.objects.create_user(name, password=PASSWORD, role=User.Role.ADMIN)
+    context = site.context.browser.new_context()
+    sign_in(context, live_server, person)
+    return context.new_page()
+
+
 @pytest.fixture
 def site(page: Any, live_server: Any, planner: User) -> Any:
     """The home page of the running site, signed in as the planner."""

@@ -19,7 +19,7 @@ from planner.services.source_reading import source_read
 from planner.services.sources import current_trace, source_change, source_series
 from planner.services.tokens import token_create
 from planner.services.worker import run_execute
-from tests.browser.test_review import as_somebody
+from tests.browser.conftest import as_somebody
 from tests.planner.services.test_speeds import SCENARIO
 from tests.prometheus import prometheus, remembered
 

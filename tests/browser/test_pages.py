@@ -68,17 +68,14 @@ def looked_over(site: Any, url: str, addresses: list[str], console: list[str]) -
     nobody else, and fits a phone; returns how many charts there were."""
     charts = 0
     for address in addresses:
-        site.set_viewport_size(SCREEN)
+        site.set_viewport_size(PHONE)  # first: a chart is drawn for the width it finds
         site.goto(url + address)
         drawn(site)
         site.locator("#swagger-ui .info, body:not(:has(#swagger-ui))").first.wait_for()
-        assert violations(site) == [], address
-        charts += kept_at_home(site)
-        site.set_viewport_size(PHONE)
-        if site.locator("[data-drawn]").count():  # a chart is drawn for the width it finds
-            site.reload()
-            drawn(site)
         assert site.evaluate(SIDEWAYS) <= 0, address
+        charts += kept_at_home(site)
+        site.set_viewport_size(SCREEN)
+        assert violations(site) == [], address
         assert not console, f"{address}: {console}"
     return charts
 

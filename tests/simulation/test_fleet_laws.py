@@ -138,7 +138,7 @@ def random_requests(rng, n, **how):
     )
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(3))
 def test_whatever_happens(block):
     seen = np.zeros(7, np.int64)
     for seed in range(block * 15, block * 15 + 15):
@@ -188,7 +188,7 @@ def wrapped(policy, soft_s):
     return CostLimit(ScaleInUndo(ScaleInOptions(policy, soft_s=soft_s), reads=soft_s > 0), 1e9)
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(1))
 def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time(block):
     moved = 0
     for seed in range(block * 12, block * 12 + 12):

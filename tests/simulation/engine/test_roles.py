@@ -61,7 +61,7 @@ def apart(prof, other=None, link=LINK, **how):
 @pytest.mark.parametrize("takes_prompts", [False, True])
 def test_a_plain_simulator_gives_the_same(takes_prompts):
     switched = diverted = preempted = 0
-    for seed in range(100):
+    for seed in range(40):
         rng = np.random.default_rng(90_000 + seed)
         arrivals, isl, osl = random_requests(rng, 80)
         arrivals = np.floor(arrivals * 256) / 256 + 0.25
@@ -108,7 +108,7 @@ def test_a_plain_simulator_gives_the_same(takes_prompts):
         preempted += sum(i.preemptions for i in instances)
     assert switched > 100
     assert preempted > 0
-    assert (diverted > 100) == takes_prompts
+    assert (diverted > 40) == takes_prompts
 
 
 @pytest.mark.parametrize("switch_s", [0.0, 1.5])

@@ -8,7 +8,7 @@ import pytest
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.files import read
-from planner.inputs.catalogue.names import aliases, plain_name
+from planner.inputs.catalogue.names import aliases
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
 from simulation.performance.parameters import parameters
@@ -228,10 +228,6 @@ def test_gpus_are_those_of_the_table_of_specs():
         for precision, column in peaks.items():
             if row[column]:
                 assert gpu.peak_flops[precision] == pytest.approx(float(row[column]), rel=1e-3)
-
-
-def test_plain_names():
-    assert plain_name("meta-llama/Llama 3.1_8B ") == "llama-3.1-8b"
 
 
 @pytest.mark.parametrize(

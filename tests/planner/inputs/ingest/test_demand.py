@@ -162,17 +162,6 @@ def test_a_file_without_any_amount_is_refused(ingest, cell):
         ingest(f"time,requests,input_tokens\n0,{cell},\n60,{cell},\n")
 
 
-def test_a_demand_file_without_counts_names_what_is_missing(ingest):
-    with pytest.raises(IngestError, match="no column known to hold requests"):
-        ingest("time,colour\n0,red\n", format="demand")
-    with pytest.raises(IngestError, match="no column known to hold time"):
-        ingest("requests,colour\n0,red\n", format="demand")
-    with pytest.raises(IngestError, match="requests and rate are both mapped"):
-        ingest("t,a,b\n0,1,2\n", mapping={"requests": "a", "rate": "b"})
-    with pytest.raises(IngestError, match="requests is mapped twice to one column"):
-        ingest("t,a,b\n0,1,2\n", mapping={"requests": "a,a"})
-
-
 def test_each_reader_refuses_the_other_kind(ingest, store):
     ingest("t_s,requests\n0,1\n10,1\n")
     with pytest.raises(IngestError, match=r"t.csv holds demand per bin, not requests"):

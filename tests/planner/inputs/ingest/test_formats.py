@@ -31,27 +31,6 @@ def test_the_example_of_every_connector_is_read_as_it_says(name, tmp_path, store
     assert {key: values[key] for key in example["expect"]} == pytest.approx(example["expect"])
 
 
-def test_azure_2023_without_offset_is_taken_as_utc(ingest, store):
-    report = ingest(
-        AZURE + "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
-    )
-    assert (report.format, report.kind, report.rows, report.requests) == ("azure", "requests", 2, 2)
-    assert (report.start, report.end) == ("2023-11-16T18:15:46Z", "2023-11-16T18:15:50Z")
-    assert report.start_ns % 1_000_000_000 == 680_590_000
-    assert (report.input_tokens, report.output_tokens) == (770, 153)
-    assert "Times have no offset and are read as UTC." in report.notes
-    np.testing.assert_allclose(read_requests(store).arrival_s, [0.0, 4.314579], rtol=0, atol=1e-9)
-
-
-def test_azure_2024_with_offsets(ingest):
-    report = ingest(
-        AZURE + "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:01+00:00,2399,6\n"
-    )
-    assert report.format == "azure"
-    assert report.start == "2024-05-10T00:00:00Z"
-    assert report.notes == ()
-
-
 def test_burstgpt_counts_failed_requests_apart(ingest, store):
     report = ingest(
         "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"

@@ -92,11 +92,6 @@ def test_units_of_plain_numbers(ingest, column, mapped, value, seconds):
     assert "Times have no calendar" in report.notes[0]
 
 
-def test_a_unit_that_was_assumed_is_said(ingest):
-    assert "read as s," in ingest(rows("0", "5")).notes[0]
-    assert "epoch times, read as ms" in ingest(rows("1715348707000")).notes[0]
-
-
 def test_times_from_several_columns(ingest):
     text = "day,hour,input_tokens,output_tokens\n0,23,1,1\n1,1,1,1\n"
     report = ingest(text, mapping={"arrival": "day+hour"})
@@ -126,12 +121,6 @@ def test_several_offsets_are_converted_and_noted(ingest, store):
     assert report.rejected == 0
     assert read_requests(store).arrival_s.tolist() == [0.0, 3601.0]
     assert any("2 offsets (+00:00, +02:00)" in note for note in report.notes)
-
-
-def test_one_foreign_offset_is_noted(ingest):
-    report = ingest(rows("2024-01-01 02:00:00+02:00"))
-    assert report.start == "2024-01-01T00:00:00Z"
-    assert report.notes == ("Times have the offset +02:00; converted to UTC.",)
 
 
 def test_rows_without_offset_in_a_file_with_offsets_are_refused(ingest):

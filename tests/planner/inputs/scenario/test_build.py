@@ -48,11 +48,6 @@ def test_built_in_profiles_keep_their_limits_through_copies() -> None:
     assert speed.max_batch_tokens == catalogue.profiles()[BUILT_IN].max_batch_tokens
 
 
-def test_latency_holds_both_ways_where_one_is_given() -> None:
-    latency = build_hardware(scenario()).latency_s
-    np.testing.assert_allclose(latency, [[0, 0.04], [0.04, 0]])
-
-
 @pytest.mark.parametrize(
     ("ways", "there", "back"),
     [
@@ -77,11 +72,6 @@ def test_what_a_region_does_not_say_comes_from_the_one_it_is_like() -> None:
     assert sources["Carbon intensity in east"].kind == "assumed"
 
 
-def test_limits_are_seconds_and_fractions() -> None:
-    (tier,) = build_hardware(scenario()).tiers
-    assert (tier.ttft_s, tier.tbt_s, tier.attainment) == (1.0, None, 0.99)
-
-
 def test_instances_are_bounded_by_gpus_and_by_what_today_says() -> None:
     tp2 = [{"model": MODEL, "gpu": GPU, "tp": 2}]
     hardware = build_hardware(scenario(profiles=tp2))
@@ -99,20 +89,6 @@ def test_instances_are_bounded_by_gpus_and_by_what_today_says() -> None:
     )
     none = build_hardware(scenario(profiles=tp2, fleet={"today": [row | {"maximum": 0}]}))
     assert none.minimum[0, 0, 0] == 0  # never above the maximum
-
-
-def test_unknown_facts_are_refused_with_those_there_are() -> None:
-    assert f"models: model 'gpt' is not built in. Give it in full, or use one of {''}" in refusal(
-        models=["gpt"], profiles=[{"model": "gpt", "gpu": GPU}]
-    )
-    assert "gpus: GPU 'B999' is not built in" in refusal(profiles=[{"model": MODEL, "gpu": "B999"}])
-    says = refusal(profiles=[{"model": MODEL, "gpu": GPU, "tp": 7}])
-    assert f"no built-in profile of {MODEL} on 7 x {GPU}" in says and "or use" in says
-    region = {"name": "east", "capacity": {GPU: 9}, "carbon_g_per_kwh": 1}
-    assert f"regions: east has no price for {GPU}" in refusal(regions=[region])
-    priced = {"name": "east", "capacity": {GPU: 9}, "usd_per_gpu_hour": {GPU: 1}}
-    assert "regions: east has no carbon_g_per_kwh" in refusal(regions=[priced])
-    assert "regions: region 'mars' is not built in" in refusal(regions=[priced | {"like": "mars"}])
 
 
 def test_gpus_may_be_unlimited() -> None:

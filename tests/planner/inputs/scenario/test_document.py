@@ -1,6 +1,5 @@
 """Scenario text: types and back without loss, faults with their line, edits that keep comments."""
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -385,16 +384,6 @@ def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
     sources = parse(with_traces(text, {1: "a"})).traffic.sources
     assert (sources[0].file, sources[0].trace) == ("traces/week.csv.gz", None)
     assert (sources[1].file, sources[1].timezone, sources[1].trace) == (None, None, "a")
-
-
-def test_refusals_are_in_words_of_the_scenario() -> None:
-    for more, words in (
-        ("faults: [{kind: fire}]", "crash, crashes, slow, outage"),
-        ("faults: [{at_s: 3}]", "faults[0]: kind "),
-        ("serving: {scheduler: edf}", "serving: "),
-    ):
-        with pytest.raises(ScenarioError, match=re.escape(words)):
-            parse(f"{TEXT}{more}\n")
 
 
 def test_variants_of_a_profile_are_told_apart() -> None:
