@@ -216,20 +216,18 @@ def _rank_next(rank: Any, order: Any, ranked: int, g: int) -> Any:
 
 
 @kernel
-def _hull_cost(items: Any, after: int, excluded: int, missing: float) -> Any:
+def _hull_cost(items: Any, after: int, missing: float) -> Any:
     """Return the least cost of ``missing`` more tokens/s if parts of instances are allowed.
 
     It uses the steps of ``items``, so it is a lower bound on the cost of whole instances. Types
-    ranked up to ``after``, and type ``excluded``, do not count (-1: all count). The result is
-    infinite if the others do not suffice.
+    ranked up to ``after`` do not count. The result is infinite if the others do not suffice.
     """
     item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
     for j in range(n):  # the cheapest step per token/s first
         if missing <= 0.0:
             break
-        g = int(item[j, TYPE])
-        if rank[g] <= after or g == excluded:
+        if rank[int(item[j, TYPE])] <= after:
             continue
         if item[j, CARRIES] >= missing:
             return paid + missing * item[j, RATIO]
@@ -288,7 +286,7 @@ def _least_cover(
         if x < origin[g] or i == types - 1:
             i -= 1
             continue
-        bound = paid + cost[g, x] + _hull_cost(items, i, -1, missing - gain[g, x])
+        bound = paid + cost[g, x] + _hull_cost(items, i, missing - gain[g, x])
         if bound >= best * (1.0 - tolerance):  # no cover with this count can be cheaper
             lower = min(lower, bound)
             # Costs are convex. With linear capacity, so is the bound: it rises from here on.
@@ -391,44 +389,23 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
 
 
 @kernel
-def _count_ranges(
-    items: Any, tables: Any, missing: float, max_cost: float, low: Any, high: Any
-) -> None:
-    """Fill ``low [g]`` and ``high [g]`` with the counts of each type that a cover may have.
-
-    The cover must add ``missing`` tokens/s at ``max_cost`` or less. A count is possible if its cost
-    plus that of the cheapest fractional cover of the rest is within ``max_cost``. If none is,
-    ``low`` exceeds ``high``.
-    """
-    for g in range(low.size):
-        low[g], high[g] = tables.top[g] + 1, -1
-        for count in range(tables.top[g] + 1):
-            cost = tables.cost[g, count]
-            if cost > max_cost:
-                continue
-            if cost + _hull_cost(items, -1, g, missing - tables.gain[g, count]) <= max_cost:
-                low[g] = min(low[g], count)
-                high[g] = count
-
-
-@kernel
-def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, rows: Any) -> Any:
+def _append_within(items: Any, tables: Any, need: Any, state: Any, rows: Any) -> Any:
     """Append every column of one cell that covers its need within a limit on the cost.
 
     ``need`` is (tokens/s to cover, that limit), both above the counts ``origin`` of ``tables``.
-    ``box`` is (least, most) instances of each type. ``rows`` is (array to fill, its first row, the
-    end of its rows). Returns the next free row, or -1 if the rows do not suffice or the search
-    takes too long. It is a depth-first search, with ``state`` as in ``_least_cover``.
+    ``rows`` is (array to fill, its first row, the end of its rows). Returns the next free row, or
+    -1 if the rows do not suffice or the search takes too long. It is a depth-first search, with
+    ``state`` as in ``_least_cover``.
     """
-    gain, cost, _, _, _ = tables
-    (missing, max_cost), (low, high), (x, row, end) = need, box, rows
-    order, gpus, visits = items.order, low.size, VISITS * (end - row)
+    gain, cost, _, top, _ = tables
+    (missing, max_cost), (x, row, end) = need, rows
+    order, gpus, visits = items.order, top.size, VISITS * (end - row)
     i = 0
-    state[0, MISSING], state[0, PAID], state[0, TAKEN] = missing, 0.0, low[order[0]] - 1
+    _enter_depth(state, 0, missing, 0.0)
     while i >= 0:
         state[i, TAKEN] += 1
         g, count = order[i], int(state[i, TAKEN])
-        if count > high[g]:
+        if count > top[g]:
             i -= 1
             continue
         visits -= 1
@@ -436,11 +413,11 @@ def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, row
             return -1
         paid = state[i, PAID] + cost[g, count]
         left = state[i, MISSING] - gain[g, count]
-        if paid + _hull_cost(items, i, -1, left) > max_cost:
+        if paid + _hull_cost(items, i, left) > max_cost:
             continue
         if i < gpus - 1:
             i += 1
-            state[i, MISSING], state[i, PAID], state[i, TAKEN] = left, paid, low[order[i]] - 1
+            _enter_depth(state, i, left, paid)
             continue
         if row == end:
             return -1
@@ -459,7 +436,6 @@ def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
     """
     models, regions = cells.need.shape
     tables, item, hull, state, counts = _work_arrays(cells)
-    low, high = np.empty_like(counts[0]), np.empty_like(counts[0])
     row = 0
     begins[0] = 0
     for model in range(models):
@@ -468,8 +444,7 @@ def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
             _fill_tables(cell, max_cost, tables)
             items = _hull_steps(tables, item, counts[:2], hull)
             need = cell.need - tables.base[0], max_cost - tables.base[1]
-            _count_ranges(items, tables, need[0], need[1], low, high)
-            row = _append_within(items, tables, need, (low, high), state, (x, row, x.shape[0]))
+            row = _append_within(items, tables, need, state, (x, row, x.shape[0]))
             if row < 0:
                 return False
             begins[model * regions + region + 1] = row
