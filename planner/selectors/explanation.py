@@ -169,7 +169,8 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
     role = pool["arrangement"].rpartition(", ")[2]
     other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
     binding = [
-        limit["sentence"]
+        # The pool is named at the head of the chain.
+        _sentences([(limit["sentence"].partition(": ")[2] or limit["sentence"]).rstrip(".")])
         for limit in result["plan"].get("binding") or []
         if pool["model"] in limit["sentence"]
         and pool["region"] in limit["sentence"]

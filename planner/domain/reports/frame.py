@@ -113,7 +113,7 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Model", wide=2), lambda row: row["model"]),
         (Head("Region", wide=2), lambda row: row["region"]),
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
-        (Head("Forecaster", wide=2), lambda row: row["method"]),
+        (Head("Forecaster", wide=2), lambda row: row["method"].replace("-", " ")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),

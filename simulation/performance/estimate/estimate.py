@@ -151,8 +151,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     # An operator raises the engine's share of memory before requests wait.
     if room < cache * sequences_per_rank:
         notes = (
-            f"the engine takes {TIGHT_SHARE:.0%} of GPU memory. The {MEMORY_SHARE:.0%} of the page "
-            "of a model hold fewer sequences",
+            f"the engine takes {TIGHT_SHARE:.0%} of GPU memory, because {MEMORY_SHARE:.0%} holds "
+            f"too few sequences. Pages of models assume {MEMORY_SHARE:.0%}",
         )
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
@@ -167,8 +167,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     if per_worker > max_sequences:
         notes += (
             f"{'memory' if room / cache < deployment.max_num_seqs else 'max_num_seqs'} holds "
-            f"{max_sequences:.0f} of {per_worker:.0f} sequences per decode worker at a time; the "
-            "rest wait",
+            f"{max_sequences:.0f} of {per_worker:.0f} sequences per decode worker at a time, "
+            "and the rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
     return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)
