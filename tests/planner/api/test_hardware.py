@@ -351,12 +351,3 @@ def test_a_file_that_would_blow_up_is_refused(api, text):
     refused = api.post("/api/v1/hardware/", {"file": file})
     assert refused.status_code == 422, refused.content
     assert "anchors" in refused.json()["detail"] or "intermediate" in refused.json()["detail"]
-
-
-def test_a_config_with_other_names_for_its_sizes_is_a_config(api):
-    config = {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
-              "max_seq_len": 2048, "vocab_size": 50432}  # fmt: skip
-    file = SimpleUploadedFile("config.json", json.dumps(config).encode())
-    made = api.post("/api/v1/hardware/", {"file": file, "name": "my mpt"})
-    assert made.status_code == 201, made.content
-    assert made.json()["models"] == ["my mpt"]

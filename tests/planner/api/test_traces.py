@@ -255,18 +255,6 @@ def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
     assert answer.status_code == 403
 
 
-def test_the_rank_of_a_window(api, ready):
-    asked = {"start": "2024-05-18T00:00:00Z", "end": "2024-05-18T00:15:00Z"}
-    window = api.get(f"{URL}conv/character/", asked).json()["window"]
-    assert (window["rank"], window["of"]) == (1, 2)
-    assert window["amount"] == pytest.approx(3 * 900 / 890)  # the trace begins ten seconds late
-    assert window["sentence"].endswith("is the busiest of 2 15-minute windows.")
-    assert api.get(f"{URL}conv/character/", {"start": asked["start"]}).status_code == 400
-    backwards = {"start": asked["end"], "end": asked["start"]}
-    answer = api.get(f"{URL}conv/character/", backwards)
-    assert answer.status_code == 409 and "before it begins" in answer.json()["detail"]
-
-
 def test_the_document_describes_what_a_trace_is_like(api, ready):
     """Every key of the answer is a property of its schema, and the other way round."""
     paths = api.get("/api/v1/schema/?format=json").json()["paths"]

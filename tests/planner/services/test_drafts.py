@@ -16,7 +16,6 @@ from planner.models import Scenario as StoredScenario
 from planner.models import Trace, User
 from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import DEFAULT_MODEL, built_in_profiles, choose_serving
-from planner.services.draft_windows import HORIZONS
 from planner.services.drafts import scenario_draft
 from planner.services.scenarios import scenario_warnings
 from planner.services.traces import trace_ingest_path
@@ -210,47 +209,6 @@ def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None
     report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
     blank = Trace(name="t", kind="requests", report=report)
     assert not choose_serving(blank).labels and choose_serving(blank).named
-
-
-def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
-    def told(**counted: int) -> dict[str, str]:
-        report_series = {"name": "all", "bins": 48, "bin_s": 3600, "requests": 4800} | counted
-        report = {"bin_s": 3600, "series": [report_series]}
-        trace = Trace(name="t", state="ready", kind="demand", report=report)
-        serving = choose_serving(trace)
-        text = scenario_draft(trace, serving=serving)
-        return {row.what: row.value for row in draft_assumptions(trace, text, serving)}
-
-    spread = "Lengths and arrivals in a bin"
-    both = told(input_tokens=4_800_000, output_tokens=480_000)
-    assert "CV 1" in both[spread] and "Prompt lengths" not in both
-    assert spread not in told() and "Prompt lengths" in told()  # the spread stands with the mean
-
-
-@pytest.mark.parametrize("days", [2, 1])
-def test_a_series_that_ends_before_the_planned_time_is_an_assumption(days: int) -> None:
-    rows = [
-        {"name": name, "bins": 24 * lasts, "bin_s": 3600, "requests": 4800}
-        | {"end": f"+{lasts * DAY}s"}
-        for name, lasts in (("conv", 2), ("code", days))
-    ]
-    trace = Trace(
-        name="t", state="ready", kind="demand",
-        report={"bin_s": 3600, "series": rows, "end": f"+{2 * DAY}s", "end_ns": 2 * DAY * SECOND},
-    )  # fmt: skip
-    serving = choose_serving(trace)
-    sources = parse(scenario_draft(trace)).traffic.sources  # of the last day
-    assert [source.series for source in sources] == ["conv", "code"][:days]
-    for horizon, expected in ((HORIZONS["day"], ["code"][: 2 - days]), (None, [])):
-        text = scenario_draft(trace, None, horizon, serving)
-        if horizon is None:
-            text = text.replace("start: end", "start: null")
-        named = {row.what: row.value for row in draft_assumptions(trace, text, serving)}
-        assert [named[what] for what in named if what == "Series that end early"] == expected
-    named = {
-        row.what: row.value for row in draft_assumptions(trace, scenario_draft(trace), serving)
-    }
-    assert named.get("Series left out") == ("code" if days == 1 else None)
 
 
 def blocks_of(prompts: list[list[int]]) -> str:

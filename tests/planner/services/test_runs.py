@@ -68,20 +68,6 @@ def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
     assert over.finished_at is not None and over.finished
 
 
-def test_what_counts_takes_one_line_of_the_log(run, monkeypatch):
-    def work(run, progress):
-        for stage in ("Sizing a", "Day 1 of 12", "Day 2 of 12", "Sizing b", "Day 1 of 12",
-                      "Night 1 of 12", "Night 1,200 of 1,200"):  # fmt: skip
-            progress(0.5, stage)
-        return {"kind": "plan"}
-
-    body(monkeypatch, work)
-    log = worker.run_execute(run_id=run.pk).log
-    assert [line.split(" ", 1)[1] for line in log.splitlines()] == [
-        "Sizing a", "Day 2 of 12", "Sizing b", "Day 1 of 12", "Night 1,200 of 1,200",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("error", "state"),
     [
@@ -392,17 +378,6 @@ def test_a_worker_that_was_given_up_leaves_the_tables_of_the_next_alone(run, mon
     monkeypatch.setattr(execution, "_run_pipeline", lambda *_: None)
     with pytest.raises(RunCancelled):
         execution.run_body(run=old, progress=silent, parts=IN_PROCESS)
-
-
-def test_options_that_the_kind_does_not_know_end_a_run_in_words(run):
-    """A row may be older than the program, or written by another."""
-    now_is(run, kind=Run.Kind.PROVISION, options={"method": "arima", "seed": 1})
-    over = worker.run_execute(run_id=run.pk)
-    assert over.state == State.FAILED
-    assert (
-        "method arima: choose from greedy, exact, algorithm1, algorithm1-printed." in over.problem
-    )
-    assert "seed: this is not known here" in over.problem
 
 
 def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):

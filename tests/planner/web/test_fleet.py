@@ -153,17 +153,6 @@ def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
     assert against_active(Run.objects.get(pk=new.pk)) is None
 
 
-def test_a_plan_that_has_ended_leads_back_to_its_scenario(
-    client: Client, run: Run, planner: User, approver: User
-) -> None:
-    run.scenario = Scenario.objects.create(name="Two pools", owner=planner, document="")
-    run.save()
-    once = ExportOptions.model_validate({"repeat": "once"})
-    plan_activate(run=run, options=once, user=approver, now=NOW)
-    step = client.get(reverse("web:home")).context["next_step"]
-    assert (step.page, step.key) == ("scenario", run.scenario_id)
-
-
 def test_only_others_proposals_that_change_the_plan_are_to_review(
     client: Client, run: Run, planner: User, approver: User
 ) -> None:

@@ -34,21 +34,6 @@ def cheaper(planner: User) -> Run:
     return run
 
 
-def test_a_policy_that_stands_in_for_the_fleet_is_named(planner: User) -> None:
-    run = planned_run(planner)
-    stated = propose(by=planner, title="First", run=run)
-    run.result["policies"]["reactive"] = run.result["policies"].pop("today")
-    run.result |= {"baseline": "reactive", "baselines": ["reactive"]}
-    run.result["policies"]["reactive"]["label"] = "Unified reactive"
-    client = signed_in(planner)
-    cost = next(t for t in client.get(f"/proposals/{stated.pk}/").context["tiles"] if t.unit == "$")
-    assert cost.note.startswith("now")
-    run.save()
-    shown = client.get(f"/proposals/{stated.pk}/").context
-    cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
-    assert cost.note.startswith("Unified reactive") and "Unified reactive" in shown["base_head"]
-
-
 def test_the_list_shows_change_and_failed_checks(planner: User, approver: User) -> None:
     first, run = in_force(planner, approver), cheaper(planner)
     made = propose(by=planner, title="Cheaper", run=run)

@@ -224,17 +224,6 @@ def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> Non
     assert "Give 24 numbers" in text_of(refused) and "not built in" in text_of(refused)
 
 
-def test_a_name_that_is_taken_is_refused_beside_the_field(
-    client: Client, trace: Trace, pools: Scenario
-) -> None:
-    new = f"{reverse('web:scenario-new')}?trace=conv"
-    values = form_values(client.get(new)) | {"name": pools.name, "action": "save"}
-    answer = client.post(new, values)
-    html = answer.content.decode()
-    assert answer.status_code == 400
-    assert "Choose another name" in html[html.index('id="id_name"') :][:500]
-
-
 def test_a_file_opens_in_the_editor_and_comes_back_the_same(
     client: Client, pools: Scenario
 ) -> None:
