@@ -39,7 +39,8 @@ GUARDED = (
     "deployment's name. vLLM also counts cached prompt tokens.",
     "Queries have no tolerance and ignore other regions, so replicas may come earlier than "
     "simulated. Late requests count over 15 minutes, by limits that all tiers of a pool share. The "
-    "simulated guard also learns the load above which requests are late.",
+    "simulated guard also learns the load above which requests are late, and removes what late "
+    "requests required over half an hour.",
 )
 
 

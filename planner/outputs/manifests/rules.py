@@ -14,7 +14,7 @@ from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Pool, Rule
 from simulation.policies.endpoint_picker import VELOCITY
-from simulation.policies.parts.guard import LATE_S, LEAST_ALLOWED, LEAST_LOAD, MOST_LATE
+from simulation.policies.parts.guard import AIM, LATE_S, LEAST_ALLOWED, LEAST_LOAD, MOST_LATE
 from simulation.policies.parts.stability import PILED_UP
 from simulation.policies.token_velocity import DECODE_BATCH
 
@@ -160,15 +160,16 @@ def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
     """Return the query of the replicas that late requests require (``guard._instances_for_late``).
 
     ``late`` is the query of their share. Of all replicas for the load, those of the last ``LATE_S``
-    are multiplied by the square root of that share over the allowed one. ``a`` is the capacity of
-    a replica, relative to a large pool.
+    are multiplied by the square root of that share over AIM of the allowed one. ``a`` is the
+    capacity of a replica, relative to a large pool.
     """
     prompts = np.isfinite(guard.prompt_tps)
     counter, capacity = (PROMPTS, guard.prompt_tps) if prompts else (OUTPUTS, guard.output_tps)
     tokens = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
     mean_tokens = f"sum(rate({counter}{{{pods}}}[{LATE_S:g}s]))"
     replicas = f"avg_over_time(count({RUNNING}{{{pods}}})[{LATE_S:g}s:{CHECK_S}s])"
-    excess = f"clamp(({late}) / {max(guard.allowed_late, LEAST_ALLOWED):.6g}, 0, {MOST_LATE:g})"
+    aimed = AIM * max(guard.allowed_late, LEAST_ALLOWED)
+    excess = f"clamp(({late}) / {aimed:.6g}, 0, {MOST_LATE:g})"
     per_token = f"{replicas} / {mean_tokens} * sqrt({excess})"
     most = 1 / (LEAST_LOAD * capacity * a)
     return f"{_minimum_over_time(tokens, guard)} * clamp_max({per_token}, {most:.6g})"

@@ -20,11 +20,15 @@ POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, ALLOWED = tu
 # Rows of a decision in ``loads``: see ``_record_load``.
 LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
 # Rows of ``memory``: time of the last pile of requests, the load of ``_late_load``, and means over
-# about LATE_S of the served load times its late share over the allowed one, of the served load, and
-# of the ready instances.
-MEMORY = PILED_S, TOO_MUCH, LATE, SERVED, READY = tuple(range(5))
+# about LATE_S of the served load times its late share over AIM of the allowed one, of the served
+# load, and of the ready instances; and the instances per load that late requests require.
+MEMORY = PILED_S, TOO_MUCH, LATE, SERVED, READY, PER_LOAD = tuple(range(6))
 LATE_S = 900.0  # span over which late requests are counted, if none piled up in it
-MOST_LATE = 2.0  # times the allowed share; more late requests add no more instances
+# Share of the allowed late requests at which the guard holds them. The rest is for those that are
+# late before it acts: it waits for LATE_S and for the start of an instance.
+AIM = 0.85
+FADE_S = 1800.0  # in which the instances that late requests required fall to 1/e, per load
+MOST_LATE = 2.0  # times that share; more late requests add no more instances
 LEAST_LOAD = 0.3  # share of an instance's rated load that is left to it at least, if some are late
 LEAST_ALLOWED = 0.001  # share of late requests that counts as allowed if a tier allows none
 # Entries of ``settings``
@@ -143,36 +147,38 @@ def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: fl
 
 @kernel
 def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int) -> None:
-    """Add a decision, ``span_s`` after the one before, to the means of pool ``p``.
+    """Add a decision, ``span_s`` after the one before, to what pool ``p`` knows of late requests.
 
     Weights fall exponentially, so that their mean age is that of a window of LATE_S. A pile makes
     requests late for other reasons, so the means begin anew after it.
+
+    Instances that are slower than planned serve less within the limits, at any load. So late
+    requests require as many instances per load as were ready, times the square root of the late
+    requests over AIM of the allowed ones. This settles where both are equal. The root keeps it
+    stable, since new instances need minutes to start and to show an effect.
     """
     memory = guard.memory
     weight = 1.0 - np.exp(-span_s / (LATE_S / 2))
     served = guard.loads[-1, _SERVED, p]
-    late = observed[_LATE, p] / max(guard.pools[ALLOWED, p], LEAST_ALLOWED)
+    late = observed[_LATE, p] / (AIM * max(guard.pools[ALLOWED, p], LEAST_ALLOWED))
     late_load = late * served if late > 0 else 0.0
     if time_s - memory[PILED_S, p] <= LATE_S:
         weight, late_load = 1.0, 0.0
     memory[LATE, p] += weight * (late_load - memory[LATE, p])
     memory[SERVED, p] += weight * (served - memory[SERVED, p])
     memory[READY, p] += weight * (observed[_READY, p] - memory[READY, p])
+    # Fewer late requests than that may be the work of the added instances, so these leave slowly.
+    memory[PER_LOAD, p] *= np.exp(-span_s / FADE_S)
+    if memory[LATE, p] > memory[SERVED, p] > 0:
+        excess = min(MOST_LATE, memory[LATE, p] / memory[SERVED, p])
+        required = memory[READY, p] / memory[SERVED, p] * np.sqrt(excess)
+        memory[PER_LOAD, p] = max(required, memory[PER_LOAD, p])
 
 
 @kernel
 def _instances_for_late(memory: Any, capacity: Any, p: int, load: float) -> float:
-    """Return the instances of pool ``p`` with which no more requests are late than allowed.
-
-    Instances that are slower than planned serve less within the limits, at any load. So the
-    instances for ``load`` follow from those of the last LATE_S: as many per load, times the square
-    root of the late requests over the allowed ones. This settles where both are equal. The root
-    keeps it stable, since new instances need minutes to start and to show an effect.
-    """
-    if memory[SERVED, p] <= 0:
-        return 0.0
-    excess = min(MOST_LATE, memory[LATE, p] / memory[SERVED, p])
-    needed = np.ceil(load * memory[READY, p] / memory[SERVED, p] * np.sqrt(excess) - ROUNDING)
+    """Return the instances of pool ``p`` that late requests require for ``load``."""
+    needed = np.ceil(load * memory[PER_LOAD, p] - ROUNDING)
     # Where no number of instances would be enough, it does not grow forever.
     return float(min(needed, fewest_instances(capacity, p, load / LEAST_LOAD)))
 

@@ -27,6 +27,7 @@ from planner.outputs.validation import NAMES, SCHEMAS, check, faults
 from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Slot, Step, folded, repeated, slots
 from planner.policies.choice import policy_of
 from simulation.policies.endpoint_picker import VELOCITY
+from simulation.policies.parts.guard import AIM
 from simulation.policies.token_velocity import DECODE_BATCH
 from tests.planner.outputs.reading import objects_of, steps_of_cron, week_of_cron, week_of_schedules
 from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps_of
@@ -313,7 +314,7 @@ def test_late_requests_add_replicas_where_the_plan_runs():
         f'0.5 * sum(rate({first}_bucket{{{pods},le="2.5"}}[900s]))',
         f'0.5 * sum(rate({first}_bucket{{{pods},le="1.0"}}[900s]))',
         f'(1 * sum(rate({later}_bucket{{{pods},le="0.1"}}[900s])))',
-        ") / 0.05, 0, 2)",
+        f") / {AIM * 0.05:g}, 0, 2)",
         f", {1 / (0.3 * 500):.6g})",
     ):
         assert part in late["query"]

@@ -6,6 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.policies.guarded_plan import Guarded
+from simulation.policies.parts.guard import AIM
 from simulation.policies.parts.schedule import FixedSchedule
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observations import seen
@@ -141,8 +142,8 @@ def test_what_is_late_without_a_pile_tells_that_an_instance_carries_less():
 def test_what_is_late_for_another_reason_teaches_nothing():
     for fields in (
         {"share": ALLOWED, "batch": 13.0},  # no more than the tier lets through
-        {"share": 0.3, "batch": 10.5},  # no more in flight than they hold, within the tolerance
-        {"share": 0.3, "batch": 13.0, "starting": 1},  # somebody is on the way already
+        {"share": 0.25, "batch": 10.5},  # no more in flight than they hold, within the tolerance
+        {"share": 0.25, "batch": 13.0, "starting": 1},  # somebody is on the way already
     ):
         assert late(guarded(), 5, **fields)[-1] == [4], fields
     policy = guarded()
@@ -152,25 +153,31 @@ def test_what_is_late_for_another_reason_teaches_nothing():
     assert late(policy, 40, 25, share=0.3)[-1] == [4]
 
 
-def test_no_more_late_requests_than_allowed_add_nothing():
-    for share in (0.0, 0.5 * ALLOWED, ALLOWED):
+def test_no_more_late_requests_than_the_aim_add_nothing():
+    for share in (0.0, 0.5 * AIM * ALLOWED, AIM * ALLOWED):
         assert late(guarded(), 200, share=share) == [[4]] * 200
 
 
-def test_late_requests_add_instances_until_as_many_are_late_as_allowed():
-    """By hand: 4 * sqrt(2) = 5.7 with at least twice the allowed share, then six stay while the
-    share is about the allowed one, and go when none are late."""
+def test_late_requests_add_instances_by_the_root_of_their_excess():
+    """By hand: 4 * sqrt(2) = 5.7 with at least twice the share aimed at. Six ready instances are as
+    many as the share aimed at requires."""
+    assert late(guarded(), 100, share=4 * ALLOWED)[-1] == [6]
+    assert late(guarded(), 400, ready=6, share=AIM * ALLOWED)[-1] == [4]
+
+
+def test_instances_for_late_requests_leave_slowly_when_none_are_late():
     policy = guarded()
-    assert late(policy, 100, share=4 * ALLOWED)[-1] == [6]
-    assert late(policy, 120, begins=100, ready=6, share=0.9 * ALLOWED)[-1] == [6]
-    policy = guarded()
-    assert late(policy, 60)[-1] == [6]
-    assert late(policy, 160, begins=60, ready=6, share=0.0)[-1] == [4]
+    assert late(policy, 60, share=1.5 * ALLOWED)[-1] == [5]
+    after = [count for (count,) in late(policy, 200, begins=60, ready=5, share=0.0)]
+    # Five instances of a load that needs four last for more than fall_s, and less than an hour.
+    assert after[:21] == [5] * 21 and after[-1] == 4
+    assert after == sorted(after, reverse=True)
 
 
 def test_late_first_tokens_and_slow_outputs_add_up():
-    both = late(guarded(), 100, share=0.8 * ALLOWED, late_first=0.8 * ALLOWED)
-    assert both[-1] == [5] and late(guarded(), 100, share=0.8 * ALLOWED)[-1] == [4]
+    share = 0.8 * AIM * ALLOWED
+    both = late(guarded(), 100, share=share, late_first=share)
+    assert both[-1] == [5] and late(guarded(), 100, share=share)[-1] == [4]
 
 
 def test_late_requests_that_no_instance_helps_add_a_limited_number():
