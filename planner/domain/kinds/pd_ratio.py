@@ -35,6 +35,7 @@ from planner.domain.pd.service_pools import (
     model_index,
     pairs_of,
     strictest_split,
+    todays_instances,
     usual_instances,
 )
 from planner.domain.progress import Progress, part
@@ -75,7 +76,7 @@ class Options(RunOptions):
     instances: int | None = Field(
         None, title="Replicas, prefill plus decode", ge=2, le=MOST_INSTANCES
     )
-    """Prefill and decode replicas together. Default: all that fit, at most 16."""
+    """Prefill and decode replicas together. Default: today's of a region, or at most 16."""
     prefill: str = Field("", title="Prefill on", max_length=120)
     """GPU type of prefill. Default: the best per dollar."""
     decode: str = Field("", title="Decode on", max_length=120)
@@ -226,7 +227,8 @@ def _pairs(
     notes: list[str] = []
     for done, columns in enumerate(columns_of_pairs):
         progress(done / len(columns_of_pairs), "Pairs of GPU types")
-        count = options.instances or usual_instances(hardware, m, columns)
+        count = options.instances or todays_instances(hardware, m, columns)
+        count = count or usual_instances(hardware, m, columns)
         try:
             service, best = strictest_split(
                 hardware, m, columns, traffic.lengths[m], count, shared, traffic.arrivals[m]

@@ -103,6 +103,18 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     return int(min(max(scarcer.max() // widest, 2), USUAL_INSTANCES))
 
 
+def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
+    """Return the replicas of both roles of a pair today, in the region with the most; 0 if none.
+
+    Regions that lack one of the roles do not count.
+    """
+    if hardware.today is None:
+        return 0
+    by_role = hardware.today[m][:, [columns.prefill, columns.decode]]
+    split = by_role[by_role.min(axis=1) > 0].sum(axis=1)
+    return min(int(split.max(initial=0)), MOST_INSTANCES)
+
+
 def strictest_split(
     hardware: Hardware,
     m: int,

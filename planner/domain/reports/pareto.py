@@ -64,7 +64,7 @@ def _front_table(result: ParetoResult) -> Table:
     """Return a table of the plan as it is and those of the front; the knee is marked."""
     plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
     if result.as_planned:
-        plans.insert(0, NamedPlan("as planned", result.as_planned))
+        plans.insert(0, NamedPlan("as planned, period by period", result.as_planned))
     shown = result.knee is not None and has_trade_off(result.points)
     marked = str((result.knee or 0) + 1) if shown else None
     return table(
@@ -78,7 +78,10 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         (Head("Status"), lambda row: row.plan.status),
         marked=lambda row: row.name == marked,
-        note="Energy and carbon are at rated load." + " Marked: the knee." * (marked is not None),
+        note="Plans of the front decide all periods together, so one may beat the plan of "
+        "this scenario in both objectives. Energy and carbon are at rated load."
+        + " Marked: the knee."
+        * (marked is not None),
     )
 
 

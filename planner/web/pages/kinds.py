@@ -254,7 +254,7 @@ def _lost_by(planned: Sequence[tuple[int, int]], result: PdRatioResult) -> str:
         nearest = min(result.ratios, key=lambda row: abs(row.figures.prefill - share))
         losses.append(1 - nearest.figures.max_tps / result.best.figures.max_tps)
     ends = dict.fromkeys(percent(max(0.0, lost), 0) for lost in (min(losses), max(losses)))
-    return f"{' to '.join(ends)} below the best ratio"
+    return f"{' to '.join(ends)} less capacity than the best ratio of {result.instances}"
 
 
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {

@@ -1,5 +1,6 @@
 """bin/manage pd-ratio, and sizes and ratios as runs: documents, pages without scripts, refusals."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,10 @@ def test_sizes_on_their_page(planner: User, folder: Path) -> None:
     assert pool["latency_bias"]["tbt"] < 0 and "46 random cases" in pool["latency_bias"]["basis"]
     shown = page(planner, run)
     assert pool["arrangement"] in text_of(shown)
-    section = next(s for s in last_report().sections if s.sheet == f"m {pool['arrangement']}")
+    section = next(s for s in last_report().sections if s.sheet == "Latencies")
     drawn = json_in(shown, f"{section.anchor}-1-data")
     chart = section.blocks[0]
-    assert isinstance(chart, Chart) and chart.title == "TTFT"
+    assert isinstance(chart, Chart) and chart.title.startswith("TTFT")
     assert [line["name"] for line in drawn["data"]] == [line.label for line in chart.series]
     assert [line.role for line in chart.series][2:] == [Role.LIMIT, Role.MEASURED]
     assert chart.series[3].y == (pool["ttft_ms"],) and chart.series[3].x == (pool["max_rps"],)
@@ -161,6 +162,14 @@ def test_prefill_and_decode_columns_are_sized_in_their_role(scenario: Path) -> N
     assert second["bound_by"] in ("tbt", "throughput", "memory")
     result = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
     assert result["prefill"]["arrangement"] != result["decode"]["arrangement"]
+    gpu = re.search(r"gpu: ([\w-]+)", row_text)[1]
+    today = ", ".join(
+        f"{{model: m, region: east, gpu: {gpu}, role: {role}, replicas: {count}}}"
+        for role, count in (("prefill", 2), ("decode", 3))
+    )
+    fleet = f"fleet: {{startup_s: 60, today: [{today}]}}"
+    scenario.write_text(scenario.read_text().replace("fleet: {startup_s: 60}", fleet))
+    assert answer("pd-ratio", scenario, "--service", "m")["instances"] == 5
 
 
 def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) -> None:
