@@ -16,6 +16,7 @@ from planner.policies.registry import traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
 
 Row = Mapping[str, Any]
+JOINT = ("global", "regions")  # constraints on the demand of all regions together
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,10 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
         _sentences([(limit["sentence"].partition(": ")[2] or limit["sentence"]).rstrip(".")])
         for limit in result["plan"].get("binding") or []
         if pool["model"] in limit["sentence"]
-        and pool["region"] in limit["sentence"]
+        and (pool["region"] in limit["sentence"] or limit["family"] in JOINT)
         and not (other_role and other_role in limit["sentence"])
+        # A demand that binds only in periods with fewer replicas does not explain the most.
+        and peak["target"] <= (limit.get("replicas") or [0, peak["target"]])[1]
     ]
     return Step("Plan", " ".join([_sentences(words), *binding[:2]]), "plan")
 

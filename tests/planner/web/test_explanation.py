@@ -54,3 +54,16 @@ def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -
     steps = explanation_chains(run)[0].steps
     (factor,) = [step for step in steps if "0.5 times" in step.sentence]
     assert factor in shared_steps(explanation_chains(run))
+
+
+def test_only_limits_that_bind_at_the_most_replicas_explain_them(planner: User) -> None:
+    run = recommended(completed_run(planner))
+    run.result["plan"]["binding"] = [
+        {"family": "local", "where": "", "sentence": f"{MODEL} in {REGION}: own.", "periods": 2,
+         "replicas": [2, 5]},
+        {"family": "global", "where": "", "sentence": f"{MODEL}: all.", "periods": 1,
+         "replicas": [9, 9]},
+    ]  # fmt: skip
+    run.save()
+    (plan,) = [step for step in explanation_chains(run)[0].steps if step.name == "Plan"]
+    assert "all" in plan.sentence.lower() and "own" not in plan.sentence.lower()
