@@ -37,6 +37,8 @@ def report(result: OutlookResult, _: Tables) -> Report:
         answer=result.headline,
         about=f"{window_text(window)} · plans of a representative week, not simulated",
         facts=tuple(_facts(result)),
+        why="Plans cover the scenario's percentile of demand. A comparison tunes its plan on test "
+        "days, with a load factor and a guard, so its plan of a day may cost less.",
         sections=(
             Section("Cost by month", (_cost_chart(result), _months(result)), "Months"),
             *_commitments(result),
