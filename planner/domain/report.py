@@ -255,6 +255,7 @@ class Role(Enum):
     BASELINE = "baseline"
     LIMIT = "limit"
     SHORTFALL = "shortfall"
+    RISK = "risk"
     MEASURED = "measured"
     DEFERRABLE = "deferrable"
     OTHER = "other"  # renderers take the next colour

@@ -14,6 +14,7 @@ from planner.domain.reports.policies import (
     Span,
     days_text,
     guard_text,
+    guarded_span,
     replica_loss,
     saving_change,
     span_text,
@@ -103,10 +104,11 @@ def change_tiles(
     ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
     """
     # A guard may start more replicas than the proposal's schedule has.
-    guarded = guard_text(proposed, simulated, after.outcome.label) if proposed and after else ""
+    guarded = guard_text(proposed, simulated) if proposed else ""
+    replicas = span_text(guarded_span(proposed, simulated)) if proposed else None
     was_replicas = _note(was, span_text(current) if current else None)
     note = " · ".join(filter(None, (guarded, was_replicas)))
-    yield Fact("Replicas", span_text(proposed) if proposed else None, note=note)
+    yield Fact("Replicas", replicas, note=note)
     if after is None:  # without a simulation, nothing else is known
         return
     old, new = before.outcome if before else None, after.outcome

@@ -41,6 +41,7 @@ from planner.domain.reports.policies import (
     Span,
     cost_chart,
     guard_text,
+    guarded_span,
     outcomes_of,
     parameters_section,
     policies_table,
@@ -51,7 +52,14 @@ from planner.domain.reports.policies import (
     tightest_tier,
     time_text,
 )
-from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
+from planner.domain.reports.schedule import (
+    DECODE,
+    PREFILL,
+    Schedule,
+    schedule_from,
+    schedule_of,
+    schedule_table,
+)
 from planner.domain.reports.tables import Tables
 from planner.domain.results.assumptions import LIMITS_OF
 from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, TestDayFigures
@@ -218,7 +226,7 @@ def comparison_report(
         meaning=_meaning(plan),
         opening=comparison.autoscaler,
         why=why,
-        about=window_title(frame),
+        about=window_title(frame.window),
         facts=tuple(_tiles(view, schedule)),
         warnings=(
             *_missed_slo_warning(view),
@@ -285,9 +293,15 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
     return round(min(totals)), round(max(totals))
 
 
+def _guarded_replicas(view: ComparisonView, schedule: Schedule | None) -> Span | None:
+    """Return the least and the most replicas of the plan, with those that a guard adds."""
+    counts = _replicas(view, schedule, view.key)
+    return counts and guarded_span(counts, _replicas(view, None, view.key))
+
+
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run, in a sentence."""
-    counts = _replicas(view, schedule, view.key)
+    counts = _guarded_replicas(view, schedule)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
     return f"Run{what} {view.plan.title}."
 
@@ -313,20 +327,25 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
         energy_saving = 1 - outcome.energy_kwh / base.energy_kwh
     yield Fact(
         f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(energy_saving),
-        note=f"{figure(outcome.carbon_kg)} kg CO2e",
+        note=f"simulated · {figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
     yield _risk_tile(view)
 
 
 def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the replicas of the plan, compared with those of today's fleet."""
-    counts = _replicas(view, schedule, view.key)
+    counts = _guarded_replicas(view, schedule)
     if counts is None:
         return
     today = None
     if TODAY in view.outcomes and view.key != TODAY:
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
-    split = schedule.split() if schedule is not None else ""
+    split = ""
+    if schedule is not None and (ratios := schedule.split()):
+        models = dict.fromkeys(
+            each.model for each in schedule.pools if each.role in (PREFILL, DECODE)
+        )
+        split = f"{', '.join(models)}: {ratios}"
     guarded = _guarded(view, schedule)
     yield Fact(
         "Replicas", span_text(counts),
@@ -337,7 +356,7 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
 
 
 def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return the replicas of the plan in its simulation, if its schedule has fewer.
+    """Return the replicas of the plan's schedule, if its simulation has more.
 
     Otherwise, and without a schedule, return "".
     """
@@ -349,7 +368,7 @@ def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
     hours = (window.end - window.start).total_seconds() / 3600
     paid = view.figures[view.key].get("instance_hours")
     mean = paid / hours if paid else None
-    return guard_text(counts, simulated, view.plan.outcome.label, mean)
+    return guard_text(counts, simulated, mean)
 
 
 def _comparison_words(view: ComparisonView) -> str:
@@ -700,13 +719,27 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     rows = [Row(outcome.title, _with_loss(view, outcome)) for outcome in ordered]
     savings = {name: view.saving(name) for name in view.outcomes}
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
-    charts = cost_chart(ordered, view.key)
+    label = "Recommended" if _is_recommended(view, view.plan) else view.plan.label
+    charts = cost_chart(ordered, view.key, label, _without_required_spare(view))
     yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     plan_and_baseline = (view.key, view.comparison.baseline)
     yield simulation_section(
         rows, [row for row in rows if row.figures["name"] in plan_and_baseline]
     )
+
+
+def _without_required_spare(view: ComparisonView) -> set[str]:
+    """Return the policies that are not N+1, if the recommended level of assurance requires it."""
+    recommended = view.comparison.recommended
+    level = view.tests.levels.get(recommended.assurance) if recommended is not None else None
+    if level is None or not level.spare:
+        return set()
+    losses = {
+        name: replica_loss(outcome, view.tests.days, view.frame.deferrable)
+        for name, outcome in view.outcomes.items()
+    }
+    return {name for name, loss in losses.items() if loss.survives is False}
 
 
 def _with_loss(view: ComparisonView, outcome: Outcome) -> dict[str, Any]:

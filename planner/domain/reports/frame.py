@@ -28,9 +28,8 @@ def window_text(window: WindowFacts) -> str:
     return f"{begins} to {ends} {zone_name()}" if window.clock == "utc" else f"{begins} to {ends}"
 
 
-def window_title(frame: Frame) -> str:
+def window_title(window: WindowFacts) -> str:
     """Return what the window is: a backtest or a forecast, its day, and whether it has demand."""
-    window = frame.window
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
     start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
     if whole_day and window.clock == "utc" and start.hour == start.minute == 0:

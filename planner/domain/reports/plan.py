@@ -59,7 +59,9 @@ def report(result: PlanResult, tables: Tables) -> Report:
         answer=f"Run {counts} replica{'s' * (counts != '1')}."
         if counts
         else "The plan has no replicas.",
-        about=window_title(frame).replace("Backtest of", "Plan of").replace("Backtest", "Plan"),
+        about=window_title(frame.window)
+        .replace("Backtest of", "Plan of")
+        .replace("Backtest", "Plan"),
         why="" if recommended is None else recommended.sentence,
         facts=tuple(_tiles(result, counts)),
         warnings=tuple(warnings),

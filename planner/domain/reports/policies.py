@@ -203,17 +203,21 @@ def time_text(window: timedelta) -> str:
     return "per day" if window == timedelta(days=1) else f"in {duration(window.total_seconds())}"
 
 
-def guard_text(
-    scheduled: Span, simulated: Span | None, policy: str, mean: float | None = None
-) -> str:
-    """Return the replicas of a simulation, on average and at most, if a schedule has fewer.
+def guarded_span(scheduled: Span, simulated: Span | None) -> Span:
+    """Return the replicas of a schedule with those that a guard adds in the simulation."""
+    low, high = scheduled
+    return scheduled if simulated is None else (low, max(high, simulated[1]))
+
+
+def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
+    """Return the replicas of a schedule and their mean, if a simulation has more at most.
 
     Otherwise return "". ``simulated`` is None without a simulation, and ``mean`` if it is unknown.
     """
-    if simulated is None or simulated[1] <= scheduled[1]:
+    if guarded_span(scheduled, simulated) == scheduled:
         return ""
-    average = "" if mean is None else f"mean {figure(mean)}, "
-    return f"{average}{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
+    average = "" if mean is None else f", mean {figure(mean)}"
+    return f"{span_text(scheduled)} scheduled{average}"
 
 
 def days_text(passed: int, of: int, level: str) -> str:
@@ -236,21 +240,36 @@ def saving_change(saved: float | None) -> dict[str, Any]:
     return {"change": change, "meaning": Meaning.SAVING if saved > 0 else Meaning.NEUTRAL}
 
 
-def cost_chart(outcomes: Sequence[Outcome], recommended: str | None) -> Iterator[Chart]:
-    """Yield the cost of each policy, if there are several."""
+def cost_chart(
+    outcomes: Sequence[Outcome], shown: str, label: str, without_spare: Collection[str]
+) -> Iterator[Chart]:
+    """Yield the cost of each policy, if there are several.
+
+    The policy ``shown`` has the ``label``. Those in ``without_spare`` are not N+1, but should be.
+    """
     if len(outcomes) < 2:
         return
-    groups = (
-        ("Recommended", Role.RECOMMENDED, [row for row in outcomes if row.name == recommended]),
-        ("Meets every SLO", Role.CAPACITY,
-         [row for row in outcomes if row.name != recommended and row.meets_slo]),
-        ("Misses an SLO", Role.SHORTFALL,
-         [row for row in outcomes if row.name != recommended and not row.meets_slo]),
-    )  # fmt: skip
+    groups: dict[tuple[str, Role], list[Outcome]] = {
+        (label, Role.RECOMMENDED): [],
+        ("Meets every SLO", Role.CAPACITY): [],
+        ("Meets every SLO, not N+1", Role.RISK): [],
+        ("Misses an SLO", Role.SHORTFALL): [],
+        (ORACLE.capitalize(), Role.BASELINE): [],
+    }
+    for row in outcomes:
+        if row.name == shown:
+            role = Role.RECOMMENDED
+        elif row.hindsight:
+            role = Role.BASELINE
+        elif not row.meets_slo:
+            role = Role.SHORTFALL
+        else:
+            role = Role.RISK if row.name in without_spare else Role.CAPACITY
+        next(rows for (_, kind), rows in groups.items() if kind is role).append(row)
     series = tuple(
         Series(label, tuple(row.title for row in rows), tuple(row.cost_usd for row in rows), role,
                Shape.BAR)
-        for label, role, rows in groups
+        for (label, role), rows in groups.items()
         if rows
     )  # fmt: skip
     yield Chart("Cost of each policy", Axis(), Axis(unit="$"), series, horizontal=True)

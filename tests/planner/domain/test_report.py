@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from planner.domain.planning.purchases import WorkHour
 from planner.domain.report import Form, Head, Role, Table, shortfall, table
 from planner.domain.reports.over_time import demand_chart
+from planner.domain.reports.policies import cost_chart, outcomes_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, as_json, from_json
 
 FLOATS = st.floats(0, 1e6)
@@ -118,3 +119,22 @@ def test_numbers_of_a_column_have_three_digits_and_those_of_one_size_the_same_de
         if value >= max(values) / 10:
             decimals[floor(log10(value))].add(len(text.partition(".")[2]))
     assert all(len(found) == 1 for found in decimals.values())
+
+
+def test_bars_of_policies_tell_what_cannot_be_run_or_fails() -> None:
+    def figures(name: str, *, meets: bool = True, oracle: bool = False) -> dict[str, Any]:
+        return {
+            "label": name, "name": name, "cost_usd": 1.0, "gpu_hours": 1.0, "energy_kwh": 1.0,
+            "carbon_kg": 1.0, "slo_attainment": {}, "slo_met": {}, "tiers": {},
+            "meets_slo": meets, "hindsight": oracle, "survives": None,
+        }  # fmt: skip
+
+    rows = outcomes_of({
+        name: figures(name, meets=name != "misses", oracle=name == "oracle")
+        for name in ("shown", "meets", "alone", "misses", "oracle")
+    })  # fmt: skip
+    (chart,) = cost_chart(list(rows.values()), "shown", "Plan", {"alone", "misses", "oracle"})
+    assert {line.x[0].split(" ")[0]: line.role for line in chart.series} == {
+        "shown": Role.RECOMMENDED, "meets": Role.CAPACITY, "alone": Role.RISK,
+        "misses": Role.SHORTFALL, "oracle": Role.BASELINE,
+    }  # fmt: skip
