@@ -3,6 +3,7 @@
 Pages, the API and reports use it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,15 +13,15 @@ from django.utils import timezone
 from planner.domain.columns import SHARE
 from planner.domain.options import options_of
 from planner.domain.replay.equal_attainment import EQUAL_SLO
-from planner.domain.reports.schedule import schedule_of
+from planner.domain.reports.schedule import SchedulePool, schedule_of
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.domain.serialise import shares_in_time
 from planner.errors import PlannerError
 from planner.models import Proposal, Run
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import plan_of
+from planner.outputs.plans import Pool, plan_of
 from planner.outputs.reports import tables_of
-from planner.outputs.stored_pools import pools_of
+from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
 from planner.selectors.run_comparison import compare_runs, windows
@@ -47,6 +48,7 @@ class ReplicaChange:
     """
 
     pool: str
+    title: str  # model, region and role
     mean: tuple[float | None, float | None]
     most: tuple[int | None, int | None]
     least: tuple[int | None, int | None]
@@ -298,16 +300,22 @@ def _replica_changes(
     proposal: Proposal, run: Run
 ) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
     """Return the change of each pool's replicas, and the change of all pools together."""
-    after = _steps_by_pool(run, options_of(ExportOptions, dict(proposal.options)))
+    after = _pools_by_name(run, options_of(ExportOptions, dict(proposal.options)))
+    before: Mapping[str, Pool | StoredPool]
     if proposal.base is not None:
-        before = {pool.name: pool.steps for pool in pools_of(proposal.base)}
+        before = {pool.name: pool for pool in pools_of(proposal.base)}
     else:
-        before = _baseline_steps(proposal, run)
-    changes = [
-        _change(name, before.get(name, ()), after.get(name, ()))
-        for name in dict.fromkeys([*after, *before])
-    ]
-    total = _change("", _total(before), _total(after))
+        before = _baseline_pools(proposal, run)
+    pools = {**before, **after}
+    titles = Counter(_title(pool) for pool in pools.values())
+    changes = []
+    for name in dict.fromkeys([*after, *before]):
+        title = _title(pools[name])
+        if titles[title] > 1:  # such as on several GPU types
+            title = f"{title}, {pools[name].arrangement or pools[name].gpu}"
+        steps = [each[name].steps if name in each else () for each in (before, after)]
+        changes.append(_change(name, title, *steps))
+    total = _change("", "", _total(before), _total(after))
     base, (least, least_after), (most, most_after) = proposal.base, total.least, total.most
     if base is not None:
         least, most = _without_overlap((least, most), base.run, base.policy)
@@ -328,34 +336,39 @@ def _without_overlap(
     return schedule.span or span
 
 
-def _steps_by_pool(run: Run, options: ExportOptions) -> dict[str, tuple[Step, ...]]:
-    """Return the steps of each pool of a run's plan."""
+def _title(pool: Pool | StoredPool) -> str:
+    """Return the model, the region and the role of a pool."""
+    return SchedulePool(pool.model, pool.region, pool.arrangement or "", pool.role).name
+
+
+def _pools_by_name(run: Run, options: ExportOptions) -> dict[str, Pool]:
+    """Return each pool of a run's plan."""
     plan = plan_of(run, options, timezone.now())
-    return {pool.name: pool.steps for pool in plan.pools}
+    return {pool.name: pool for pool in plan.pools}
 
 
-def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]:
-    """Return the schedule steps of a run's baseline; {} if no baseline has a schedule."""
+def _baseline_pools(proposal: Proposal, run: Run) -> dict[str, Pool]:
+    """Return the pools of a run's baseline; {} if no baseline has a schedule."""
     baseline = _baseline(stored_result(run), proposal.policy)
     if not baseline:
         return {}
     try:
         options = options_of(ExportOptions, {**proposal.options, "policy": baseline})
-        return _steps_by_pool(run, options)
+        return _pools_by_name(run, options)
     except PlannerError:
         return {}
 
 
-def _change(pool: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
+def _change(pool: str, title: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
     """Return the change of a pool between two schedules."""
     mean, least, most = _mean_least_most(before)
     mean_after, least_after, most_after = _mean_least_most(after)
-    return ReplicaChange(pool, (mean, mean_after), (most, most_after), (least, least_after))
+    return ReplicaChange(pool, title, (mean, mean_after), (most, most_after), (least, least_after))
 
 
-def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
+def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
     """Return the schedule of the sum of all pools' replicas."""
-    steps = [step for pool in pools.values() for step in pool]
+    steps = [step for pool in pools.values() for step in pool.steps]
     edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
     return [
         Step(begins, ends, sum(s.replicas for s in steps if s.begins <= begins < s.ends))

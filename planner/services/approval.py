@@ -117,6 +117,19 @@ def barred_authors(proposal: Proposal) -> set[int]:
     return set() if review_rules().self_approval else set(authors_of(proposal))
 
 
+def approvers_of(proposal: Proposal) -> list[User]:
+    """Return the active people who may still approve the proposal, by name."""
+    excluded = barred_authors(proposal) | {approval.by_id for approval in approvals_of(proposal)}
+    people = User.objects.filter(is_active=True).order_by("username")
+    return [person for person in people if person.may_approve and person.pk not in excluded]
+
+
+def waiting_for(proposal: Proposal) -> str:
+    """Return the names of the people who may approve, after "Waiting for"."""
+    names = ", ".join(person.username for person in approvers_of(proposal))
+    return f"Waiting for {names or 'an approver, but nobody else may approve'}."
+
+
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     """Raise NotAllowed for the author's own approval, and NotReady for a second one by ``by``."""
     if by.pk in barred_authors(proposal):

@@ -23,7 +23,7 @@ from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import stored_result
-from planner.services.approval import data_age, why_not_approvable, why_outdated
+from planner.services.approval import data_age, waiting_for, why_not_approvable, why_outdated
 from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
@@ -108,14 +108,16 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
         if first.usd_30d is None
         else f" With it, the fleet costs {figure(first.usd_30d, '$')} in 30 days."
     )
-    return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
+    return NextStep(
+        f"“{first.title}” needs your decision.{cost}", "Open proposal", "proposal", first.pk
+    )
 
 
 def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
     """Return the step to the newest of the user's proposals that waits for others, or None."""
     if not own:
         return None
-    reason = f"Your proposal “{own[0].title}” waits for an approver."
+    reason = f"Your proposal “{own[0].title}”: {waiting_for(own[0])}"
     return NextStep(reason, "Open proposal", "proposal", own[0].pk)
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from planner.domain.formats import NOTHING, minus
 from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
+from planner.domain.reports.frame import window_title
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import StoredResult
@@ -30,9 +31,11 @@ from planner.selectors.review import approvals_of, authors_of, proposal_entries,
 from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_tables, stored_result
 from planner.services.approval import (
+    approvers_of,
     barred_authors,
     checks_of,
     missing_approvals,
+    waiting_for,
     why_not_approvable,
     why_outdated,
 )
@@ -139,15 +142,23 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
         "stale": stale,
         "why_not": why_not_approvable(proposal, user) if user.may_approve else "",
         "is_author": user.pk in barred_authors(proposal),
+        "waiting_for": waiting_for(proposal) if undecided else "",
         "may_decide": user.may_approve,
         "mine": user.pk in authors_of(proposal) or user.may_administer,
         "may_say": may_say,
         "reviewers": proposal.reviewers.all(),
         "askable": _askable(proposal) if may_say and undecided else [],
         "amendable": _runs_like(proposal) if may_say and undecided else [],
+        "window": _window(run),
         "holds": proposal.plans.filter(until=None).exists(),
         **_charts(proposal, entries, course, now=now),
     }
+
+
+def _window(run: Run | None) -> str:
+    """Return what the proposed plan was made for: a backtest or a forecast, and its day."""
+    window = stored_result(run).window if run else None
+    return "" if window is None else window_title(window)
 
 
 def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[SettingThread]:
@@ -231,18 +242,17 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
         for span, is_known in zip(_spans(change), known, strict=True)
     )
     if not all(known):
-        return PoolChange(change.pool, before, after, None, NOTHING)
+        return PoolChange(change.title, before, after, None, NOTHING)
     mean, mean_after = (mean or 0.0 for mean in change.mean)
     more = round(mean_after - mean, 1)
     words = minus(f"{more:+.1f}") if more else "0"
-    return PoolChange(change.pool, before, after, more, words)
+    return PoolChange(change.title, before, after, more, words)
 
 
 def _askable(proposal: Proposal) -> list[User]:
     """Return the approvers who are no reviewers yet and may decide on this proposal."""
-    excluded = {reviewer.pk for reviewer in proposal.reviewers.all()} | barred_authors(proposal)
-    people = User.objects.filter(is_active=True).order_by("username")
-    return [person for person in people if person.may_approve and person.pk not in excluded]
+    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
+    return [person for person in approvers_of(proposal) if person.pk not in asked]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:

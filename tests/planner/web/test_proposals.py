@@ -86,6 +86,8 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert [check.passed for check in shown["checks"]] == [False, None, None, None, False]
     assert "SLO attainment: IW-F" in [line.label for line in shown["worse"]]
     assert [(pool.before, pool.after) for pool in shown["pools"]] == [("2 to 5", "1 to 4")]
+    assert shown["pools"][0].name == "llama-3.1-8b, us-east"
+    assert "18 May 2024" in shown["window"] and "anna" in shown["waiting_for"]
     assert 'value="approve"' not in text
     assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
     assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))
