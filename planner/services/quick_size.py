@@ -124,7 +124,7 @@ def _fewest_for_users(question: SizeQuestion) -> QuickSize:
         size,
         users_per_replica=users / size.replicas,
         tokens_per_s=size.tokens_per_s * size.replicas,
-        assumptions=(f"{users:,} requests are in flight at any time.", *size.assumptions),
+        assumptions=(f"{users:,} requests run or wait at any time.", *size.assumptions),
     )
 
 

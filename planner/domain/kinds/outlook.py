@@ -128,7 +128,7 @@ def run(
     rows = tuple(month_figures(outcome, hardware, recommended) for outcome in planned)
     totals = _totals(rows)
     pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
-    frame = frame_of(study)
+    frame = frame_of(study, simulated=False)
     return Outcome(
         OutlookResult(
             frame=replace(

@@ -142,7 +142,7 @@ def run(
     planned_for = (str(Height(series.level, series.times)) for series in basis.series)
     return Outcome(
         ParetoResult(
-            frame=frame_of(study),
+            frame=frame_of(study, simulated=False),
             of=pair,
             units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
             points=points,

@@ -126,7 +126,7 @@ def run(
     )  # fmt: skip
     return Outcome(
         PlanResult(
-            frame=frame_of(study),
+            frame=frame_of(study, simulated=False),
             figures=figures,
             recommended=recommended,
             verification=verification,

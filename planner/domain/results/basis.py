@@ -178,15 +178,18 @@ class Forecasts:
     quantile: tuple[PlannedQuantile, ...] = ()  # planned percentile by group of tiers
 
 
-def frame_of(study: Study, *, kept: bool = False) -> Frame:
-    """Return the basis of a result; ``kept`` means that it has a row for every request."""
+def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Frame:
+    """Return the basis of a result; ``kept`` means that it has a row for every request.
+
+    ``simulated`` tells whether its figures come from a simulation, not only from the optimizer.
+    """
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
         replayed=replayed_traffic(study, kept=kept),
         capacity=sized_replicas(study.sizes, study.hardware),
         assumptions=assumptions_of(study),
-        provenance=provenance_of(study),
+        provenance=provenance_of(study, simulated=simulated),
         notes=(
             *gaps_noted(study.traffic, study.window),
             *growth_noted(study.window),
@@ -346,7 +349,7 @@ def _sized_replica(
     )
 
 
-def provenance_of(study: Study) -> tuple[Fact, ...]:
+def provenance_of(study: Study, *, simulated: bool = True) -> tuple[Fact, ...]:
     """Return the sources of all figures of a study."""
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
@@ -356,8 +359,8 @@ def provenance_of(study: Study) -> tuple[Fact, ...]:
         *facts_at(study.hardware, study.sizes),
         *known,
         Fact(
-            "Replicas, latencies, GPU-hours, energy, cost, carbon",
+            f"Replicas, {'latencies, ' * simulated}GPU-hours, energy, cost, carbon",
             "modelled",
-            "request-level simulation on the facts above",
+            f"{'request-level simulation' if simulated else 'optimizer'} on the facts above",
         ),
     )

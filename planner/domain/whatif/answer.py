@@ -57,7 +57,7 @@ DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
 SAME_PERCENTILE = "The forecast percentile is that of the run."
 NOT_SIMULATED = (
     "Energy and carbon assume replicas at rated load. Simulate to get SLO attainment, latency and "
-    "measured energy."
+    "energy of the load."
 )
 # Values that a stored plan can answer for. Others change its forecast or its sizes.
 ANSWERABLE = re.compile(

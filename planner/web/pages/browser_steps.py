@@ -6,8 +6,8 @@ Each entry is Markdown. Links to pages begin with ``web:``, as names of routes d
 PREFIX = "web:"
 STEPS = {
     "plan-tomorrow": """\
-1. Open a trace of [Traces](web:traces), and choose *New scenario*. *Plan ahead*, *A day* is
-   chosen, and every field has a value.
+1. Open a trace of [Traces](web:traces), and choose *Make a scenario from this trace*. *Plan ahead*,
+   *A day* is chosen, and every field has a value.
 2. Check the assumptions. Enter today's fleet, so that savings are known.
 3. Choose *Plan and compare*. After some minutes the result has the replicas of each hour, the
    cost and the risk.
@@ -19,8 +19,7 @@ STEPS = {
     "plan-months-ahead": """\
 1. Open [New scenario](web:scenario-new), and choose a trace with *A month*, *A quarter* or *A
    year*.
-2. Choose *Plan and compare* on the draft. A scenario has *Cost by month* under *More analyses*,
-   too.""",
+2. Choose *Plan and compare* on the draft. A scenario has *Cost by month* under *Analyses*, too.""",
     "plan-on-a-schedule": """\
 1. Open [Schedules](web:schedules), and choose *New schedule*.
 2. Choose the scenario and the times. Set how much a new plan may differ before a person reviews
@@ -40,7 +39,7 @@ STEPS = {
     "choose-a-gpu": """\
 1. Open [Find a deployment](web:configure). Enter the model, the tokens of a request and the
    limits.
-2. Choose the GPU types that you have, and *Find*.
+2. Choose your GPU types, and *Search*.
 3. Tick rows, and use them in a scenario.""",
     "count-gpus": """\
 1. Open [Count GPUs](web:quick-size).
@@ -77,7 +76,8 @@ STEPS = {
     "read-your-traffic": """\
 1. Open [Upload a trace](web:trace-upload), and drop the file.
 2. If a column is unknown, the page asks what it is.
-3. The page of the trace shows its days, lengths and gaps. *New scenario* plans on it.""",
+3. The page of the trace shows its days, lengths and gaps. *Make a scenario from this
+   trace* plans on it.""",
     "connect-live-traffic": """\
 1. Open [Live sources](web:sources), and choose *New source*.
 2. Choose the kind, enter the address, and preview what is read.""",

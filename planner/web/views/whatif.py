@@ -62,7 +62,8 @@ def start(request: Request, pk: int) -> HttpResponse:
 def of_scenario(request: Request, pk: int) -> HttpResponse:
     """Redirect to the what-ifs of the scenario's latest plan; if there is none, offer to plan."""
     scenario = scenario_get(str(pk))
-    planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=whatif.WITH_PLAN, sweep=None)
+    kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)  # a Pareto front has several plans
+    planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=kinds, sweep=None)
     latest = planned.order_by("-pk").first()
     if latest is not None:
         return redirect("web:run-what-if", latest.pk)

@@ -124,6 +124,11 @@ def test_the_pages(planner: User, viewer: User, pools: Scenario, sweep: Sweep) -
     own = reverse("web:scenario-what-if", args=[pools.pk])
     assert reader.get(reverse("web:sweep-new"), {"scenario": pools.pk}).url == own
     assert reader.get(own).status_code == 200  # it has no plan yet
+    fields = {"scenario": pools, "state": Run.State.COMPLETED, "result": {}, "document": DOCUMENT}
+    kinds = (Run.Kind.COMPARE, Run.Kind.PARETO)
+    compared, front = (Run.objects.create(**fields, kind=kind, name="r") for kind in kinds)
+    assert compared.pk < front.pk
+    assert reader.get(own).url == reverse("web:run-what-if", args=[compared.pk])
     assert client.post(reverse("web:what-if-cancel", args=[sweep.pk])).status_code == 302
     assert reader.get(address).context["going"] == 0
 
