@@ -122,7 +122,7 @@ def choose(state: State, t: float) -> int:
 
     With ``whole_requests``, a model keeps the GPU until its batch is done. If the weights of all
     models with work are on the GPU, the least recently used of them runs. Otherwise
-    ``_most_urgent`` decides.
+    ``_next_if_not_all_fit`` decides.
     """
     current, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
     for j in range(state.models.size):
@@ -137,33 +137,39 @@ def choose(state: State, t: float) -> int:
     )
     if count <= 1 or (state.gpu[0].whole_requests and has_batch):
         return int(current) if current_has_work else int(oldest)
-    return int(oldest) if all_resident else _most_urgent(state, t, current_has_work)
+    return int(oldest) if all_resident else _next_if_not_all_fit(state, t, current_has_work)
 
 
 @kernel
-def _most_urgent(state: State, t: float, current_has_work: bool) -> int:
+def _next_if_not_all_fit(state: State, t: float, current_has_work: bool) -> int:
     """Return the model that runs next at ``t`` if some model with work is not on the GPU.
 
-    At the end of a turn, it is the model whose next token is due first, less the time of its load.
-    During a turn, the current model goes on, unless another prompt would miss its TTFT otherwise.
+    - A turn that has not begun to run yet begins.
+    - At the end of a turn, the model that has to start first is next: its next token is due at the
+      earliest time, less the time of its load.
+    - During a turn, the current model goes on. With ``whole_requests`` there is no exception.
+      Otherwise a prompt that would miss its TTFT after one more iteration comes at once. Of
+      several, the one that has to start first is next.
     """
-    current, best, urgent, earliest = state.gpu[0].current, -1, -1, np.inf
+    current = state.gpu[0].current
     if current_has_work and state.gpu[0].turn_begins:
         return int(current)
     turn_is_over = not current_has_work or t >= state.gpu[0].turn_end_s
-    step_s = _step_seconds(state, current) if not turn_is_over else 0.0
+    if not turn_is_over and state.gpu[0].whole_requests:
+        return int(current)
+    best, earliest = -1, np.inf
+    if not turn_is_over:
+        best, earliest = current, t + _step_seconds(state, current)
     for j in range(state.models.size):
         if j == current or not has_work(state, j):
             continue
         if turn_is_over:
             start_by = _next_deadline(state, j) - load_seconds(state, j)
-            if best < 0 or start_by < earliest:
-                best, earliest = j, start_by
-        elif t <= _latest_start(state, j) < t + step_s:
-            urgent = j
-    if turn_is_over:
-        return int(best)
-    return int(urgent) if urgent >= 0 and not state.gpu[0].whole_requests else int(current)
+        else:
+            start_by = _latest_start(state, j)
+        if (best < 0 or start_by < earliest) and (turn_is_over or start_by >= t):
+            best, earliest = j, start_by
+    return int(best)
 
 
 @kernel

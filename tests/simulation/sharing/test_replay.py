@@ -120,6 +120,22 @@ def test_a_model_computes_while_the_next_one_loads():
     assert runs[0].end_s == runs[1].end_s
 
 
+def test_of_several_urgent_prompts_the_one_with_the_earlier_deadline_comes_first():
+    """Both must start within one iteration of the model that runs, in either order of models."""
+    running, other = (
+        replace_profile(of_one_request(arrival_s, osl), kv=1000)
+        for arrival_s, osl in ((0.0, 900), (0.6, 1))
+    )
+    for limit_s in np.linspace(0.4, 1.0, 13):
+        early, late = (
+            replace(other, ttft_s=np.array([limit])) for limit in (limit_s, limit_s + 1e-4)
+        )
+        _, first, second = replay_gpu([running, early, late], TIME).models
+        _, *swapped = replay_gpu([running, late, early], TIME).models
+        assert first.first_s < second.first_s
+        assert [model.first_s for model in swapped] == [second.first_s, first.first_s]
+
+
 def test_overlapped_loads_delay_fewer_requests():
     late, waited = np.zeros((2, 2))
     for seed in SEEDS:
