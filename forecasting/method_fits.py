@@ -52,16 +52,15 @@ class MethodFits:
             fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
             until = int(np.searchsorted(origins, next_fit_bins))
             fit = self._fit(panel, fit_bins)
-            removed = self._cleaned_since(panel, fit_bins, int(origins[start]))
-            # Origins share a fit until one sees that other bins are no demand.
-            for later in range(start + 1, until):
-                removed_later = self._cleaned_since(panel, fit_bins, int(origins[later]))
-                if not np.array_equal(removed, removed_later):
-                    until = later
-                    break
+            # Origins are forecast together while the same bins count as no demand (outages and
+            # such) for each.
+            count, (removed_series, removed_bins) = self._origins_with_equal_cleaning(
+                panel, fit_bins, origins[start:until]
+            )
+            until = start + count
             origins_of_fit, last = origins[start:until], int(origins[until - 1])
             values = np.concatenate([fit.values, panel.values[:, fit_bins:last]], axis=1)
-            values[removed[0], removed[1]] = np.nan
+            values[removed_series, removed_bins] = np.nan
             # Forecast usual days, then multiply holidays and month ends by their ratio.
             ratio_ahead = np.ones(())
             for ratio in fit.ratios:
@@ -115,6 +114,20 @@ class MethodFits:
             methods = tuple(RULES[name].fit(usual_panel) for name in self.names)
             self.latest = _Fit(bins, values, methods, ratios)
         return self.latest
+
+    def _origins_with_equal_cleaning(
+        self, panel: Panel, fit_bins: int, origins: IntArray
+    ) -> tuple[int, IntArray]:
+        """Return how many of the first ``origins`` see the same bins as no demand, and these bins.
+
+        The bins are those of ``_cleaned_since``.
+        """
+        removed = self._cleaned_since(panel, fit_bins, int(origins[0]))
+        for count in range(1, len(origins)):
+            later = self._cleaned_since(panel, fit_bins, int(origins[count]))
+            if not np.array_equal(removed, later):
+                return count, removed
+        return len(origins), removed
 
     def _cleaned_since(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
         """Return rows and bins, ``[2, n]``, that are removed as no demand by ``origin``.

@@ -36,6 +36,7 @@ class _LoweredFunction(JITCodeLibrary):
 
     def finalize(self) -> None:
         """Skip the optimization and compilation that numba would do here."""
+        # The only parts of Numba's own ``finalize`` that are still needed.
         for library in self._linking_libraries:
             self._reload_init.update(library._reload_init)
         self._finalized = True

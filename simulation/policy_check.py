@@ -118,7 +118,10 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
-    """Check that answers have the right form, and repeat for equal observations."""
+    """Check that answers have the right form, and that observations stay unchanged.
+
+    Equal observations must also get equal answers.
+    """
     policy, second_policy = make(), make()
     seen = list(observations(fleet))
     first_answers = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]

@@ -150,12 +150,13 @@ def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
 
 
 def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatArray, float]:
-    """Return the shocks of ``w``, each over its standard deviation, and the variances' log sum.
+    """Return the one-step errors of ``w`` over their standard deviations, and a sum of logs.
 
-    Variances are relative to that of the process's shocks. From ``first = max(p, q)`` on, the AR
-    part is subtracted. The covariance of the result is a band, so a banded Cholesky factor
-    gives the exact likelihood (Ansley 1979, Biometrika 66; covariances as in Brockwell and Davis
-    1991, equation 5.3.5). statsmodels computes the same, but its import takes a second.
+    The sum is that of the logs of the errors' variances, which are relative to that of the
+    process's shocks. From ``first = max(p, q)`` on, the AR part is subtracted. The covariance of
+    the result is a band, so a banded Cholesky factor gives the exact likelihood (Ansley 1979,
+    Biometrika 66; covariances as in Brockwell and Davis 1991, equation 5.3.5). statsmodels computes
+    the same, but its import takes a second.
     """
     first = max(ar.size, ma.size)
     theta = np.r_[1.0, ma, np.zeros(first - ma.size)]

@@ -507,7 +507,7 @@ def _notes(
 
     ``rule`` is its reactive rule, if it has one. ``is_part``: only some pools are exported.
     """
-    if rule is None and not guards and traits_of(policy).beyond:
+    if rule is None and not guards and traits_of(policy).may_exceed_plan:
         yield (
             "This file has only the schedule of the policy. To scale on load too, add a trigger "
             "by load and raise the largest count."
@@ -523,7 +523,7 @@ def _notes(
         yield "Only the chosen part of the plan. It has other regions or models."
     if missed := tiers_missed(result, policy):
         yield f"In its simulation, it missed the SLO of {', '.join(missed)}."
-    if not _figures(result, policy).slo_met:
+    if not _figures(result, policy).slo_met:  # by tier; empty without a simulation
         yield "It was not simulated, so its SLO attainment is unknown."
 
 

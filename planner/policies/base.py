@@ -73,7 +73,7 @@ class Traits:
     # a solver, several controllers. Of equally good policies the simplest is recommended.
     complexity: int
     plan: Plan | None = None  # the plan that it follows
-    beyond: bool = False  # may run more instances than its plan
+    may_exceed_plan: bool = False  # may run more instances than its plan
     flat: bool = False  # a static fleet
     hindsight: bool = False  # sized on the demand of the window (oracle)
     reads_future: bool = False  # reads the future demand, so it cannot be deployed

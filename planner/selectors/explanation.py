@@ -102,7 +102,7 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     yield Step("Demand", sentence, "charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
-        guard = traits_of(recommended["policy"]).beyond
+        guard = traits_of(recommended["policy"]).may_exceed_plan
         yield Step(
             "Load factor",
             f"The schedule covers {factor:g} times the planned percentile: the cheapest factor "

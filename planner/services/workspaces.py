@@ -57,7 +57,9 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
     return workspace
 
 
-def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
+def workspace_require_second_factor(
+    *, by: User | None, workspace: Workspace, second_factor: bool
+) -> Workspace:
     """Set whether all members of the workspace need a second factor, as an admin of it.
 
     They do if ``second_factor`` is True.

@@ -47,7 +47,7 @@ class Bounds:
 def replicas_by_apa(
     value: float, target: float, n: int, tolerances: tuple[float, float], rates: tuple[float, float]
 ) -> int:
-    """Return the replicas that APA requests for a pool of ``n`` replicas.
+    """Return the replicas that AIBrix's strategy APA requests for a pool of ``n`` replicas.
 
     ``value`` is the metric, a mean over the pods. Within ``tolerances``, shares of the target,
     nothing changes. ``rates`` are the largest factors of a change. Both pairs are (out, in).

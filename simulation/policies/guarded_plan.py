@@ -147,6 +147,7 @@ class Guarded(ScalingPolicy):
         targets = self._guard.targets.astype(np.int64)
         if step.lent is None:
             return Actions(targets, shares=step.shares, release_tokens=step.release)
+        # Instances removed there go to the spot pool, of which at most ``lent`` stay.
         return Actions(
             targets, lend=lent > 0, keep_lent=lent, shares=step.shares, release_tokens=step.release
         )

@@ -134,7 +134,10 @@ def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
 
 
 def operator_arrays(problem: OperatorProblem) -> Operators:
-    """Build the arrays of choices for compiled code."""
+    """Return the batch sizes and parallelism to choose from, with their latencies, and the rate.
+
+    They are arrays for compiled code.
+    """
     return Operators(
         np.ascontiguousarray(problem.latency_s),
         np.ascontiguousarray(problem.transfer_s),

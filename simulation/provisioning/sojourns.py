@@ -14,7 +14,10 @@ UP_STEPS = 3  # frontier points to look ahead when one operator gives slots to a
 
 
 class Operators(NamedTuple):
-    """The choices of a problem as arrays for compiled code."""
+    """The batch sizes and parallelism to choose from, with their latencies, and the rate.
+
+    They are arrays for compiled code.
+    """
 
     latency_s: Any  # [V, B, P] of a batch; inf if it cannot run
     transfer_s: Any  # [V, B, P]

@@ -62,9 +62,9 @@ class PoolCurve:
     def planned_tps(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s to plan with, up to ``max_instances`` instances, ``[N]``.
 
-        The capacity per instance never exceeds that of a larger pool within ``max_instances``. The
-        result nearly always equals ``tps``. If short outputs draw long prompts to their instance,
-        larger pools can serve less per instance.
+        Per instance, a pool counts with the least capacity of all pools at least as large, up to
+        ``max_instances``. Larger pools rarely serve less per instance: only where the router sends
+        long prompts to instances with short outputs.
 
         Pools beyond ``max_instances`` cannot be built, so they do not lower the smaller ones. Their
         values stay in the curve, which shows how many GPUs are missing.

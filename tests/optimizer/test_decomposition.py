@@ -100,7 +100,7 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
     prices, priced = ascend(cells, until=np.inf, check=no_check)
     everything = widest_band(cells, prices, priced, at_most=1e6, max_columns=100_000)
     relaxed = relax(cells, everything.columns, 1.0, time_limit_s=10.0, check=no_check)
-    assert relaxed.broken == pytest.approx(0.0, abs=1e-9)
+    assert relaxed.rows_violation == pytest.approx(0.0, abs=1e-9)
     assert priced.bound <= relaxed.usd + 1e-6
     assert priced.bound == pytest.approx(relaxed.usd, rel=0.05)
     assert cells.solve_at(relaxed.prices).bound == pytest.approx(relaxed.usd)

@@ -85,7 +85,7 @@ class WorkspaceView(ApiView):
                 by=self.user, workspace=workspace, name=sent["name"]
             )
         if (required := sent.get("second_factor")) is not None:
-            workspace = workspaces.workspace_rule(
+            workspace = workspaces.workspace_require_second_factor(
                 by=self.user, workspace=workspace, second_factor=required
             )
         return Response(WorkspaceItem(workspace).data)

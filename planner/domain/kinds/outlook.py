@@ -227,7 +227,7 @@ def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
     shortest: dict[tuple[str, str], Commitment] = {}
     for offer in offers:  # one_year before three_years
         shortest.setdefault((offer.region, offer.gpu), offer)
-    # An offer for no GPUs is not worth its price.
+    # ``gpus`` is 0 if committing to this term saves nothing; a longer term is then not offered.
     return tuple(offer for offer in shortest.values() if offer.gpus)
 
 

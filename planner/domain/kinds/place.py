@@ -15,7 +15,7 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.placement import figures
 from planner.domain.placement.methods import LABELS, METHODS, START, Method, Placer, State, States
 from planner.domain.placement.services import (
-    current_fleet_words,
+    current_fleet_rows,
     disaggregated_scenario,
     placed_services,
 )
@@ -182,7 +182,7 @@ def _fleet_to_place(
     if options.ratio is None:
         return scenario, hardware, replicas, source
     prefill, decode = options.ratio
-    fleet = current_fleet_words(hardware, replicas)
+    fleet = current_fleet_rows(hardware, replicas)
     scenario = disaggregated_scenario(scenario, options.ratio, fleet)
     hardware = build_hardware(scenario, known)
     assert hardware.today is not None

@@ -118,16 +118,17 @@ def run(
     caps = plans_by_cap(study, planned, scenario.seed, part(progress, 0.9, 1.0))
     mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
     figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)
-    level = scenario.assurance
+    level, level_that_adds_spare = scenario.assurance, ""
     days = TestDays(study, scenario.test_days, scenario.seed)
+    if spare is None and days.spare_at(LEVELS.index(level)):
+        level_that_adds_spare = level
     recommended = recommended_plan(
-        study, planned.plan, figures.totals, replayed,
-        lacks_spare=level if spare is None and days.spare_at(LEVELS.index(level)) else "",
-    )  # fmt: skip
+        study, planned.plan, figures.totals, replayed, lacks_spare=level_that_adds_spare
+    )
     return Outcome(
         PlanResult(
             frame=frame_of(study, simulated=False),
-            figures=figures,
+            figures=figures,  # at the top for scripts, and under ``plan`` as in a comparison
             recommended=recommended,
             verification=verification,
             pd_ratios=stated_ratios(study, planned.plan.target),

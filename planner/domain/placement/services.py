@@ -121,7 +121,7 @@ def disaggregated_scenario(
     return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
 
 
-def current_fleet_words(hardware: Hardware, counts: IntArray) -> list[Replicas]:
+def current_fleet_rows(hardware: Hardware, counts: IntArray) -> list[Replicas]:
     """Return ``counts``, ``[l, r, g]``, as rows of the scenario section ``fleet.today``."""
     rows = []
     for m, r, g in np.argwhere(counts > 0).tolist():

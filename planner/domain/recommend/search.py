@@ -86,7 +86,7 @@ class LevelSearch:
         """
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
-        guarded = [policy for policy in policies if policy.traits.beyond]
+        guarded = [policy for policy in policies if policy.traits.may_exceed_plan]
         led = [policy for policy in guarded if policy.key == leader]
         others = [policy for policy in policies if policy not in (*static, *guarded)]
         guarded = [policy for policy in guarded if policy not in led]
@@ -285,7 +285,7 @@ class LevelSearch:
             kept_usd = trials.least_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day. Nor
             # does a loss, if all losses are alike.
-            only_plan = policy.traits.plan is not None and not policy.traits.beyond
+            only_plan = policy.traits.plan is not None and not policy.traits.may_exceed_plan
             if only_plan and 0 < kept_usd <= limit:
                 alike = len(losses_of(trials.study)) == 1
                 if not passes_hardest(index) or (alike and not survives(index)):
@@ -428,7 +428,7 @@ class LevelSearch:
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
     """Return the index of the parameter value at which a search starts; None: in the middle."""
-    if policy.traits.beyond:
+    if policy.traits.may_exceed_plan:
         return 0  # a guard adds the replicas that a low plan lacks
     parameter = policy.parameter_to_tune
     default = None if parameter is None else getattr(policy, parameter.field)

@@ -354,7 +354,11 @@ class Trials:
                 if ready.keeps_floor and ready.plan is None:
                     floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
                     kept = Kept(kept.usd, floor, ready.guard)
-                elif ready.keeps_floor and ready.plan is not None and not policy.traits.beyond:
+                elif (
+                    ready.keeps_floor
+                    and ready.plan is not None
+                    and not policy.traits.may_exceed_plan
+                ):
                     kept = Kept(kept.usd, schedule=study.pools(ready.plan().target))
             except EXPECTED:
                 kept = Kept()

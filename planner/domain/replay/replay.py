@@ -251,7 +251,7 @@ def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
     or lend have other costs.
     """
     objective = study.settings.plan.objective
-    if not ready.keeps_floor or policy.traits.beyond:
+    if not ready.keeps_floor or policy.traits.may_exceed_plan:
         return False
     if ready.plan is None:
         return True

@@ -187,7 +187,8 @@ def _requests(study: Study, run: PolicyRun) -> _Requests:
         initial[0, *index] = pool.initial
     constant = replace(study.window, period_s=study.window.duration_s)
     times, periods, counts = requests_over_time(initial, constant)
-    keeps_first = run.traits.flat or run.traits.beyond  # a guard only adds to its first fleet
+    # A guard only adds to its first fleet.
+    keeps_first = run.traits.flat or run.traits.may_exceed_plan
     return _Requests(times, periods, study.pools(counts), by_itself=not keeps_first)
 
 
@@ -236,7 +237,7 @@ def _action_sentence(study: Study, requests: _Requests, label: str, traits: Trai
     span = span_of(_schedule(study, requests).rows)
     if (counts != counts[0]).any() and span is not None:
         how_long = f"then by the schedule ({span[0]:,} to {span[1]:,})"
-    guard_words = ", and more if load exceeds the plan" if traits.beyond else ""
+    guard_words = ", and more if load exceeds the plan" if traits.may_exceed_plan else ""
     return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
 
 

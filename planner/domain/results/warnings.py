@@ -16,7 +16,7 @@ AFTER = 0.01  # smallest share of the cost after the window that is reported
 
 def never_moves(run: PolicyRun) -> bool:
     """Return whether the plan keeps the same fleet in every period, without a reactive rule."""
-    if run.plan is None or run.traits.beyond:
+    if run.plan is None or run.traits.may_exceed_plan:
         return False
     return bool((run.plan.target == run.plan.target[0]).all())
 

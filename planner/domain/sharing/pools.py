@@ -96,27 +96,28 @@ def sharing_pools(
     """Yield a pool for each region, GPU type and number of GPUs of a replica.
 
     A model runs on the arrangement with the cheapest replica on owned GPUs (``sharing_columns``).
+    Append the source of each host link's rate to ``facts``.
     """
     for r, region in enumerate(hardware.regions):
         for (gpu, tp), members in _members_by_kind(hardware, r, trace).items():
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
-            g = members[0][1]
+            g = members[0][1]  # owned columns of one GPU type have the same specs and price
             host = host_of(sharing, hardware.gpus[g], tp, facts)
             floors = tuple(
                 _kv_floor_bytes(hardware, m, g, member.longest)
                 for (m, g), member in zip(members, models, strict=True)
             )
-            divided = _parts_of(models, host)
+            parts_alone = _parts_of(models, host)
             yield SharingPool(
                 region=region.name,
                 gpu=gpu,
                 gpus=tp,
                 usd_per_gpu_hour=float(hardware.usd_per_gpu_hour[r, g]),
                 models=models,
-                parts=divided.parts,
-                model=divided.model,
-                busy_s=divided.busy_s,
-                feasible=divided.feasible,
+                parts=parts_alone.parts,
+                model=parts_alone.model,
+                busy_s=parts_alone.busy_s,
+                feasible=parts_alone.feasible,
                 host=host,
                 memory_gib=hardware.gpus[g].memory_bytes / 2**30,
                 kv_floor_bytes=floors,

@@ -54,9 +54,10 @@ def closed_rps(
 def _pool_calls(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> tuple[list[RateCall], list[RateCall]]:
-    """Return the arguments of ``largest_pool_rate`` by tier: for one replica, for a large pool.
+    """Return the calls of ``largest_pool_rate`` by tier: for one replica, and for a large pool.
 
-    The arguments are those of ``closed_rps``.
+    ``closed_rps`` makes these calls with the same arguments. In a large pool nothing waits, and
+    TTFT limits no rate.
     """
     work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))

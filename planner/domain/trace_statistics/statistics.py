@@ -322,7 +322,10 @@ def _known_sum(sums: dict[str, np.ndarray], field: str, day: int) -> float | Non
 
 
 def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
-    """Return the lengths of all requests, and of the largest labels of each kind in ``by``."""
+    """Return length statistics by field: over all requests, and by label for each kind in ``by``.
+
+    Of each kind, only the ``LISTED`` labels with most requests have them.
+    """
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
     lengths = []

@@ -20,6 +20,7 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
+from planner.optimizer.problem import BOTH, DECODE, PREFILL
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 from simulation.trace import Trace
@@ -42,13 +43,13 @@ class TierStanding:
     """A model's attainment at the interactive tier with the smallest margin above its target."""
 
     tier: str
-    spare: float  # attainment minus the tier's target; negative: missed
+    margin: float  # attainment minus the tier's target; negative: missed
     late: tuple[float, float]  # shares of requests that missed the TTFT limit, and another limit
 
     @property
     def near(self) -> bool:
         """Return whether the tier meets its target, by at most ``NEAR_TARGET`` more."""
-        return 0.0 <= self.spare <= NEAR_TARGET
+        return 0.0 <= self.margin <= NEAR_TARGET
 
 
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
@@ -68,9 +69,9 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
         ttft_missed = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
         others_missed = max(1.0 - row["attainment"] - ttft_missed, 0.0)  # TBT or E2E
-        spare = row["attainment"] - tier.attainment
-        standing = TierStanding(tier.name, spare, (ttft_missed, others_missed))
-        if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
+        margin = row["attainment"] - tier.attainment
+        standing = TierStanding(tier.name, margin, (ttft_missed, others_missed))
+        if row["model"] not in by_model or standing.margin < by_model[row["model"]].margin:
             by_model[row["model"]] = standing
     return by_model
 
@@ -120,7 +121,7 @@ class Bracket:
 
 @dataclass(slots=True)
 class Correction:
-    """A search of factors on capacities, one per model and stage (0 both, 1 prefill, 2 decode)."""
+    """A search of factors on capacities, one per model and stage."""
 
     hardware: Hardware
     brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
@@ -141,7 +142,7 @@ class Correction:
     @property
     def named(self) -> dict[str, float]:
         """Return the current factors by the name of a model, with its role if it has several."""
-        roles = {0: "", 1: " prefill", 2: " decode"}
+        roles = {BOTH: "", PREFILL: " prefill", DECODE: " decode"}
         names = [model.name for model in self.hardware.models]
         return {
             names[m] + roles[stage]: bracket.factor for (m, stage), bracket in self.brackets.items()
@@ -161,10 +162,10 @@ class Correction:
             if standing.near:
                 self.settled.add(model.name)
                 continue
-            moved |= self._move(m, standing)
+            moved |= self._record_standing(m, standing)
         return moved
 
-    def _move(self, m: int, standing: TierStanding) -> bool:
+    def _record_standing(self, m: int, standing: TierStanding) -> bool:
         """Lower (after a miss) or raise the factors of model ``m``.
 
         A miss lowers only the stages (prefill, decode) with most misses. Return whether factors are
@@ -175,13 +176,14 @@ class Correction:
             for (model, stage), bracket in self.brackets.items()
             if model == m and bracket.has_factors_left
         }
-        if standing.spare < 0:
-            # Late first tokens are due to prefill, late others to decode.
-            late = {0: 1.0, 1: standing.late[0], 2: standing.late[1]}
+        if standing.margin < 0:
+            # Late first tokens are due to prefill, late others to decode. A stage that computes
+            # both is always to blame.
+            late = {BOTH: 1.0, PREFILL: standing.late[0], DECODE: standing.late[1]}
             largest_late = max((late[stage] for stage in in_search), default=0.0)
             for stage, bracket in in_search.items():
                 if late[stage] >= BLAMED * largest_late:
-                    bracket.record_missed(-standing.spare)
+                    bracket.record_missed(-standing.margin)
         else:
             for bracket in in_search.values():
                 bracket.record_met()

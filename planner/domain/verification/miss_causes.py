@@ -89,7 +89,7 @@ def _replays(
     if study.hardware.faults:
         steps.insert(0, (FAULTS, without_faults))
     if len(study.hardware.regions) > 1:
-        steps.append((ROUTING, without_routing))
+        steps.append((ROUTING, with_free_routing))
     if not study.window.ahead:  # ahead, requests are drawn from the forecast
         steps.append((FORECAST, None))
     steps.append((SIZE, None))
@@ -135,11 +135,8 @@ def without_faults(fleet: Fleet) -> Fleet:
     return replace(fleet, faults=())
 
 
-def without_routing(fleet: Fleet) -> Fleet:
-    """Return the fleet without network latency between regions.
-
-    Requests may go to every region with an open route, whatever its load.
-    """
+def with_free_routing(fleet: Fleet) -> Fleet:
+    """Return the fleet whose requests go to the least used reachable region, without latency."""
     return replace(
         fleet,
         latency_s=np.where(np.isinf(fleet.latency_s), np.inf, 0.0),

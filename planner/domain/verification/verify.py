@@ -217,7 +217,7 @@ class _Attempt:
     @property
     def shortfall(self) -> float:
         """Return the largest shortfall of a model from a tier's target, as a fraction."""
-        return max([0.0, *(-standing.spare for standing in self.standings.values())])
+        return max([0.0, *(-standing.margin for standing in self.standings.values())])
 
     @property
     def near_targets(self) -> bool:
@@ -341,7 +341,7 @@ def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, 
     worst: dict[str, TierStanding] = {}
     for standings in by_window:
         for model, standing in standings.items():
-            if model not in worst or standing.spare < worst[model].spare:
+            if model not in worst or standing.margin < worst[model].margin:
                 worst[model] = standing
     return worst
 

@@ -58,7 +58,9 @@ class Command(HeadroomCommand):
             workspaces.workspace_rename(by=None, workspace=workspace, name=options.name)
         else:
             required = action == "ask-factor"
-            workspaces.workspace_rule(by=None, workspace=workspace, second_factor=required)
+            workspaces.workspace_require_second_factor(
+                by=None, workspace=workspace, second_factor=required
+            )
         return answer | {"name": workspace.name}
 
     def words(self, answer: Document) -> str:

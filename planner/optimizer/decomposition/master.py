@@ -111,7 +111,7 @@ class RelaxedPlan:
     usd: float  # fixed cost and penalties of broken rows included
     prices: Prices
     used: BoolArray  # [n] columns with a value above 0
-    broken: float  # total violation of rows, in GPUs and instances
+    rows_violation: float  # total violation of rows, in GPUs and instances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +155,8 @@ def relax(
         np.maximum(0.0, -caps),
     )
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
-    used, broken = values[: len(columns)] > 0, float(values[len(columns) :].sum())
-    return RelaxedPlan(usd, prices, used, broken)
+    used, rows_violation = values[: len(columns)] > 0, float(values[len(columns) :].sum())
+    return RelaxedPlan(usd, prices, used, rows_violation)
 
 
 def combine(

@@ -41,7 +41,7 @@ class PlanState(NamedTuple):
 
     x: Any  # [l, r, g] instances beyond the minimums
     free: Any  # [r, t] free GPUs; negative: over capacity
-    gain: Any  # [l, r] tokens/s that ``x`` adds
+    served_tps: Any  # [l, r] tokens/s that ``x`` adds
     surplus: Any  # [l] tokens/s beyond the joint demand; negative: short
 
 
@@ -66,9 +66,9 @@ def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
     plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
-    gain = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
+    served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
     free = cells.room - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
-    now = PlanState(plan, free, gain, surplus=gain.sum(axis=1) - cells.joint)
+    now = PlanState(plan, free, served_tps, surplus=served_tps.sum(axis=1) - cells.joint)
     if not repair_instances(problem, now):  # changes ``plan`` in place
         return None
     cap_use = cells.cap_use(plan_by_cell.astype(np.int32), all_cells).sum(axis=0)
@@ -110,7 +110,7 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
     best = Move(np.inf, -1, 0, -1, 0)
-    slack = now.gain[model, region] - cell.need
+    slack = now.served_tps[model, region] - cell.need
     spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need)
     for g in range(x.size):
         if x[g] == 0 or (row != ANY_ROW and rows[g] != row):
@@ -144,12 +144,15 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
 
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
-    """Add ``more`` instances of GPU column ``g``; update the state ``now``."""
+    """Add ``more`` instances of GPU column ``g`` (negative: remove) to the state ``now``.
+
+    Its free GPUs and served tokens/s change too.
+    """
     cell, count = one_cell(problem.cells, model, region), now.x[model, region, g]
     added_tps = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
     now.x[model, region, g] += more
     now.free[region, problem.rows[g]] -= more * problem.size[model, g]
-    now.gain[model, region] += added_tps
+    now.served_tps[model, region] += added_tps
     now.surplus[model] += added_tps
 
 
@@ -212,7 +215,7 @@ def repair_instances(problem: Any, now: Any) -> bool:
     Returns False if a row is still violated at the end.
     """
     joint, free, surplus = problem.joint, now.free, now.surplus
-    models, regions = now.gain.shape
+    models, regions = now.served_tps.shape
     keys, types = np.empty(models), free.shape[1]
     # First capacities, then joint demands, which need the freed GPUs, and last the cost.
     for _ in range(PASSES):

@@ -145,8 +145,8 @@ def _generate_columns(
     max_columns = FEW * cells.need.size + 1000
     width = BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
-    pool = cheapest_columns(best.priced)
-    columns, penalty_factor = band.columns.with_more(pool), 1.0
+    kept_columns = cheapest_columns(best.priced)
+    columns, penalty_factor = band.columns.with_more(kept_columns), 1.0
     for _ in range(ROUNDS):
         check()
         seconds_left = until - perf_counter()
@@ -160,15 +160,15 @@ def _generate_columns(
         between = cells.solve_at(midway)
         best = best.or_better(relaxed.prices, now).or_better(midway, between)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
-            final = penalty_factor >= MAX_PENALTY or best.bound >= cells.ceiling_usd
-            if final or relaxed.broken <= BROKEN:
+            # Converged: stop if the rows hold, or a higher penalty cannot mend them.
+            penalty_cannot_help = penalty_factor >= MAX_PENALTY or best.bound >= cells.ceiling_usd
+            if penalty_cannot_help or relaxed.rows_violation <= BROKEN:
                 break
-            # The prices have converged with rows still broken, so the penalty was too low.
             penalty_factor *= 10
-        pool = pool.with_more(columns.only(relaxed.used))
-        pool = pool.with_more(cheapest_columns(now)).with_more(cheapest_columns(between))
+        for more in (columns.only(relaxed.used), cheapest_columns(now), cheapest_columns(between)):
+            kept_columns = kept_columns.with_more(more)
         band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
-        columns = pool.with_more(band.columns)
+        columns = kept_columns.with_more(band.columns)
     return best
 
 

@@ -73,11 +73,14 @@ class Search:
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
     def best(self, start: FloatArray | None = None) -> Solution:
-        """Return the cheapest solution, or with ``priority`` the one with the least unserved value.
+        """Return the best solution found within the time limit.
 
-        Among solutions of equal unserved value the cheapest wins. If the value is ``traded``, the
-        sum of value and cost is minimised. Without ``priority``, ``start`` is a known solution,
-        which is returned if the solver finds none within the time limit.
+        - Without ``priority`` (value of demand): the cheapest plan that serves all. ``start`` is a
+          known solution, which is returned if the solver finds none.
+        - With ``priority``: the least unserved value, then the least cost.
+        - With ``traded``: the least sum of both.
+
+        With ``effort.stable``, except if ``traded``, the fewest starts and stops come next.
         """
         if self.draft.problem.traded:
             return self._least_cost_and_unserved()

@@ -125,7 +125,10 @@ def _solve_in_process(
     start: FloatArray | None,
     outside: float,
 ) -> Solution:
-    """Solve in this process, which is faster for small programs; see ``solve_program``."""
+    """Solve in this process, which is faster for small programs; see ``solve_program``.
+
+    ``outside`` is the cost from which solutions may be missing in the program.
+    """
 
     def enough(best: float, bound: float) -> bool:
         """Return True if the bound on all plans is now ``outside``, which more search cannot raise.

@@ -68,7 +68,7 @@ class LtUa(_UtilizationGated):
             Group.PLANNED,
             complexity=24,
             plan=Plan(),
-            beyond=True,
+            may_exceed_plan=True,
         )
     }
 

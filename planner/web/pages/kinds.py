@@ -185,9 +185,10 @@ def outlook_context(run: Run, _: QueryDict) -> TemplateContext:
 
 
 def deployments_context(run: Run, _: QueryDict) -> TemplateContext:
-    """Return the deployments of each model with several, as JSON that a copy of the scenario takes.
+    """Return the context of the buttons that start a copy of the scenario with one deployment.
 
-    Pools for prefill and decode on the same GPUs are one deployment.
+    There is a button for each deployment of the run, if its model has several. Pools for prefill
+    and decode on the same GPUs are one deployment.
     """
     groups: dict[ProfileChoice, list[Row]] = {}
     for row in _profiles(run):

@@ -73,7 +73,10 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
 def _main_lines(
     comparison: RunComparison, results: Sequence[StoredResult], main: Group, names: Sequence[str]
 ) -> Iterator[Line]:
-    """Yield the lines of ``names`` in the group ``main``, after the simulated cost of plans."""
+    """Yield the lines of ``names`` in the group ``main``.
+
+    For planned figures, a line with the simulated cost comes first.
+    """
     planned = names == PLANNED
     simulated = [
         result.policies[compared.policy].cost_usd if compared.policy in result.policies else None

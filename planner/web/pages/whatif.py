@@ -146,10 +146,11 @@ def _number(label: str, text: str) -> float:
     return value
 
 
-def values_sent(run: Run, params: QueryDict) -> dict[str, Any]:
+def selected_values(run: Run, params: QueryDict) -> dict[str, Any]:
     """Return the values of the row that a form selected, by setting name or address."""
     question = question_of(base_of(run).settings, params)
     chosen = int(_number("cell", params.get("cell") or "0"))
+    # Without changed settings, the rows of a front are its points.
     if run.kind == Run.Kind.PARETO and not question.lines:
         return front_values(run, chosen)
     cells = question.cells

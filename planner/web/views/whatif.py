@@ -16,8 +16,8 @@ from planner.web.pages.whatif import (
     answers_context,
     page_context,
     question_of,
+    selected_values,
     sweep_context,
-    values_sent,
 )
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -49,7 +49,7 @@ def start(request: Request, pk: int) -> HttpResponse:
         question = question_of(whatif.base_of(run).settings, request.POST)
         sweep = whatif.what_if_grid(run=run, user=user, chosen=question.fixed, axes=question.axes)
         return redirect("web:what-if", sweep.pk)
-    chosen = values_sent(run, request.POST)
+    chosen = selected_values(run, request.POST)
     if action == "scenario":
         scenario = whatif.what_if_scenario(run=run, user=user, chosen=chosen)
         messages.success(request, f"Stored as a new scenario: {scenario.name}.")

@@ -268,7 +268,9 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     TBT is a decode iteration, plus the time that prompts of other users add. TTFT is the sum of the
     start, the prompt, the prompts of other users before it, and the wait for a place in the batch.
     """
-    mix, start, order = (
+    # By engine: the share of others' prompts that falls between a request's tokens, the seconds
+    # before its first iteration, and the share of the others whose prompts it waits for.
+    mix, start, share_ahead = (
         np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
     )
     times = _iterations(loop, c)
@@ -283,25 +285,36 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
     prompt = _prompt_s(loop, times, per_s)
     ttft = _ttft_without_queue(loop, c, times, start, others, prompt)
-    order = order * np.where(loop.split, c.split_order, 1.0)
+    share_ahead = share_ahead * np.where(loop.split, c.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    order = np.where(loop.median & ~loop.split, 0.0, order)
+    share_ahead = np.where(loop.median & ~loop.split, 0.0, share_ahead)
     # All requests of the first round arrive at once; with more rounds it counts less.
-    share_before = np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
+    share_before = np.where(_are_in_step(loop), QUEUE_AHEAD, share_ahead * ROUNDS / loop.rounds)
     first_wait = share_before * others * times.per_crowd_prompt
     decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
-    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
-    excess = queued * times.per_crowd_prompt - decoding
-    # Approximate mean value analysis (Schweitzer 1979; Reiser and Lavenberg 1980).
-    root = np.sqrt(excess**2 + 4.0 * times.per_crowd_prompt * decoding)
-    queue = np.maximum((excess + root) / 2.0 - times.per_crowd_prompt, 0.0)
+    # A user's TTFT and decoding last at least as long as the prompts of all users of the worker.
+    least_ttft = queued * times.per_crowd_prompt - decoding
+    queue = _prefill_queue_s(least_ttft, times.per_crowd_prompt, decoding)
     split_ttft = ttft + overlapped(queue, first_wait)
-    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, excess))
+    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, least_ttft))
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + decoding
     wait = stay * (loop.users / in_service - 1.0)
     tokens_per_s = loop.osl * in_service / stay
     return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode, times.prompt, workers)
+
+
+def _prefill_queue_s(
+    least_ttft: FloatArray, prompt_s: FloatArray, decoding: FloatArray
+) -> FloatArray:
+    """Return the mean seconds that a prompt waits for others at its prefill worker.
+
+    It is by approximate mean value analysis (Schweitzer 1979; Reiser and Lavenberg 1980). All
+    arguments are in seconds. ``least_ttft`` is the time of the prompts of all its users, less
+    ``decoding``, and may be negative.
+    """
+    root = np.sqrt(least_ttft**2 + 4.0 * prompt_s * decoding)
+    return np.asarray(np.maximum((least_ttft + root) / 2.0 - prompt_s, 0.0))
 
 
 def _tbt_s(loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray) -> FloatArray:

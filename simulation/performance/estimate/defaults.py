@@ -173,7 +173,7 @@ def _recv_interval(deployment: Deployment) -> float:
     if deployment.recv_interval is not None:
         return deployment.recv_interval
     if not _is_recipe(deployment):
-        return 1.0  # the recipes for GPUs of other vendors keep the default
+        return 1.0  # SGLang's default. Only InferenceMAX's recipes for NVIDIA set another.
     return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
 
 

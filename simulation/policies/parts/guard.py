@@ -205,17 +205,16 @@ def _instances_for_queue(
 
 
 @kernel
-def _instances_above_plan(
+def _fill_required_instances(
     time_s: float, span_s: float, observed: Any, guard: Any, loads: Any, out: Any
 ) -> bool:
     """Fill ``out [pools]`` with the instances that the guard requires; 0 where the plan suffices.
 
     Returns whether it requires any. ``observed`` has the rows ``OBSERVED``. ``loads`` are those of
-    the last decisions; the last row is written here.
+    the last decisions, with this one as the last row.
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
     tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
-    _record_load(observed, pools, capacity, loads)
     count, requires_any = observed.shape[1], False
     limits = np.zeros(count)  # loads that the planned instances serve, with the tolerance
     # Tokens/s served and planned for, of all pools of a model and role that share requests.
@@ -268,17 +267,17 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
     limits on growth, and kept for the setting ``fall_s``.
     """
     settings, count = guard.settings, guard.seen_count[0]
-    if count < guard.seen.shape[0]:
+    if count < guard.seen.shape[0]:  # keep the first observations for ``never_acts``
         guard.seen[count] = observed
         guard.seen_count[0] += 1
     _drop_oldest(guard.loads_s, guard.loads, time_s)
     _record_load(observed, guard.pools, guard.capacity, guard.loads)
-    span_s = time_s - guard.loads_s[-2]
-    first = 0
+    span_s = time_s - guard.loads_s[-2]  # since the decision before
+    first = 0  # the oldest decision within ``rise_s``
     while guard.loads_s[first] <= time_s - settings[_RISE_S]:
         first += 1
     needed = np.zeros(observed.shape[1])
-    requires_any = _instances_above_plan(
+    requires_any = _fill_required_instances(
         time_s, span_s, observed, guard, guard.loads[first:], needed
     )
     if requires_any:

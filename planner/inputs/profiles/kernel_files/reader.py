@@ -200,7 +200,8 @@ def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
     """Return ``rows`` without those that are faster than the peak FLOP/s of ``gpu`` allows.
 
-    Removed rows are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
+    A table with a larger share of such rows than ``MOST_IMPOSSIBLE`` is removed whole. Removed rows
+    are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
     that is measured repeatedly finds its data in the cache.
     """
     plausible_rows = []

@@ -150,7 +150,7 @@ def test_tables_hold_what_the_document_says(compared: Outcome) -> None:
     assert timetable["replicas"].to_list() == counts
     for name in document["policies"]:  # each can be exported unless it scales by its own rule
         traits = traits_of(name)
-        has_schedule = traits.flat or traits.beyond or traits.plan is not None
+        has_schedule = traits.flat or traits.may_exceed_plan or traits.plan is not None
         assert has_schedule == (name in set(tables["timetables"]["policy"])), name
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]

@@ -19,7 +19,7 @@ from planner.domain.verification.miss_causes import (
     SIZE,
     START_UP,
     causes,
-    without_routing,
+    with_free_routing,
 )
 from planner.policies.choice import policy_of
 from simulation.fleet import Routing
@@ -91,5 +91,5 @@ def test_requests_that_wait_in_one_region_beside_idle_instances_in_another(share
 
 
 def test_regions_side_by_side_share_no_distance(shared: Study) -> None:
-    fleet = without_routing(shared.fleet(shared.pools(shared.peak)))
+    fleet = with_free_routing(shared.fleet(shared.pools(shared.peak)))
     assert not fleet.latency_s.any() and fleet.routing.region_threshold == 0.0
