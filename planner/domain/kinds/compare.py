@@ -50,6 +50,7 @@ from planner.domain.results.basis import (
     Frame,
     busier_window_warning,
     frame_of,
+    short_history_warning,
     unused_traffic_warning,
 )
 from planner.domain.results.first_answer import FirstAnswer, Preview, days_so_far, first_answer
@@ -227,6 +228,7 @@ def _comparison_of(
     """
     notes = [
         *unused_traffic_warning(study.window, study.traffic),
+        *short_history_warning(study.window, study.traffic),
         *busier_window_warning(study.window, study.traffic),
         *plan_and_replay(runs),
         *left_out,

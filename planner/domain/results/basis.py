@@ -6,9 +6,11 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from forecasting.conformal import RHYTHM_DAYS
 from forecasting.demand import REQUESTS
 from forecasting.drift import detect_drift
 from forecasting.forecast import MethodScore
+from forecasting.harmonics import DAY_S
 from forecasting.past_forecasts import PastPeaks
 from planner.domain.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.domain.replicas import Replica, replica_of
@@ -110,6 +112,7 @@ SERIES = series_columns("", lambda row: "input_tokens")
 
 
 QUIET = 1.5  # ratio of the busiest window to this one, from which to warn
+RHYTHM_FROM_H = 6.0  # length of a window from which on a daily rhythm matters (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
         assumptions=assumptions_of(study),
         provenance=provenance_of(study, simulated=simulated),
         notes=(
+            *([] if simulated else short_history_warning(study.window, study.traffic)),
             *gaps_noted(study.traffic, study.window),
             *growth_noted(study.window),
             *([study.misfit] if study.misfit else []),
@@ -243,6 +247,25 @@ def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
         return []
     return [f"This window is not the busiest: {rank.sentence}"]
+
+
+def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
+    """Return a warning if a long window is forecast from less history than shows a daily rhythm."""
+    demand = traffic.demand
+    known_s = float(window.origins_s[0]) - demand.start_s
+    if known_s >= RHYTHM_DAYS * DAY_S or window.duration_s <= known_s / 2:
+        return []
+    forecast = (
+        traffic.described(key.model, key.region, {key.tier}, REQUESTS, window) is None
+        for key in demand.keys
+    )
+    if window.duration_s < RHYTHM_FROM_H * 3600 or not any(forecast):
+        return []
+    return [
+        f"The forecast knows {known_s / 3600:,.3g} h of traffic, so no daily rhythm, and its level "
+        "may rest on the last minutes. Use two days of traffic or more, or plan a launch with the "
+        "rate that you expect."
+    ]
 
 
 def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:

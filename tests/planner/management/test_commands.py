@@ -197,6 +197,17 @@ def test_forecast_refuses_in_a_sentence(folder: Path, words: tuple[str, ...], sa
 # plan
 
 
+def test_a_day_planned_from_less_than_two_days_of_history_is_noted(folder: Path) -> None:
+    path = folder / "plan.yml"
+    horizon = "horizon: {start: end, period_s: 3600, duration_s: %d}"
+    old = "horizon: {period_s: 300, duration_s: 900}"
+    noted = []
+    for duration_s in (3600, 86_400):
+        path.write_text(SCENARIO.replace(old, horizon % duration_s))
+        noted.append(any("no daily rhythm" in note for note in answer("plan", path)["notes"]))
+    assert noted == [False, True]
+
+
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_plan(folder: Path, solver: str) -> None:
     result = answer("plan", folder / "plan.yml", "--solver", solver, "--gap", 0.001)
