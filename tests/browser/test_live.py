@@ -120,7 +120,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
         if due == began:
             other.goto(history)
             other.get_by_role("link", name=f"proposal {firing.proposal_id}").click()
-            expect(other.locator("#pools")).to_contain_text("m-g-east")
+            expect(other.locator("#pools")).to_contain_text("m, east")
             other.get_by_label("Comment").fill("Good.")
             other.get_by_role("button", name="Approve", exact=True).click()
             expect(other.locator("#standing")).to_contain_text("It is the active plan")

@@ -146,7 +146,7 @@ def test_tables_of_the_page(client: Client, study: Run) -> None:
     assert work[0]["Busy"] == 120.0
     assert work[0]["Why rejected"] == "longer than the model's context: 4"
     assert "The peak of us-east needs every replica it has." in page
-    assert "llama-3.1-8b us-east A100-80GB 4 +2 6" in page
+    assert "llama-3.1-8b us-east 1 x A100-80GB 4 +2 6" in page
 
 
 def test_every_table_downloads_as_csv(client: Client, study: Run) -> None:
