@@ -202,7 +202,7 @@ class _PanelPart:
             limit=limit,
             scores=bands.scores,
             growth_share=conformal.prior_share(self._days_known(age)),
-            growth=self._day_growth(age),
+            growth=self._day_growth(slice(None), age),
             swing=conformal.unknown_swing(self._days_known(age)),
         )
 
@@ -441,9 +441,9 @@ class _PanelPart:
         """Return the days of history up to ``age`` bins before the end."""
         return (self.panel.bins - age) * self.panel.bin_s / DAY_S
 
-    def _day_growth(self, age: int) -> FloatArray:
-        """Return the deviation of a day's log growth up to ``age`` bins before the end, ``[s]``."""
-        known = self.panel.values[:, : self.panel.bins - age]
+    def _day_growth(self, rows: IntArray | slice, age: int) -> FloatArray:
+        """Return the deviation of a day's log growth without the last ``age`` bins, ``[rows]``."""
+        known = self.panel.values[rows, : self.panel.bins - age]
         return conformal.day_growth(known, self.panel.season_bins(DAY_S))
 
     def _quantiles(
@@ -462,7 +462,7 @@ class _PanelPart:
         lead = np.tile(np.arange(age, age + steps), 2)
         in_window = lead < self.window
         prior = conformal.growth_prior(
-            self._days_known(age), int(known.sum()), self._day_growth(age)[rows],
+            self._days_known(age), int(known.sum()), self._day_growth(rows, age),
             (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
         )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
