@@ -21,6 +21,7 @@ from simulation.performance.estimate.defaults import MOST_HITS
 
 WIDTHS = (1, 2, 4, 8)  # GPUs of one replica that are compared
 MAX_PER_REPLICA = 1024  # users at once of one replica that are considered
+SPARE_REPLICAS = 1  # recommended, so that the load is served if one replica fails
 STEADY_ROUNDS = 1000.0  # users ask again and again, not all at the same moment
 
 
@@ -56,7 +57,7 @@ class SizeQuestion(RunOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuickSize:
-    """The fewest GPUs that answer a sizing question."""
+    """The fewest GPUs that answer a sizing question, and those with a spare replica."""
 
     gpus: int
     replicas: int
@@ -71,6 +72,9 @@ class QuickSize:
     users_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
     rps_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
     cost_usd_per_hour: float | None = None
+    recommended_replicas: int = 0  # with the spare
+    recommended_gpus: int = 0
+    recommended_cost_usd_per_hour: float | None = None
     tpot_ms: float | None = None  # the same as tbt_ms
 
 
@@ -89,17 +93,21 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         size = _cheapest_for_rate(question)
     price = price_of(size.gpu, {})
     known, cached = isfinite(price.usd), question.cached_share
+    replicas = size.replicas + SPARE_REPLICAS
+    gpus = replicas * size.tp
+    offers = price.provenance.source
     return replace(
         size,
         cost_usd_per_hour=size.gpus * price.usd if known else None,
+        recommended_replicas=replicas,
+        recommended_gpus=gpus,
+        recommended_cost_usd_per_hour=gpus * price.usd if known else None,
         tpot_ms=size.tbt_ms,
         assumptions=(
             f"Every request has {question.isl:,} input and {question.osl:,} output tokens.",
             *([f"A prefix cache has {cached:.0%} of the input tokens."] if cached else []),
             f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
-            "No spare replica.",
-            f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * known}"
-            f"{price.provenance.kind}, {price.provenance.source}.",
+            f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
             *size.assumptions,
         ),
     )
@@ -187,8 +195,7 @@ def _fewest_gpus(
         tokens_per_s=answer.tokens_per_s,
         expected_error=answer.expected_error,
         assumptions=(
-            "TTFT is the mean of steady traffic. Estimate a deployment has that of a benchmark, "
-            "which is higher, because all users start at once.",
+            "TTFT is the mean of steady traffic. It is higher while all users start at once.",
             *answer.assumptions,
         ),
     )

@@ -111,5 +111,5 @@ def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
     if not usd:
         return HourPrice(math.nan, Provenance("assumed", "no known price. Enter one"))
     span = f"${min(usd):.2f} to ${max(usd):.2f}"
-    source = f"median of {len(usd)} on-demand offers, {span}. A plan uses the price of its region"
+    source = f"median of {len(usd)} on-demand offers, {span}"
     return HourPrice(median(usd), Provenance(offers[0].provenance.kind, source))

@@ -174,9 +174,11 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
         ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
     )
     other_engine = engine not in ("", deployment.engine)
+    change = tbt_ms / (estimate.tbt_s * 1e3) - 1.0
+    side = "above" if change > 0 else "below"
     return (
         f"Plans use the built-in profile ({profile.provenance.kind}, {origin}). Its TPOT at this "
-        f"load is {tbt_ms:.1f} ms ({tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} vs. this estimate)"
+        f"load is {tbt_ms:.1f} ms, {abs(change):.0%} {side} this estimate"
         + (", on another engine" if other_engine else "")
         + beyond_words,
     )

@@ -7,7 +7,7 @@ from planner.domain.report import Fact, Note, Report, Section
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, given_options
 from planner.management.runs import report_text
-from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
+from planner.services.quick_size import SPARE_REPLICAS, QuickSize, SizeQuestion, quick_size
 
 GROUPS = {
     "fleet": ("model", "gpu"),
@@ -37,13 +37,15 @@ class Command(HeadroomCommand):
 
 def _report(size: QuickSize) -> Report:
     """Return the answer with its cost, latencies and assumptions."""
-    replicas, tp = size.replicas, size.tp
-    what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {size.model}"
+    replicas, tp = size.recommended_replicas, size.tp
+    what = f"{replicas:,} replicas of {size.model}"
     return Report(
         title=size.model,
-        answer=f"Use {size.gpus:,} {size.gpu}: {what} on {tp} {'GPU' if tp == 1 else 'GPUs'} each.",
+        answer=f"Use {size.recommended_gpus:,} {size.gpu}: {what} on {tp} "
+        f"{'GPU' if tp == 1 else 'GPUs'} each, of which {SPARE_REPLICAS} is spare.",
         facts=(
-            Fact("Cost per hour", size.cost_usd_per_hour, "$"),
+            Fact("Cost per hour", size.recommended_cost_usd_per_hour, "$"),
+            Fact("Cost without spare", size.cost_usd_per_hour, "$"),
             Fact("TTFT", size.ttft_ms, "ms"),
             Fact("TPOT", size.tbt_ms, "ms"),
             Fact("Output, all replicas", size.tokens_per_s, "tokens/s"),

@@ -151,8 +151,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     # An operator raises the engine's share of memory before requests wait.
     if room < cache * sequences_per_rank:
         notes = (
-            f"the engine takes {TIGHT_SHARE:.0%} of GPU memory, because {MEMORY_SHARE:.0%} holds "
-            f"too few sequences. Pages of models assume {MEMORY_SHARE:.0%}",
+            f"the engine uses {TIGHT_SHARE:.0%} of GPU memory instead of {MEMORY_SHARE:.0%}, so "
+            "that more requests run at a time",
         )
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
@@ -165,10 +165,10 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
     max_sequences = min(max(1.0, np.floor(room / cache)), deployment.max_num_seqs) * ranks
     if per_worker > max_sequences:
+        limit = "memory" if room / cache < deployment.max_num_seqs else "max_num_seqs"
         notes += (
-            f"{'memory' if room / cache < deployment.max_num_seqs else 'max_num_seqs'} holds "
-            f"{max_sequences:.0f} of {per_worker:.0f} sequences per decode worker at a time, "
-            "and the rest wait",
+            f"{max_sequences:,.0f} of {per_worker:,.0f} requests of a replica run at a time, the "
+            f"most that {limit} allows. The rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
     return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)
