@@ -116,7 +116,7 @@ VERBS: dict[str, tuple[str, Values]] = {
         {"methods": ["arima", "last-value"], "days": 2},
     ),
     "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),
-    "pareto": ("Pareto front of two objectives", {"of": "cost,carbon", "points": 9}),
+    "pareto": ("Trade-off of two objectives", {"of": "cost,carbon", "points": 9}),
 }
 GPU = {
     "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,

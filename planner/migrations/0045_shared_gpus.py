@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                     ("provision", "Operator-level provisioning"),
                     ("size", "Replica capacity"),
                     ("pd-ratio", "Prefill-decode ratio"),
-                    ("pareto", "Pareto front"),
+                    ("pareto", "Trade-off"),
                     ("place", "Network placement"),
                     ("share", "Shared GPUs"),
                     ("outlook", "Cost by month"),

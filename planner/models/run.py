@@ -41,7 +41,7 @@ class Run(Numbered, Owned):
         PROVISION = "provision", "Operator-level provisioning"
         SIZE = "size", "Replica capacity"
         PD_RATIO = "pd-ratio", "Prefill-decode ratio"
-        PARETO = "pareto", "Pareto front"
+        PARETO = "pareto", "Trade-off"
         PLACE = "place", "Network placement"
         SHARE = "share", "Shared GPUs"
         OUTLOOK = "outlook", "Cost by month"

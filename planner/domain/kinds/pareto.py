@@ -1,14 +1,15 @@
-"""Compute the Pareto front of two objectives over a window: one plan per point, and the knee."""
+"""Compute the trade-off of two objectives over a window: plans of their Pareto front."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 from pydantic import Field, field_validator
 
-from planner.domain.formats import figure
+from planner.domain.formats import signed_percent
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.preparation import planned_of, study_of
@@ -135,10 +136,13 @@ def run(
     basis = replace(basis, flat=None)
     base = StoredPlan(planned_together(scenario), known, basis, solve_s=SOLVE_S)
     front_points = front(base, pair, options.points, part(progress, 0.5, 1.0))
-    points = tuple(FrontPlan.of(point.plan[0], pair, point.first_bound) for point in front_points)
+    points = undominated(
+        [FrontPlan.of(point.plan[0], pair, point.first_bound) for point in front_points]
+    )
     if not points or plan.totals is None:
         raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
     knee_index = knee([(point.first, point.second) for point in points])
+    as_planned = FrontPlan.of(plan, pair, None)
     planned_for = (str(Height(series.level, series.times)) for series in basis.series)
     return Outcome(
         ParetoResult(
@@ -148,9 +152,9 @@ def run(
             points=points,
             knee=knee_index,
             planned_for=tuple(dict.fromkeys(planned_for)),
-            headline=_headline(*pair, points),
+            headline=_headline(*pair, points, knee_index, as_planned),
             seconds=time.perf_counter() - begun,
-            as_planned=FrontPlan.of(plan, pair, None),
+            as_planned=as_planned,
             simulated_usd=simulated_usd,
         ),
         {"front": pl.DataFrame(as_json(points), infer_schema_length=None)},
@@ -164,6 +168,27 @@ def planned_together(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"objective": objective})
 
 
+def undominated(plans: Sequence[FrontPlan]) -> tuple[FrontPlan, ...]:
+    """Return the plans that no other beats, by the digits of both objectives that pages show.
+
+    ``plans`` and the result are in rising order of the second objective.
+    """
+
+    def shown(plan: FrontPlan) -> tuple[float, float]:
+        """Return both objectives with the digits shown."""
+        first, second = (
+            float(f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}")
+            for value in (plan.first, plan.second)
+        )
+        return first, second
+
+    kept: list[FrontPlan] = []
+    for plan in sorted(plans, key=lambda plan: (shown(plan)[1], plan.first)):
+        if not kept or shown(plan)[0] < shown(kept[-1])[0]:
+            kept.append(plan)
+    return tuple(kept)
+
+
 def has_trade_off(plans: tuple[FrontPlan, ...]) -> bool:
     """Return whether the plans of a front differ by more than ``TIE`` in one of the objectives."""
     least_second, least_first = plans[0], plans[-1]
@@ -171,15 +196,32 @@ def has_trade_off(plans: tuple[FrontPlan, ...]) -> bool:
     return not (first_ties and least_first.second <= least_second.second * (1 + TIE))
 
 
-def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
-    """Return what the least of the second objective costs, in units of the first.
+def _headline(
+    first: str,
+    second: str,
+    plans: tuple[FrontPlan, ...],
+    knee_index: int | None,
+    as_planned: FrontPlan,
+) -> str:
+    """Return which plan to take: the plan as it is if no other saves more than ``TIE``.
 
-    For example: "Least carbon: +$4, −10 kg vs least cost". ``plans`` are the front, in rising order
-    of the second objective.
+    For example: "Keep the plan", or "Choose plan 2: carbon −12%, cost +3% vs the plan". Plans have
+    numbers from 1, in rising order of the second objective.
     """
-    if not has_trade_off(plans):
-        return f"No trade-off: {first} and {second} of all plans are within {TIE:.0%}"
     least_second, least_first = plans[0], plans[-1]
-    more = figure(least_second.first - least_first.first, UNITS[MEASURE[first]])
-    less = figure(least_first.second - least_second.second, UNITS[MEASURE[second]])
-    return f"Least {second}: +{more}, −{less} vs least {first}"
+    saves_first = as_planned.first > least_first.first * (1 + TIE)
+    saves_second = as_planned.second > least_second.second * (1 + TIE)
+    if not saves_first and not saves_second:
+        return f"Keep the plan: no other saves more than {TIE:.0%} of {first} or {second}"
+    index = knee_index
+    if index is None:
+        index = 0 if saves_second else len(plans) - 1
+    chosen = plans[index]
+    changes = (
+        f"{name} {signed_percent(value / planned - 1 if planned else 0.0)}"
+        for name, value, planned in (
+            (second, chosen.second, as_planned.second),
+            (first, chosen.first, as_planned.first),
+        )
+    )
+    return f"Choose plan {index + 1}: {', '.join(changes)} vs the plan"

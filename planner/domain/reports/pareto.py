@@ -1,4 +1,4 @@
-"""Report the Pareto front of two objectives."""
+"""Report the trade-off of two objectives, such as cost and carbon."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -38,14 +38,14 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     if plan is None:
         return
     if not has_trade_off(points):
-        yield Fact(f"{first} as planned", plan.first, unit)
-        yield Fact(f"{second} as planned", plan.second, second_unit)
+        yield Fact(f"{first} of your plan", plan.first, unit)
+        yield Fact(f"{second} of your plan", plan.second, second_unit)
         yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
         return
     low, high = points[-1], points[0]  # in the first objective
-    named = [(f"{first} as planned", plan), (f"{first}, lowest", low)]
+    named = [(f"{first} of your plan", plan), (f"{first}, lowest", low)]
     if result.knee is not None:
-        named.append((f"{first} at the knee", points[result.knee]))
+        named.append((f"{first} of plan {result.knee + 1}", points[result.knee]))
     for label, point in named:
         note = f"{second} {figure(point.second, second_unit)}"
         yield Fact(label, point.first, unit, note=note)
@@ -61,10 +61,10 @@ class NamedPlan(NamedTuple):
 
 
 def _front_table(result: ParetoResult) -> Table:
-    """Return a table of the plan as it is and those of the front; the knee is marked."""
+    """Return a table of the plan as it is and the numbered plans; the knee is marked."""
     plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
     if result.as_planned:
-        plans.insert(0, NamedPlan("as planned, period by period", result.as_planned))
+        plans.insert(0, NamedPlan("your plan", result.as_planned))
     shown = result.knee is not None and has_trade_off(result.points)
     marked = str((result.knee or 0) + 1) if shown else None
     return table(
@@ -76,17 +76,16 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
         (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
         (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
-        (Head("Status"), lambda row: row.plan.status),
+        # Optimal plans need no remark.
+        (Head("Status"), lambda row: None if row.plan.status == "optimal" else row.plan.status),
         marked=lambda row: row.name == marked,
-        note="Plans of the front decide all periods together, so one may beat the plan of "
-        "this scenario in both objectives. Energy and carbon are at rated load."
-        + " Marked: the knee."
-        * (marked is not None),
+        note="A numbered plan decides all periods together, so it may beat your plan slightly. "
+        "Energy and carbon are at rated load.",
     )
 
 
 def report(result: ParetoResult, _: Tables) -> Report:
-    """Return the report of a Pareto front."""
+    """Return the report of ``pareto``."""
     points = result.points
     first, second = result.of
     units = {name: UNITS[MEASURE[name]] for name in NAMES}
@@ -100,12 +99,13 @@ def report(result: ParetoResult, _: Tables) -> Report:
 
     drawn = [
         series("Proven lower bound", "first_bound", Role.LIMIT),
-        series("Best plans", "first", Role.RECOMMENDED),
+        series("Plans", "first", Role.RECOMMENDED),
     ]
     if result.knee is not None:
-        drawn.append(series("Knee", "first", Role.MEASURED, [points[result.knee]]))
+        label = f"Plan {result.knee + 1} (largest gain)"
+        drawn.append(series(label, "first", Role.MEASURED, [points[result.knee]]))
     if result.as_planned:
-        drawn.append(series("As planned", "first", Role.BASELINE, [result.as_planned]))
+        drawn.append(series("Your plan", "first", Role.BASELINE, [result.as_planned]))
     axes = (
         Axis(_name(second), units[second]),
         Axis(_name(first), units[first], zero=False),
@@ -119,14 +119,14 @@ def report(result: ParetoResult, _: Tables) -> Report:
         demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
     gpus = {row.replica.gpu for row in result.frame.capacity}
     if not has_trade_off(points) and len(gpus) == 1:
-        demand += f" All replicas have {gpus.pop()}, so both grow with GPU-hours."
+        demand += f" All replicas use {gpus.pop()}, so both grow with GPU-hours."
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
         facts=tuple(_front_facts(result)),
         why=demand,
         sections=(
-            Section("Pareto front", (*([chart] * has_trade_off(points)), _front_table(result))),
+            Section("Plans", (*([chart] * has_trade_off(points)), _front_table(result))),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )

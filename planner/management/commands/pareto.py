@@ -5,6 +5,6 @@ from planner.models import Run
 
 
 class Command(RunCommand):
-    help = "Compute the Pareto front of two objectives. Exits 3 without a feasible plan."
+    help = "Compute plans that trade two objectives off. Exits 3 without a feasible plan."
     examples = ("pareto scenario.yml", "pareto week", "pareto scenario.yml --json")
     kind = Run.Kind.PARETO
