@@ -35,10 +35,10 @@ def report(result: OutlookResult, _: Tables) -> Report:
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
-        about=f"{window_text(window)} · plans of a representative week, not simulated",
+        about=f"Every week planned as that from {window_text(window)}, not simulated",
         facts=tuple(_facts(result)),
-        why="Plans cover the scenario's percentile of demand. A comparison tunes its plan on test "
-        "days, with a load factor and a guard, so its plan of a day may cost less.",
+        why="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
+        "by Plan and compare costs less.",
         sections=(
             Section("Cost by month", (_cost_chart(result), _months(result)), "Months"),
             *_commitments(result),
@@ -51,7 +51,8 @@ def report(result: OutlookResult, _: Tables) -> Report:
 def _facts(result: OutlookResult) -> Iterator[Fact]:
     """Yield the totals of the horizon."""
     totals = result.totals
-    yield Fact("Cost", totals.cost_usd, "$", note=f"on demand, {totals.days:,.0f} days")
+    per_day = totals.cost_usd / totals.days
+    yield Fact("Cost on demand", totals.cost_usd, "$", note=f"{figure(per_day, '$')} per day")
     if totals.cost_committed_usd is not None:
         saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
         yield Fact("Cost with commitments", totals.cost_committed_usd, "$",
@@ -59,14 +60,15 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
         first, last = planned[0], planned[-1]
+        days = sum(row.days for row in planned)
+        mean = sum((row.mean_replicas or 0.0) * row.days for row in planned) / days
+        grown = ""
+        if last.growth != first.growth:
+            grown = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
         peak = max(row.peak_replicas or 0 for row in planned)
-        grown = (
-            f"{figure(last.mean_replicas)} in {last.month}" if last.growth != first.growth else ""
-        )
-        yield Fact("Replicas, mean", first.mean_replicas, change=grown, note=first.month)
-        yield Fact("Peak replicas", peak, form=Form.COUNT)
-    carbon = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
-    yield Fact("Energy", totals.energy_kwh, "kWh", note=carbon)
+        yield Fact("Mean replicas", mean, change=grown, note=f"at most {peak:,}")
+    yield Fact("Energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
+    yield Fact("Carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
 
 
 def _cost_chart(result: OutlookResult) -> Chart:
@@ -85,11 +87,12 @@ def _cost_chart(result: OutlookResult) -> Chart:
 
 def _months(result: OutlookResult) -> Table:
     """Return a row per month."""
+    grows = any(row.growth != 1 for row in result.months)
     return table(
         result.months,
         (Head("Month"), lambda row: row.month),
         (Head("Days", Form.NUMBER), lambda row: row.days),
-        (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth),
+        (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth if grows else None),
         (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
         (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
         (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
@@ -106,8 +109,11 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
     if not result.use:
         return
     rows = _commitment_table(result) if result.commitments else _use(result)
-    note = Note("A commitment pays if the share in use exceeds committed / on-demand price.")
-    yield Section("GPU commitments", (_use_chart(result), rows, note), "Commitments")
+    note = Note(
+        "Commit to a GPU if its share of time in use is above the committed price divided by the "
+        "on-demand price."
+    )
+    yield Section("GPU commitments", (note, _use_chart(result), rows), "Commitments")
 
 
 def _use_chart(result: OutlookResult) -> Chart:
@@ -159,7 +165,7 @@ def _use(result: OutlookResult) -> Table:
         (Head("GPU"), lambda row: row.gpu),
         (Head("Region"), lambda row: row.region),
         (Head("GPUs", Form.COUNT), lambda row: row.gpus),
-        (Head("Minimum share in use", Form.SHARE), lambda row: row.in_use),
-        (Head("Pays below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
-        note="Set regions.committed in the scenario to get a recommendation.",
+        (Head("In use at least", Form.SHARE), lambda row: row.in_use),
+        (Head("Commit below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
+        note="Enter the committed prices of a region in the scenario for a recommendation.",
     )

@@ -28,7 +28,7 @@ from planner.domain.report import (
 )
 from planner.domain.reports.tables import Tables
 
-METHODS = {"simulation": "both pools simulated", "each pool": "each pool alone"}
+METHODS = {"simulation": "together", "each pool": "each alone"}
 NO_RATIO = "none"
 STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
 
@@ -36,8 +36,8 @@ STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follo
 def report(result: PdRatioResult, _: Tables) -> Report:
     """Return the report of ``pd-ratio``."""
     plans_differ = Note(
-        f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
-        "each region for its own demand and adds spare replicas, so its ratio differs."
+        f"The best split of {result.instances} replicas. Other numbers have other splits, and a "
+        "plan sizes each region for its own demand."
     )
     return Report(
         title=result.scenario,
@@ -152,12 +152,10 @@ def _ratios(result: PdRatioResult) -> Table:
         (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
         (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
-        (Head("Method"), lambda row: METHODS.get(row.by, row.by)),
-        (Head("Closed forms", Form.COUNT, "tokens/s"), lambda row: row.closed_tps),
-        (Head("Error", Form.CHANGE), lambda row: row.prediction_error),
+        (Head("Pools simulated"), lambda row: METHODS.get(row.by, row.by)),
         title="Every ratio",
-        note="Each pool alone: the smaller capacity of the two pools counts. The best ratio and "
-        "its neighbours are simulated with both pools.",
+        note="The best ratio and its neighbours are simulated with both pools together. For "
+        "others, the smaller capacity of the two pools counts.",
         marked=is_best,
     )
 

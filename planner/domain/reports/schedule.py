@@ -79,6 +79,21 @@ class Schedule:
             for row in self.rows
         ]
 
+    def peak_split(self, model: str) -> tuple[int, int]:
+        """Return the prefill and decode replicas of ``model`` in the region and row with most.
+
+        Return (0, 0) without such pools.
+        """
+        most = (0, 0)
+        for row in self.rows:
+            counts: Counter[tuple[str, str]] = Counter()  # by region and role
+            for pool, replicas in zip(self.pools, row.replicas, strict=True):
+                if pool.model == model:
+                    counts[pool.region, pool.role] += replicas
+            splits = ((counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts)
+            most = max(most, *splits, key=sum)
+        return most
+
     def split(self, model: str = "") -> str:
         """Return prefill and decode replicas, least to most, such as "7P:4D to 8P:4D".
 

@@ -95,6 +95,16 @@ class StoredForecasts:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRatio:
+    """The best P:D ratio of ``instances`` replicas of a model; without one, it has no replicas."""
+
+    model: str
+    instances: int
+    prefill: int = 0
+    decode: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoredResult:
     """The shared parts of a stored result of any kind of run."""
 
@@ -114,6 +124,7 @@ class StoredResult:
     series: tuple[StoredForecast, ...] = ()  # of a forecast run
     capacity: tuple[SizedReplica, ...] = ()
     deferrable: tuple[str, ...] = ()  # tiers that may wait
+    pd_ratios: tuple[StoredRatio, ...] = ()
     test_days: tuple[TestDayFigures, ...] = ()
     pools: tuple[SizedReplica, ...] = ()  # of a size run; of other kinds they have no max_rps
 

@@ -4,15 +4,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.http import QueryDict
 
-from planner.domain.formats import figure, percent
+from planner.domain.formats import figure
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
+from planner.domain.pd.figures import ratio_name
 from planner.domain.planning.figures import Decision
-from planner.domain.report import Fact, Group, Report
+from planner.domain.report import Fact, Group, Meaning, Report
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
@@ -179,9 +180,22 @@ def report_with(
     return Page("report", page_context, parts or {})
 
 
-def outlook_context(run: Run, _: QueryDict) -> TemplateContext:
-    """Return the month of an outlook that can be simulated."""
-    return {"to_replay": month_to_replay(run)}
+def outlook_context(run: Run, params: QueryDict) -> TemplateContext:
+    """Return the report of an outlook next to the newest plan, and the month to simulate."""
+    context = report_context(run, params)
+    context |= {"to_replay": month_to_replay(run), "beside": "web/_outlook_simulation.html"}
+    planned = _newest_comparison(run)
+    compared = stored_result(planned) if planned else StoredResult()
+    if planned and compared.recommended and compared.recommended.cost_usd and compared.window:
+        days = (compared.window.end - compared.window.start) / timedelta(days=1)
+        report: Report = context["report"]
+        first, *others = report.facts
+        yours = Fact(
+            "Your plan, per day", compared.recommended.cost_usd / days, "$",
+            note=f"tuned for one day · run {planned.pk}",
+        )  # fmt: skip
+        context["report"] = replace(report, facts=(first, yours, *others))
+    return context
 
 
 def deployments_context(run: Run, _: QueryDict) -> TemplateContext:
@@ -225,37 +239,43 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the report of a ratio, with that of the scenario's newest comparison next to it."""
     context = report_context(run, params)
     context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
-    newest = latest_comparisons([run.scenario]).get(run.scenario.pk) if run.scenario else None
-    if newest is None:
+    planned = _newest_comparison(run)
+    if planned is None:
         return context
-    planned = run_get(newest.pk)
-    schedule = schedule_of(tables_of(planned), stored_result(planned).recommended_policy)
+    compared = stored_result(planned)
+    schedule = schedule_of(tables_of(planned), compared.recommended_policy)
     service = run.options.get("service", "")
-    if schedule and (split := schedule.split(service)):
-        lost = _lost_by(schedule.phases(service), typed_result(run, PdRatioResult))
-        note = " · ".join(filter(None, (lost, f"all regions, run {planned.pk}")))
+    split = schedule.peak_split(service) if schedule else (0, 0)
+    if min(split) > 0:
         report: Report = context["report"]
+        verdict, meaning = _against_best(split, service, compared)
+        note = f"per region{verdict} · run {planned.pk}"
         first, *others = report.facts
-        facts = (first, Fact("Your plan runs", split, note=note), *others)
-        context["report"] = replace(report, facts=facts)
+        yours = Fact("Your plan at its peak", ratio_name(*split), note=note, meaning=meaning)
+        context["report"] = replace(report, facts=(yours, first, *others))
     return context
 
 
-def _lost_by(planned: Sequence[tuple[int, int]], result: PdRatioResult) -> str:
-    """Return how far the capacity of planned ratios is below the best, such as "3% to 8% less".
+def _newest_comparison(run: Run) -> Run | None:
+    """Return the newest comparison of a run's scenario; None without one."""
+    newest = latest_comparisons([run.scenario]).get(run.scenario.pk) if run.scenario else None
+    return run_get(newest.pk) if newest is not None else None
 
-    ``planned`` are prefill and decode replicas. Each stands for the ratio of the result with the
-    nearest share of prefill. Return "" if one of them has no replica.
+
+def _against_best(
+    split: tuple[int, int], service: str, compared: StoredResult
+) -> tuple[str, Meaning]:
+    """Return words on how a plan's split compares with the best of as many replicas.
+
+    ``compared`` has the best split; the words are "" if it has none of that size.
     """
-    losses: list[float] = []
-    for prefill, decode in planned:
-        if not prefill or not decode:
-            return ""
-        share = prefill / (prefill + decode) * result.instances
-        nearest = min(result.ratios, key=lambda row: abs(row.figures.prefill - share))
-        losses.append(1 - nearest.figures.max_tps / result.best.figures.max_tps)
-    ends = dict.fromkeys(percent(max(0.0, lost), 0) for lost in (min(losses), max(losses)))
-    return f"{' to '.join(ends)} less capacity than the best ratio of {result.instances}"
+    for ratio in compared.pd_ratios:
+        if ratio.model == service and ratio.prefill and ratio.instances == sum(split):
+            if split == (ratio.prefill, ratio.decode):
+                return f", the best of {ratio.instances}", Meaning.MET
+            best = ratio_name(ratio.prefill, ratio.decode)
+            return f", the best of {ratio.instances} is {best}", Meaning.NEUTRAL
+    return "", Meaning.NEUTRAL
 
 
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
@@ -279,7 +299,7 @@ PAGES: dict[str, Page] = {
     Run.Kind.SIZE: report_with("web/_use_this.html", deployments_context),
     Run.Kind.PD_RATIO: Page("report", pd_ratio_context),
     Run.Kind.BACKTEST: REPORT,
-    Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),
+    Run.Kind.OUTLOOK: Page("report", outlook_context),
     Run.Kind.PARETO: Page("what_if", whatif.page_context),
 }
 
