@@ -304,12 +304,17 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each case and level whose plan is that of a coarser level, and why."""
-    return [
-        f"{case.where}, {case.phase} {WORDS[name]}: {level.method.partition(':')[0]}."
+    """Return a sentence with a count for each reason why plans are of a coarser level."""
+    finer = [
+        level.method.partition(":")[0]
         for case in cases
         for name, level in case.levels.items()
-        if name != MODEL and level.method.startswith(tuple(FALLBACK_METHODS.values()))
+        if name != MODEL
+    ]
+    return [
+        f"{reason.capitalize()} in {finer.count(reason)} of {len(finer)} plans below the replica."
+        for reason in FALLBACK_METHODS.values()
+        if reason in finer
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from planner.domain.formats import signed_percent
+from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
 from planner.domain.provisioning.sharing import APART
@@ -55,16 +55,17 @@ def report(result: ProvisionResult, _: Tables) -> Report:
     return Report(
         title=result.scenario,
         answer=result.headline,
-        about=f"Busiest hour of {span} · method: {result.method} · prefill and decode on "
-        "separate GPUs",
+        about=f"Busiest hour of {span} · prefill and decode on separate GPUs",
+        why=""
+        if result.pays
+        else "Scale whole replicas. Scaling their modules or operators one by one saves no GPUs.",
         facts=tuple(_facts(result)),
         warnings=result.warnings,
         sections=(
-            Section("GPUs by level and pool", (*_charts(pools), _pools(pools)), "Pools"),
-            *_sharing(result),
+            Section("GPUs by pool", (*_charts(pools), _pools(pools)), "Pools"),
             *_over_time(result),
+            *_sharing(result),
             Section("Levels and bounds", (_levels(result),), "Levels", Group.BASIS, printed=True),
-            Section("Latency by pool and level", (pool_levels(pools),), "Latency", Group.BASIS),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
         ),
@@ -76,9 +77,9 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
     """Yield the GPUs of each level, with the savings over whole replicas."""
     if _all_same(result):
         needs = next(iter(result.levels.values())).needs
-        yield Fact("GPUs, at every level", needs.gpus, "GPUs", Form.COUNT, note="no saving")
-        yield Fact("Power", needs.energy_w, "W", Form.COUNT)
-        yield Fact("Memory", needs.memory_gb, "GB", Form.COUNT)
+        yield Fact("GPUs, at every level", needs.gpus, form=Form.COUNT, note="no saving")
+        yield Fact("Power", needs.energy_w / 1e3, "kW")
+        yield Fact("Memory", needs.memory_gb / 1e3, "TB")
         return
     for name, total in result.levels.items():
         saved = result.savings.get(name)
@@ -89,7 +90,8 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
             "GPUs",
             Form.COUNT,
             change=f"{signed_percent(-share, 0)} vs whole replicas" if share else "",
-            note=f"{total.needs.energy_w:,.0f} W · {total.needs.memory_gb:,.0f} GB",
+            note=f"{figure(total.needs.energy_w / 1e3, 'kW')} · "
+            f"{figure(total.needs.memory_gb / 1e3, 'TB')}",
             meaning=Meaning.SAVING if share and share > 0 else Meaning.NEUTRAL,
         )
 
@@ -124,18 +126,18 @@ def _levels(result: ProvisionResult) -> Table:
         (Head("Level"), lambda row: "all levels" if same else LEVEL_NAMES[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
         (Head("Change", Form.CHANGE), partial(saved, "gpus")),
-        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.needs.energy_w),
+        (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.needs.energy_w / 1e3),
         (Head("Change", Form.CHANGE), partial(saved, "energy")),
-        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.needs.memory_gb),
+        (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
         (Head("Change", Form.CHANGE), partial(saved, "memory")),
         (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
         (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
         (Head("Tightest phase", wide=2), lambda row: row.figures.tightest),
-        (Head("By mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
+        (Head("For the mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
         (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
         (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
-        note="Changes are against whole replicas. The bound and its gap are for GPUs by mean "
-        "latency. A replay of requests may need more GPUs.",
+        note="Changes are against whole replicas. No plan keeps the mean latency with fewer GPUs "
+        "than the proven bound. Simulated requests may need more.",
     )
 
 
@@ -187,8 +189,9 @@ def _pools(pools: list[PoolFigures]) -> Table:
             (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
             for name, label in levels.items()
         ),
-        note="If no tier limits a phase, its limit is assumed: 2,000 ms for prefill, 200 ms for "
-        "decode.",
+        note="Load is the mean of the busiest hour. Replica capacity counts for the busiest "
+        "minutes, so it may need more GPUs. Without a limit of a tier, 2,000 ms are assumed for "
+        "prefill and 200 ms for decode.",
     )
 
 
@@ -224,13 +227,14 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
-    """Yield the GPUs of prefill and decode together, for each way of sharing them."""
+    """Yield the ways of prefill and decode to share GPUs that keep the limits."""
     if result.sharing is None or not result.sharing.services:
         return
     rows = [
         PoolRow(service, name, way)
         for service in result.sharing.services
         for name, way in service.ways.items()
+        if way.confirmed
     ]
     ways = table(
         rows,
@@ -239,15 +243,15 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         (Head("GPU"), lambda row: row.pool.gpu),
         (Head("Placement", wide=2), lambda row: WAYS[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
-        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.energy_w),
-        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
-        (Head("Replay: within limits", Form.SHARE), lambda row: row.figures.attainment),
+        (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
+        (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
+        (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
         # Queueing means alone do not make a way the best.
         marked=lambda row: (
             row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
         ),
     )
-    yield Section("Prefill and decode together", (ways,), "Together")
+    yield Section("Prefill and decode on common GPUs", (ways,), "Together", Group.BASIS)
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
@@ -301,25 +305,8 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
         (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
         note="A method without slots found no plan. Slots are GPU places before placement.",
-        title="Methods",
     )
-    choices = [
-        PoolRow(pool, name, choice) for pool, name, method in rows for choice in method.operators
-    ]
-    operators = table(
-        choices,
-        (Head("Pool", wide=2), lambda row: pool_name(row.pool)),
-        (Head("Method", wide=2), lambda row: row.name),
-        (Head("Operator", wide=2), lambda row: row.figures.operator.replace("_", " ")),
-        (Head("Replicas", Form.COUNT), lambda row: row.figures.replicas),
-        (Head("Batch", Form.COUNT), lambda row: row.figures.batch),
-        (Head("Of a replica", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
-        (Head("Energy of a pass", Form.NUMBER, "J"), lambda row: row.figures.pass_j),
-        note="Energy follows equation 9: idle power of all its GPUs, plus power of the batch.",
-        title="Operators",
-    )
-    title = "Operators by Cui et al. (2025)"
-    yield Section(title, (methods, operators), "Source", group=Group.BASIS)
+    yield Section("Methods of Cui et al. (2025)", (methods,), "Source", group=Group.BASIS)
 
 
 def pool_name(pool: PoolFigures) -> str:
