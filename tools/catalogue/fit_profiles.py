@@ -55,9 +55,9 @@ TARGET = ROOT / "planner/inputs/catalogue/profiles.yaml"
 MAX_BATCH, CHUNK = 256, 2048
 LIMITS_SOURCE = (
     "vLLM V1 API-server defaults on A100-class GPUs (vllm/engine/arg_utils.py: "
-    "max_num_batched_tokens 2048, max_num_seqs 256), used for H100 too, where its own are larger"
+    "max_num_batched_tokens 2048, max_num_seqs 256), also used for H100, which has larger ones"
 )
-RULE = "rows of arrangements measured on both GPUs, by the same rule from H100"
+RULE = "deployments measured on A100 and H100 (A100 scaled from H100)"
 MOST = 105  # rows per arrangement and quantity in the check of a rule, so that none dominates
 HERE = Provenance("measured", "tools.catalogue.fit_profiles")
 
@@ -87,7 +87,7 @@ class Built:
         if self.decode == self.prefill:
             return self.decode
         same = self.decode.kind == self.prefill.kind
-        source = f"ITL: {self.decode.source}. Prefill: {self.prefill.source}"
+        source = f"Decode: {self.decode.source}. Prefill: {self.prefill.source}"
         return Provenance(self.decode.kind if same else "modelled", source)
 
 
@@ -154,7 +154,7 @@ def to_a100(built: Built, data: Path) -> Built:
             delta_s=h100.delta_s * flops,
             checks=(),
         ),
-        Provenance("modelled", f"ITL of {of}, times {bandwidth:.2f}, as memory bandwidths are"),
+        Provenance("modelled", f"TPOT of {of}, times {bandwidth:.2f} (ratio of memory bandwidths)"),
         Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f}, as bf16 peaks are"),
         (None,) * 4,
     )

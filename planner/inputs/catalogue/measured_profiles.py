@@ -145,4 +145,4 @@ def _source(profile: LinearProfile) -> str:
     """Return who measured a profile, in a few words."""
     if profile.provenance.kind != "measured":
         return "what is modelled"
-    return profile.provenance.source.removeprefix("ITL: ").split(" ")[0]
+    return profile.provenance.source.removeprefix("Decode: ").split(" ")[0]

@@ -1,23 +1,27 @@
 """Build the page of a profile: parameters, limits, versions and its largest errors."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
+from planner.domain.formats import tpot
+from planner.domain.report import Fact, Form
 from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.schedules import observed_speeds
 from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import TemplateContext
 from simulation.performance.fitting.compare import stated_check
-from simulation.performance.profile import Check, Profile
+from simulation.performance.profile import Check, Profile, iteration_s
 
 SHOWN_OUTLIERS, SHOWN_SPEEDS = 20, 5
+REQUESTS, CONTEXT, PROMPT = 64, 2048, 1024  # loads whose speed is shown first
 MEANINGS = {  # of the parameters of a linear profile, in the order of its formula
-    "alpha": "fixed time of an iteration that decodes",
-    "beta": "time of each sequence that decodes",
-    "gamma": "fixed time of an iteration that prefills",
-    "delta": "time of each prompt token",
+    "alpha": "decode iteration, fixed part",
+    "beta": "decode iteration, per request",
+    "gamma": "prefill iteration, fixed part",
+    "delta": "prefill iteration, per prompt token",
 }
 
 
@@ -26,6 +30,7 @@ def page_context(profile: known.KnownProfile) -> TemplateContext:
     residuals = known.profile_residuals(profile)
     return {
         "profile": profile,
+        "facts": list(_facts(profile)),
         "versions": versions(profile.name),
         "parameters": parameters(profile),
         "limits": limits(profile.profile),
@@ -36,6 +41,21 @@ def page_context(profile: known.KnownProfile) -> TemplateContext:
         "residual_rows": residuals.height,
         "speeds": observed_speeds(profile.model, profile.gpu, profile.tp)[:SHOWN_SPEEDS],
     }
+
+
+def _facts(profile: known.KnownProfile) -> Iterator[Fact]:
+    """Yield the speed of decode and prefill at usual loads, and the error that plans assume."""
+    speed = profile.profile
+    context = f"at {CONTEXT:,} tokens of context"
+    for requests in (1, min(REQUESTS, speed.max_batch)):
+        seconds = float(iteration_s(speed, requests, requests * CONTEXT, 0, 0))
+        label = f"TPOT, {requests} request{'s' * (requests > 1)}"
+        yield Fact(label, 1e3 * seconds, "ms", note=context)
+    seconds = float(iteration_s(speed, 0, 0, PROMPT, PROMPT * PROMPT / 2))
+    yield Fact(f"Prefill of {PROMPT:,} tokens", 1e3 * seconds, "ms", note="an idle replica")
+    if check := profile.stated_check:
+        note = f"{tpot(check.quantity)}, {tpot(check.against)}"
+        yield Fact("Error in plans", check.mape, form=Form.SHARE, note=note)
 
 
 def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
@@ -68,7 +88,7 @@ def parameters(profile: known.KnownProfile) -> list[tuple[str, str, Any]]:
 def limits(profile: Profile) -> list[tuple[str, float, str]]:
     """Return label, value and unit of each limit of a profile."""
     return [
-        ("Sequences in a batch", profile.max_batch, ""),
+        ("Requests at a time", profile.max_batch, ""),
         ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
         ("KV cache", profile.kv_capacity_tokens, "tokens"),
     ]

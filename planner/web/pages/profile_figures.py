@@ -38,9 +38,9 @@ def decode_figure(profile: Profile) -> Figure:
     for i, context in enumerate(_contexts(profile) if by_context else CONTEXTS[:1]):
         took_ms = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
-        label = f"{context:,} tokens of context" if by_context else "any context"
+        label = f"{context:,} tokens of context" if by_context else ""
         traces += _lines(batch, took_ms, measured, label, i)
-    return figure(traces, height=320, x="sequences decoding", y="ms per iteration", together=True)
+    return figure(traces, height=320, x="requests that decode", y="TPOT, ms", together=True)
 
 
 def prefill_figure(profile: Profile) -> Figure:
@@ -60,7 +60,7 @@ def prefill_figure(profile: Profile) -> Figure:
         if np.isclose(long_context_s, took_ms[-1] / 1000):
             break
     return figure(
-        traces, height=320, x="prompt tokens of the iteration", y="ms per iteration",
+        traces, height=320, x="prompt tokens", y="ms",
         together=True,
     )  # fmt: skip
 
@@ -137,10 +137,10 @@ def _lines(x: Any, y: Any, measured: Any, label: str, rank: int) -> list[Any]:
     colour, hover = PALETTE[rank], "%{y:,.4~r} ms"
     lines = []
     if not measured.all():
-        beyond = f"{label}, beyond measurements"
+        beyond = f"{label}, beyond measurements" if label else "beyond measurements"
         lines.append(line(x.tolist(), _clean(y), beyond, colour, width=1, dash="dot", hover=hover))
     if measured.any():
-        lines.append(line(x.tolist(), inside, label, colour, hover=hover))
+        lines.append(line(x.tolist(), inside, label or "measured range", colour, hover=hover))
     return lines
 
 

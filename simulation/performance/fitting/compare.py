@@ -345,4 +345,4 @@ def together(parts: Sequence[Phase]) -> Provenance:
     prefill, decode = (part.provenance for part in parts)
     if prefill.source == decode.source:
         return Provenance(kind, decode.source)
-    return Provenance(kind, f"ITL: {decode.source}. Prefill: {prefill.source}")
+    return Provenance(kind, f"Decode: {decode.source}. Prefill: {prefill.source}")

@@ -45,7 +45,7 @@ def imported(*words: object) -> dict[str, Any]:
 def test_the_command_line_fits_it_and_says_what_is_modelled(measured: Path) -> None:
     made = imported(measured, "--kind", "linear", "--gpu", "H100-SXM", "--name", "sweep")
     assert (made["provenance"], made["tp"]) == ("modelled", 1)
-    assert "ITL: sweep.json" in made["source"] and "(modelled)" in made["source"]
+    assert "Decode: sweep.json" in made["source"] and "(modelled)" in made["source"]
     assert "roofline" in made["notes"][0]
     alpha, beta, gamma, delta = (made["parameters"][p]["value"] for p in
                                  ("alpha", "beta", "gamma", "delta"))  # fmt: skip
