@@ -1,10 +1,11 @@
 """Read GPU types, models, prices and carbon: the built-in facts and the user's own."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from math import inf
 from operator import attrgetter
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
@@ -22,6 +23,7 @@ from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelSpec,
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 Row = TypeVar("Row", OwnGpu, OwnModel)
 MAX_NAMES = 20  # names listed in a message
+NUMBERS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,14 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(spec, row=None) for spec in catalogue.models().values()
     ]
+    built_in.sort(key=lambda entry: _by_number(entry.name))
     return [entry for entry in [*own_models, *built_in] if matches(search, entry.name)]
+
+
+def _by_number(name: str) -> tuple[str | int, ...]:
+    """Return a key that sorts names by the numbers in them, so that 8b comes before 70b."""
+    # Parts alternate between text and digits, so keys compare text with text.
+    return tuple(int(part) if part.isdigit() else part for part in NUMBERS.split(name))
 
 
 def released_precision(entry: Entry[ModelSpec, OwnModel]) -> str:
@@ -193,13 +202,13 @@ def prices_list(
     return sorted(prices, key=PRICE_ORDERS[order]) if order in PRICE_ORDERS else prices
 
 
-def lowest_usd_per_gpu_hour() -> dict[str, float]:
-    """Return the lowest known price (USD per GPU-hour, on demand) of each GPU type that has one."""
-    lowest: dict[str, float] = {}
+def usd_per_gpu_hour_by_type() -> dict[str, tuple[float, float]]:
+    """Return (median, lowest) price on demand, in USD per GPU-hour, of each GPU type with one."""
+    offers: dict[str, list[float]] = {}
     for row in prices_list():
         if row.usd_per_gpu_hour is not None:
-            lowest[row.gpu] = min(row.usd_per_gpu_hour, lowest.get(row.gpu, inf))
-    return lowest
+            offers.setdefault(row.gpu, []).append(row.usd_per_gpu_hour)
+    return {gpu: (median(prices), min(prices)) for gpu, prices in offers.items()}
 
 
 def _own_prices() -> list[PriceRow]:

@@ -37,6 +37,13 @@
     });
     return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
   };
+  const SHAPES = { // outlines of markers in a legend, other than circles and diamonds
+    square: "inset(0)",
+    "triangle-up": "polygon(50% 0, 100% 100%, 0 100%)",
+    star: "polygon(50% 0, 62% 36%, 100% 38%, 70% 60%, 81% 97%, 50% 76%, 19% 97%, 30% 60%, 0 38%, 38% 36%)",
+    cross: "polygon(33% 0, 67% 0, 67% 33%, 100% 33%, 100% 67%, 67% 67%, 67% 100%, 33% 100%, 33% 67%, 0 67%, 0 33%, 33% 33%)",
+    x: "polygon(20% 0, 50% 30%, 80% 0, 100% 20%, 70% 50%, 100% 80%, 80% 100%, 50% 70%, 20% 100%, 0 80%, 30% 50%, 0 20%)",
+  };
   const swatch = (line) => {
     const mark = document.createElement("i");
     const paint = line.line?.color ?? line.marker?.color;
@@ -47,8 +54,14 @@
       mark.style.background = line.fillcolor ?? paint;
       if (line.line?.width) mark.style.borderTop = `1px ${line.line.dash ? "dotted" : "solid"} ${paint}`;
     } else if (line.mode === "markers") {
-      mark.className = line.marker.symbol === "diamond" ? "point diamond" : "point";
-      mark.style.background = paint;
+      const symbol = line.marker.symbol ?? "circle";
+      mark.className = symbol === "diamond" ? "point diamond" : "point";
+      if (symbol.endsWith("-open")) mark.style.border = `2px solid ${paint}`;
+      else mark.style.background = paint;
+      if (SHAPES[symbol]) {
+        mark.style.clipPath = SHAPES[symbol];
+        mark.style.borderRadius = "0";
+      }
     } else {
       mark.className = "line";
       const width = line.line?.width ?? 2;

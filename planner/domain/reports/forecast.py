@@ -32,12 +32,9 @@ from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 
 Rows = Sequence[Mapping[str, Any]]
+ERROR = "Error (WAPE)"
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
 VALUES = ("actual", "mean", "p10", "p90")
-OTHER_NOTE = (
-    "Errors of past forecasts. Another method replaces the ensemble only if it is "
-    f"{percent(MARGIN, 0)} better."
-)
 
 
 def report(result: ForecastResult, tables: Tables) -> Report:
@@ -73,7 +70,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
     ``ahead`` is the table of the forecast: the WAPE is that over all its series, if it has demand.
     """
     overall = _overall_error(ahead)
-    for name, label in (("wape", "WAPE"), ("peak_wape", "Peak WAPE")):
+    for name, label in (("wape", ERROR), ("peak_wape", "Error at peaks (peak WAPE)")):
         known = [row[name] for row in rows if row.get(name) is not None]
         if known and name == "wape" and overall is not None and len(known) > 1:
             worst = f"{_worst(len(known))}: {percent(max(known))}"
@@ -85,7 +82,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         least = min(covered)
         enough = least >= WELL_COVERED
         yield Fact(
-            "Coverage of the 80% band", least, form=Form.SHARE,
+            "Demand within the 80% band", least, form=Form.SHARE,
             note=" · ".join(
                 filter(None, (_worst(len(covered)), f"needs {percent(WELL_COVERED, 0)}"))
             ),
@@ -100,7 +97,7 @@ def _verdict(facts: Sequence[Fact]) -> str:
     usable = (
         "usable for planning" if facts[-1].meaning is Meaning.MET else "too uncertain to plan on"
     )
-    known = facts[0].label == "WAPE"
+    known = facts[0].label == ERROR
     return (
         f"Off by {facts[0].form.written(facts[0].value)}, {usable}"
         if known
@@ -197,19 +194,16 @@ def _series(rows: Rows) -> Table:
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
         (Head("Forecaster", wide=2), lambda row: row["method"].replace("-", " ")),
-        (Head("Runner-up", wide=2), lambda row: (row.get("runner_up") or "").replace("-", " ")),
-        (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
-        (Head("MASE", Form.NUMBER), lambda row: row.get("mase")),
-        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
+        (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
         (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
         (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
         (Head("Drift", wide=2), _drift),
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note=f"{OTHER_NOTE} For forecasts of a day, MASE is usually above 1.",
+        note="Errors of past forecasts.",
     )
 
 
@@ -229,13 +223,14 @@ def _compared(result: ForecastResult) -> Iterator[Section]:
             (Head("Region"), lambda row: row.region),
             (Head("Tier"), lambda row: row.tier),
             (Head("Unit"), lambda row: row.unit.replace("_", " ")),
-            (Head("Method", wide=2), lambda row: row.method),
+            (Head("Method", wide=2), lambda row: row.method.replace("-", " ")),
             (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
             (Head("Peak error", Form.SHARE), lambda row: row.error),
             (Head("Error ratio", Form.NUMBER), lambda row: row.over_chosen),
             (Head("Weight, next window", Form.SHARE), lambda row: row.share),
             (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
-            note="Errors of recent peaks over mean demand.",
+            note="Peak error: error of recent peaks over mean demand. Another method replaces the "
+            f"ensemble only if it is {percent(MARGIN, 0)} better.",
         )
         yield Section("Methods compared", (rows,), "Methods", group=Group.BASIS)
 

@@ -307,7 +307,7 @@ def band_label(rows: pl.DataFrame) -> str:
     The sum is wider than the band of the sum, because series do not peak together.
     """
     several = rows["time"].is_duplicated().any()
-    return f"Forecast P10 to P90{', summed' * several}"
+    return f"Forecast P10 to P90{' (sum of series)' * several}"
 
 
 def _capacity_line(

@@ -1,7 +1,6 @@
 """Report the capacity of replicas and of pools."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import cycle
 
 import numpy as np
@@ -29,7 +28,6 @@ from planner.domain.report import (
 from planner.domain.reports.tables import Tables
 from planner.domain.sizing.splits import SplitSize
 
-POOLS = (2, 8, 64)  # pool sizes whose capacity per replica is shown
 TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
 TILES = 5  # most tiles
 APART = (0, 2, 3, 5)  # colours of lines, which differ from that of simulated points
@@ -111,10 +109,10 @@ def _fact(pool: SizedPool) -> Fact:
     return Fact(_name(pool), in_pool, "req/s", note=note)
 
 
-def _each(count: int, pool: SizedPool) -> float | None:
+def _each(count: int | None, pool: SizedPool) -> float | None:
     """Return the requests/s of each of ``count`` replicas; None beyond the sized pools."""
     tps = pool.sized.pool_tps
-    return tps[count - 1] / count / _mean_isl(pool) if count <= len(tps) else None
+    return tps[count - 1] / count / _mean_isl(pool) if count and count <= len(tps) else None
 
 
 REPLICA = (
@@ -154,15 +152,12 @@ def _pools(result: SizeResult) -> Table:
         *REPLICA,
         (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
-        *(
-            (Head(f"Each of {count}", Form.NUMBER, "req/s"), partial(_each, count))
-            for count in POOLS
-        ),
+        (Head("Each in its pool", Form.NUMBER, "req/s"), lambda pool: _each(pool.replicas, pool)),
         (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
-        (Head("Replicas needed", Form.COUNT), lambda pool: pool.replicas),
-        (Head("Replicas by region", wide=2), _by_region),
-        note="Each replica of a larger pool serves more (pooling effect). Peak demand and replicas "
-        "needed: of the stated rate, or else of the busiest region. Without spare replicas.",
+        (Head("Replicas", Form.COUNT), lambda pool: pool.replicas),
+        (Head("By region", wide=2), _by_region),
+        note="Peak demand and replicas are those of the busiest region, without spares. In a "
+        "larger pool each replica serves more, because a free one takes the next request.",
     )
 
 
@@ -245,7 +240,7 @@ def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator
         limited = [name for name in known if getattr(pool, f"{name}_limit_ms") is not None]
         charts += [_latency(pool, curve, name) for name in limited or known]
     if charts:
-        yield Section("Latency by rate, by formulas", tuple(charts), "Latencies", Group.BASIS)
+        yield Section("Latency by request rate", tuple(charts), "Latencies", Group.BASIS)
 
 
 def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:

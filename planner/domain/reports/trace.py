@@ -9,10 +9,11 @@ from planner.domain.trace_statistics.figures import Character, LostBins, Session
 
 ROWS = 12  # largest labels in a table; the API has all
 TOKENS = "tokens"
+MILLIONS = "million tokens"
 AMOUNTS = (
     (Head("Requests", Form.NUMBER), lambda row: row.requests),
-    (Head("Input", Form.NUMBER, TOKENS), lambda row: row.input_tokens),
-    (Head("Output", Form.NUMBER, TOKENS), lambda row: row.output_tokens),
+    (Head("Input", Form.NUMBER, MILLIONS), lambda row: _millions(row.input_tokens)),
+    (Head("Output", Form.NUMBER, MILLIONS), lambda row: _millions(row.output_tokens)),
 )
 
 
@@ -28,6 +29,11 @@ def trace_report(character: Character, by: str) -> Report:
         *_cells(character),
     )
     return Report(character.trace, "", sections, clock=character.clock)
+
+
+def _millions(amount: float | None) -> float | None:
+    """Return an amount in millions; None if it is not known."""
+    return None if amount is None else amount / 1e6
 
 
 def _left_out_note(shown: Sequence[object], count: int) -> str:
@@ -50,19 +56,15 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         *AMOUNTS,
         (Head("Mean", Form.NUMBER, unit), lambda row: row.mean),
         (Head("Peak", Form.NUMBER, unit), lambda row: row.peak),
-        (Head("Repeats daily", Form.NUMBER), lambda row: row.autocorrelation_day),
-        (Head("Repeats weekly", Form.NUMBER), lambda row: row.autocorrelation_week),
+        (Head("Like the day before", Form.SHARE), lambda row: row.autocorrelation_day),
+        (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
         (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
         note=_left_out_note(shown[1:], len(labels)),
     )
     repeats = any(volume.autocorrelation_day is not None for volume in shown)
     note = Note(
         f"The peak is the busiest {duration(character.bin_s)}."
-        + (
-            " Repeats: similarity to the day or week before (autocorrelation), 1 if equal."
-            if repeats
-            else ""
-        )
+        + (" Like the day or week before: their correlation, 100% if equal." if repeats else "")
     )
     title = "Amounts" if by == "all" else f"Amounts, by {by}"
     yield Section(title, (rows, note), "Amounts")

@@ -198,20 +198,27 @@ def lengths_figure(
 
 def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
     """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
-    ranks = [day.rank for day in days]
-    colours = [GREY if rank is None else ORANGE if rank == 1 else BLUE for rank in ranks]
-    ranked = sum(rank is not None for rank in ranks)
-    names = [_rank_words(rank, ranked) for rank in ranks]
-    bars = {
-        "type": "bar", "y": [_amount(day, unit) for day in days], "marker": {"color": colours},
-        "x": [instant(day.start_s).date() if clock == UTC_CLOCK
-              else round(day.start_s / DAY_S) + 1 for day in days],
-        "text": names, "textposition": "none",
-        "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",
-    }  # fmt: skip
+    ranked = sum(day.rank is not None for day in days)
+    colours = {"busiest day": ORANGE, "other days": BLUE, "too few data": GREY}
+    kinds = [
+        "too few data" if day.rank is None else "busiest day" if day.rank == 1 else "other days"
+        for day in days
+    ]
+    # Each kind has all days, so that its bars are as wide as the others.
+    bars = [
+        {
+            "type": "bar", "name": kind, "marker": {"color": colours[kind]},
+            "x": [instant(day.start_s).date() if clock == UTC_CLOCK
+                  else round(day.start_s / DAY_S) + 1 for day in days],
+            "y": [_amount(day, unit) if kind == kinds[i] else None for i, day in enumerate(days)],
+            "text": [_rank_words(day.rank, ranked) for day in days], "textposition": "none",
+            "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",
+        }
+        for kind in dict.fromkeys(kinds)
+    ]  # fmt: skip
     x = "UTC" if clock == UTC_CLOCK else "day of the trace"
     return plain_figure(
-        [bars], height=220, x=x, y=f"{unit.replace('_', ' ')} a day", showlegend=False,
+        bars, height=220, x=x, y=f"{unit.replace('_', ' ')} a day", barmode="overlay",
         xaxis={"type": "date"} if clock == UTC_CLOCK else {},
     )  # fmt: skip
 

@@ -92,6 +92,14 @@ STEPS = {
    plan*.
 2. Choose a format. The preview shows the file.
 3. Choose *Download*.""",
+    "use-the-api": """\
+1. Open [API tokens](web:token) in the account menu. Enter a name, and choose *Create token*.
+2. Copy the token. It is shown once.
+3. Choose *API documentation*. It has every address and field.""",
+    "write-a-policy": """\
+1. Write the policy as a Python class, and check it, as below.
+2. The operator of the installation adds its name to `HEADROOM_POLICIES`.
+3. Open one of the [Scenarios](web:scenarios), and tick the policy under *Research policies*.""",
     "manage-people": """\
 1. Open [People](web:people) in the account menu, and enter a name, an address and a role.
 2. Choose *Invite*.""",

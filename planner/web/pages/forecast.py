@@ -29,7 +29,8 @@ def forecast_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     if "forecast" in names and result.window is not None:
         table = run_table(run, "forecast").drop_nulls("actual")
         if table.height:
-            context["week_errors"] = week_errors(table, result.clock)
+            if table["time"].dt.weekday().n_unique() > 1:  # one row is no pattern
+                context["week_errors"] = week_errors(table, result.clock)
             context["missed"] = missed_peaks(table, result.window.period_s)
     if "moments" in names:
         context |= moment_context(run, params)

@@ -1,6 +1,7 @@
 """Search for deployments from a form."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -119,6 +120,7 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
     return {
         "found": found,
         "best": found.simplest,
+        "near_limits": list(_near_limits(found)),
         "cheapest": next(iter(found.candidates), None),
         "rows": [
             (row, json.dumps(row.profiles))
@@ -128,6 +130,18 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
         "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
         "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
     }
+
+
+def _near_limits(found: DeploymentSearchResult) -> Iterator[str]:
+    """Yield each latency of the recommended deployment that its error may take over the limit."""
+    if (best := found.simplest) is None:
+        return
+    for name, value, limit, error in (
+        ("TTFT", best.ttft_ms, found.ttft_ms, best.expected_error.ttft),
+        ("TPOT", best.tbt_ms, found.tbt_ms, best.expected_error.tbt),
+    ):
+        if limit is not None and value is not None and value * (1 + error) > limit:
+            yield name
 
 
 def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None:

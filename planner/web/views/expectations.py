@@ -9,13 +9,9 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 STEPS = (  # shown while the list is empty
-    ("1. Expected", "Earlier days give a range for 80% of cases.", ""),
-    ("2. Actual", "The planned window is simulated with its real traffic.", ""),
-    ("3. Result", "In range, better or worse. About 80% should be in range.", ""),
-)
-EXAMPLE = (
-    ("Cost", "$6,500", "$7,100", "$6,820", "in range"),
-    ("SLO attainment, interactive", "99.1%", "99.9%", "98.7%", "worse"),
+    ("1. Expected", "Past test days give a range for cost and SLO attainment.", ""),
+    ("2. Actual", "The planned day is simulated with its real traffic.", ""),
+    ("3. Result", "In range, better or worse. About 80% of results should be in range.", ""),
 )
 
 
@@ -32,7 +28,6 @@ def listing(request: Request) -> HttpResponse:
         "counts": counts,
         "cost": COST,
         "choices": STEPS,
-        "example": EXAMPLE,
         "scenario": None if stated else testable_scenario(),
     }
     return render(request, "web/expectations.html", context)

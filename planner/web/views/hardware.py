@@ -37,7 +37,7 @@ PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
 def gpus(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
     listed = known.gpus_list(search)
-    context = {"gpus": listed, "search": search, "lowest": known.lowest_usd_per_gpu_hour()}
+    context = {"gpus": listed, "search": search, "prices": known.usd_per_gpu_hour_by_type()}
     return _list(request, "gpus", context)
 
 
@@ -56,6 +56,7 @@ def models(request: Request) -> HttpResponse:
             (entry, model_memory(entry.spec, gpu, known.released_precision(entry)))
             for entry in page
         ],
+        "used": used,
         "search": search,
         "gpu_names": names,
         "gpu": gpu.name,

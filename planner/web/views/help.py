@@ -36,11 +36,9 @@ OTHERS = "Review, ship and extend"
 def listing(request: Request) -> HttpResponse:
     """List the how-to pages by group; pages that no group names come last."""
     titles = how_tos()
-    grouped = {name for names in GROUPS.values() for name in names}
-    names_by_group = GROUPS | {OTHERS: tuple(name for name in titles if name not in grouped)}
     groups = {
-        group: [(name, titles[name], _purpose(name)) for name in names if name in titles]
-        for group, names in names_by_group.items()
+        group: [(name, title, _purpose(name)) for name, title in pages]
+        for group, pages in _pages_by_group().items()
     }
     first = [(name, titles[name]) for name in FIRST]
     return render(request, "web/help.html", {"groups": groups, "first": first})
@@ -53,12 +51,25 @@ def page(request: Request, slug: str) -> HttpResponse:
         raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
     _, _, text = how_to_text(slug).partition("\n")
     purpose, _, body = text.strip().partition("\n\n")
+    groups = _pages_by_group().values()
     context = {
-        "how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
+        "nearby": next(pages for pages in groups if slug in dict(pages)),
+        "slug": slug, "title": how_tos()[slug],
         "purpose": purpose.replace("`", ""),
         "steps": html_of(browser_steps(slug), _address), "body": html_of(body, _address),
     }  # fmt: skip
     return render(request, "web/help.html", context)
+
+
+def _pages_by_group() -> dict[str, list[tuple[str, str]]]:
+    """Return (name, title) of each how-to page by group."""
+    titles = how_tos()
+    grouped = {name for names in GROUPS.values() for name in names}
+    names_by_group = GROUPS | {OTHERS: tuple(name for name in titles if name not in grouped)}
+    return {
+        group: [(name, titles[name]) for name in names if name in titles]
+        for group, names in names_by_group.items()
+    }
 
 
 @cache
