@@ -137,7 +137,7 @@ def demo_check(
         if time.monotonic() > deadline:
             raise Stopped(f"Check: the demo's run was still {state} after {DEMO_WITHIN_S:.0f} s.")
         still_alive()
-        time.sleep(1.0)
+        time.sleep(3.0)  # each poll renders the home page
         home = visitor.get(f"{url}/")
     say("the demo's run is completed")
 
