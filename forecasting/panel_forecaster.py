@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.demand import Panel, mean_scale, windows_at
+from forecasting.demand import Panel, forward_fill, mean_scale, windows_at
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
 from forecasting.harmonics import DAY_S, WEEK_S
@@ -23,7 +23,15 @@ from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.method_fits import MethodFits
 from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, SelectedForecast
-from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, LAST_VALUE, MEMBERS, RULES
+from forecasting.rules.registry import (
+    ARIMA,
+    AUTO,
+    ENSEMBLE,
+    HOUR_S,
+    LAST_HOUR,
+    MEMBERS,
+    RULES,
+)
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
 ORIGINS = 336  # most past origins whose errors compare methods
@@ -112,6 +120,30 @@ def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
     return replace(parts[0], **fields)
 
 
+class LastHour(NamedTuple):
+    """The hour before each origin, repeated: the simplest forecast of a short history."""
+
+    paths: FloatArray  # [series, o, steps] mean of its bins
+    tops: FloatArray  # [series, o] its largest bin
+
+
+def last_hour(panel: Panel, origins: IntArray, steps: int) -> LastHour:
+    """Return the last hour before each of ``origins`` (bins), repeated for ``steps`` bins.
+
+    One bin of an hour alone would decide the whole plan if bins are short. Without an observed bin
+    in the hour, the last observed one is repeated; 0 if there is none.
+    """
+    bins = max(1, round(HOUR_S / panel.bin_s))
+    last = forward_fill(panel.values)[:, origins - 1]
+    hours = [panel.values[:, max(0, origin - bins) : origin] for origin in origins.tolist()]
+    seen = np.stack([(~np.isnan(hour)).sum(axis=1) for hour in hours], axis=1)
+    total = np.stack([np.nansum(hour, axis=1) for hour in hours], axis=1)
+    top = np.stack([np.fmax.reduce(hour, axis=1) for hour in hours], axis=1)
+    level = np.nan_to_num(np.where(seen, total / np.maximum(seen, 1), last))
+    paths = np.repeat(level[:, :, None], steps, axis=2)
+    return LastHour(paths, np.where(seen, top, level))
+
+
 class _Bands(NamedTuple):
     """Quantiles of bins and of window peaks, ``[series, levels, steps]``, and their basis."""
 
@@ -175,13 +207,13 @@ class _PanelPart:
         recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
         both_tops = self._with_corrected(self._tops(paths), recent.bias)
         end_origin = np.array([len(self.record.origins)])  # index after the recorded origins
-        last = self._last_values(end_of_panel, paths)
+        last = last_hour(self.panel, end_of_panel, paths.shape[3])
         selected = self._select(paths, both_tops, recent, last, end_origin, ages)
         mean = selected.path[:, 0, :steps]
         top = selected.lift[:, :1] * running_max(mean, self.horizon)
         bands = self._bands(mean, top, ages)
         limit = self._limit(ages)
-        names = (*self.names, *self.names, ENSEMBLE)
+        names = (*self.names, *self.names, ENSEMBLE, LAST_HOUR)
         age = int(ages.min(initial=0))
         errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
         return PanelForecast(
@@ -285,7 +317,7 @@ class _PanelPart:
             tops=np.concatenate([record.tops, self._tops(paths)], axis=2),
         )
         self._add_known_errors()
-        last = self._last_values(origins, paths)
+        last = last_hour(self.panel, origins, paths.shape[3])
         recent = self._recent_errors(new)
         both_tops = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
         _, mixed_top = self._mix(paths, both_tops, recent.errors, last)
@@ -342,11 +374,6 @@ class _PanelPart:
             )
         return paths[1]
 
-    def _last_values(self, origins: IntArray, paths: FloatArray) -> FloatArray:
-        """Return paths that repeat the last value before each origin, or 0 before any value."""
-        last = RULES[LAST_VALUE].fit(self.panel).paths(self.panel, origins, paths.shape[3])
-        return np.nan_to_num(last)
-
     def _tops(self, paths: FloatArray) -> FloatArray:
         """Return the peak within the window of each path of ``paths [..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
@@ -370,45 +397,45 @@ class _PanelPart:
         return np.concatenate([tops, corrected])
 
     def _mix(
-        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: FloatArray
+        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastHour
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
 
-        Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, paths
-        are ``last``, which repeats the last value.
+        Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, the
+        ``last`` hour is repeated.
         """
         weights = _peak_weights(both_tops, errors)
         has_weight = weights.sum(axis=0) > 0
         top = (weights * np.nan_to_num(both_tops)).sum(axis=0)
         path = np.einsum("mso,msok->sok", _weight_by_method(weights), np.nan_to_num(paths))
-        path = np.where(has_weight[:, :, None], path, last)
-        return path, np.where(has_weight, top, self._tops(last))
+        path = np.where(has_weight[:, :, None], path, last.paths)
+        return path, np.where(has_weight, top, last.tops)
 
     def _select(
         self,
         paths: FloatArray,
         both_tops: FloatArray,
         recent: RecentErrors,
-        last: FloatArray,
+        last: LastHour,
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Return the forecast of the selected method, or the last value where it has none.
+        """Return the forecast of the selected method, or the last hour's where it has none.
 
         ``paths [methods, series, o, steps]`` are forecasts from the ``origins [o]`` (indices),
-        ``both_tops`` their peaks, and ``recent`` the errors known there. ``last`` repeats the last
-        value. ``ages [series]`` are the bins since the last observed one.
+        ``both_tops`` their peaks, and ``recent`` the errors known there. ``ages [series]`` are the
+        bins since the last observed one.
         """
         mixed, mixed_top = self._mix(paths, both_tops, recent.errors, last)
         chosen = self._choose(both_tops, recent)
-        all_paths = np.concatenate([paths, paths, mixed[None]])
-        all_tops = np.concatenate([both_tops, mixed_top[None]])
+        all_paths = np.concatenate([paths, paths, mixed[None], last.paths[None]])
+        all_tops = np.concatenate([both_tops, mixed_top[None], last.tops[None]])
         path = np.take_along_axis(all_paths, chosen[None, :, :, None], axis=0)[0]
         top = np.take_along_axis(all_tops, chosen[None], axis=0)[0]
-        path = np.where(np.isnan(path), last, path)
+        path = np.where(np.isnan(path), last.paths, path)
+        top = np.where(np.isnan(top), last.tops, top)
         path_top = self._tops(path)
-        has_peaks = (path_top > 0) & ~np.isnan(top)
-        lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
+        lift = np.where(path_top > 0, top / np.where(path_top > 0, path_top, 1), 1)
         weights = _weight_by_method(_peak_weights(both_tops, recent.errors))
         end_shares = weights.copy()
         if self.method in (AUTO, ENSEMBLE):
@@ -425,12 +452,15 @@ class _PanelPart:
     def _choose(self, both_tops: FloatArray, recent: RecentErrors) -> IntArray:
         """Return the index of each chosen peak in ``both_tops``, ``[series, o]``.
 
-        The index after the last one is that of the ensemble.
+        The index after the last one is that of the ensemble, and the next that of the last hour,
+        which is repeated while no error is known.
         """
-        if self.method == AUTO:
-            single_errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
-            return choose_method(single_errors, recent.mixed)
-        return np.full(both_tops.shape[1:], len(both_tops) if self.method == ENSEMBLE else 0)
+        if self.method not in (AUTO, ENSEMBLE):
+            return np.zeros(both_tops.shape[1:], np.int64)
+        errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
+        ensemble = np.full(both_tops.shape[1:], len(both_tops))
+        chosen = choose_method(errors, recent.mixed) if self.method == AUTO else ensemble
+        return np.where(np.isfinite(errors).any(axis=0), chosen, len(both_tops) + 1)
 
     @property
     def _windows(self) -> IntArray:

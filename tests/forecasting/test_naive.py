@@ -112,3 +112,19 @@ class TestShapeTimesLevel:
     def test_without_a_season_and_a_day_it_says_nothing(self):
         rule = ShapeTimesLevel(4 * 43_200.0, seasons=2)
         assert np.isnan(path(rule, np.arange(12.0), 5, 2, 43_200.0)).all()
+
+
+class TestLastHour:
+    """Until a method's error is known, the last hour is repeated."""
+
+    @pytest.mark.parametrize("method", ["auto", "ensemble"])
+    def test_one_short_last_bin_does_not_decide(self, series, method):
+        values = [900.0] * 4 + [400.0, NAN, 300.0, 100.0]
+        forecast = forecaster(method, horizon_bins=16).fit(series(values)).predict(16)
+        np.testing.assert_allclose(forecast.mean, 800 / 3)
+        median = forecast.levels.index(0.5)
+        np.testing.assert_allclose(forecast.peaks[median], 400.0)
+
+    def test_an_hour_without_data_repeats_the_last_observed_bin(self, series):
+        forecast = forecaster("auto", horizon_bins=9).fit(series([5.0, 7.0] + [NAN] * 6)).predict(9)
+        np.testing.assert_allclose(forecast.mean, 7.0)
