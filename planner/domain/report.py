@@ -428,7 +428,7 @@ class Report:
     ``opening`` compares what runs today with the answer, in a sentence or two. ``about`` says what
     it is the answer for, such as the window. ``clock`` is that of its times.
     ``why`` has the reasons in a sentence or two. ``charts`` belong to the facts, and share their x
-    axis.
+    axis. ``trust`` says in few words how sure the facts are.
     """
 
     title: str
@@ -443,6 +443,7 @@ class Report:
     clock: str = "utc"
     alternatives: tuple[Alternative, ...] = ()
     charts: tuple[Chart, ...] = ()
+    trust: tuple[Fact, ...] = ()
 
     @property
     def tables(self) -> Iterator[Table]:

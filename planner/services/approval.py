@@ -124,10 +124,16 @@ def approvers_of(proposal: Proposal) -> list[User]:
     return [person for person in people if person.may_approve and person.pk not in excluded]
 
 
+def people_to_ask(proposal: Proposal) -> list[User]:
+    """Return the people who may still approve the proposal and are no reviewers yet, by name."""
+    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
+    return [person for person in approvers_of(proposal) if person.pk not in asked]
+
+
 def waiting_for(proposal: Proposal) -> str:
-    """Return the names of the people who may approve, after "Waiting for"."""
+    """Return the people who may approve, such as "waits for anna, ben"."""
     names = ", ".join(person.username for person in approvers_of(proposal))
-    return f"Waiting for {names or 'an approver, but nobody else may approve'}."
+    return f"waits for {names or 'an approver, but nobody else may approve'}"
 
 
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:

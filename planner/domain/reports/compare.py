@@ -1,6 +1,6 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -28,13 +28,13 @@ from planner.domain.reports.frame import (
     forecasts_section,
     other_sources_section,
     profiles_section,
+    trust_facts,
     window_title,
 )
 from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
-    LOST_REPLICA,
     NO_SAVING,
     Outcome,
     Row,
@@ -53,15 +53,12 @@ from planner.domain.reports.policies import (
     time_text,
 )
 from planner.domain.reports.schedule import (
-    DECODE,
-    PREFILL,
     Schedule,
     schedule_from,
     schedule_of,
     schedule_table,
 )
 from planner.domain.reports.tables import Tables
-from planner.domain.results.assumptions import LIMITS_OF
 from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, TestDayFigures
 from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
@@ -93,17 +90,6 @@ class Plan:
 
 
 SLOWER = "slower_profile"
-COUNTED = ("past", "drawn")  # kinds of test days of which there are several
-# Other kinds, in a few words.
-TESTED = {
-    SLOWER: "slower GPUs",
-    "more_demand": "more demand",
-    "crowd": "a crowd",
-    "longer_outputs": "longer outputs",
-    "replica_lost": "a lost replica",
-    "region_lost": "a lost region",
-    "slow_start": "slow starts",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +203,8 @@ def comparison_report(
     if over_time is not None and (extra := _guarded(view, schedule)):
         over_time = replace(over_time, note=GUARDED.format(extra))
     replicas = replicas_chart(tables, frame, view.key)
+    if replicas is not None and schedule is not None and (ratios := schedule.ratios):
+        replicas = replace(replicas, title=f"{replicas.title} · {ratios} scheduled")
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
         why = recommendation.why or recommendation.sentence
@@ -238,6 +226,7 @@ def comparison_report(
         clock=frame.window.clock,
         alternatives=tuple(_alternatives(view)),
         charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
+        trust=tuple(_trust(view)),
     )
 
 
@@ -303,7 +292,7 @@ def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run, in a sentence."""
     counts = _guarded_replicas(view, schedule)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
-    return f"Run{what} {view.plan.title}."
+    return f"Run{what} {view.plan.outcome.label}."
 
 
 def _meaning(plan: Plan) -> Meaning:
@@ -327,7 +316,7 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
         energy_saving = 1 - outcome.energy_kwh / base.energy_kwh
     yield Fact(
         f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(energy_saving),
-        note=f"simulated · {figure(outcome.carbon_kg)} kg CO2e",
+        note=f"{figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
     yield _risk_tile(view)
 
@@ -340,17 +329,10 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     today = None
     if TODAY in view.outcomes and view.key != TODAY:
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
-    split = ""
-    if schedule is not None and (ratios := schedule.split()):
-        models = dict.fromkeys(
-            each.model for each in schedule.pools if each.role in (PREFILL, DECODE)
-        )
-        split = f"{', '.join(models)}: {ratios}"
-    guarded = _guarded(view, schedule)
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=" · ".join(filter(None, (guarded, split))),
+        note=_guarded(view, schedule),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
@@ -383,7 +365,7 @@ def _comparison_words(view: ComparisonView) -> str:
         baseline += " (oracle)"
     unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
     if unequal is None:
-        return f"vs {figure(base.cost_usd, '$')} {baseline}"
+        return f"{figure(base.cost_usd, '$')} {baseline}"
     if unequal.saving is None:
         return f"{figure(base.cost_usd, '$')} {baseline}, at another SLO"
     return f"vs {baseline} at equal SLO"
@@ -396,13 +378,11 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     if tier is None:
         return
     target = outcome.target(tier)
-    limits = next((row.value for row in view.frame.assumptions if row.what == LIMITS_OF + tier), "")
-    if not limits and target is not None:
-        limits = f"target {percent(target, 0)}"
     met = all(outcome.slo_met.values())
     yield Fact(
         f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
-        note=limits.replace(" of requests", ""), meaning=Meaning.MET if met else Meaning.MISSED,
+        note="" if target is None else f"target {percent(target, 0)}",
+        meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
 
@@ -414,33 +394,35 @@ def _risk_tile(view: ComparisonView) -> Fact:
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-    required = _required(view)
-    passed, failed = (
-        [day for day in required if day.policies[view.key].passes is passes]
-        for passes in (True, False)
-    )
-    error = view.tests.speed_error
-    tested = any(day.kind == SLOWER for day in passed)
-    speeds = f"untested: GPUs {percent(error, 0)} slower" if error and not tested else ""
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    if loss.survives and speeds:
+    if loss.survives and view.tests.speed_error and not _speed_tested(view):
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
-    named = [day for day in failed or passed if day.kind != LOST_REPLICA]  # its effect says it
-    days = f"{'fails' if failed else 'passes'}: {_days_text(named)}" if named else ""
-    note = " · ".join(filter(None, (loss.effect, days, speeds, price)))
+    note = " · ".join(filter(None, (loss.effect, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
 
-def _days_text(days: Sequence[TestDayFigures]) -> str:
-    """Return the test days by kind, such as "3 past days, a lost replica"."""
-    counts: dict[str, int] = {}
-    for day in days:
-        counts[day.kind] = counts.get(day.kind, 0) + day.cases
-    return ", ".join(
-        f"{n:,} {kind} day{'s' * (n != 1)}" if kind in COUNTED else TESTED.get(kind, kind)
-        for kind, n in counts.items()
-    )
+def _trust(view: ComparisonView) -> Iterator[Fact]:
+    """Yield the test days that the plan passes, and what the figures rest on."""
+    yield _tested(view)
+    error = view.tests.speed_error
+    yield from trust_facts(view.frame, error, speed_tested=_speed_tested(view))
+
+
+def _speed_tested(view: ComparisonView) -> bool:
+    """Return whether the plan passes a test day on replicas that are slower by their error."""
+    days = (day for day in _required(view) if day.kind == SLOWER)
+    return any(day.policies[view.key].passes for day in days)
+
+
+def _tested(view: ComparisonView) -> Fact:
+    """Return how many of the test days that the plan's level requires it passes."""
+    required = _required(view)
+    if not required:
+        return Fact("Test days", "none simulated", meaning=Meaning.RISK)
+    passed = sum(day.policies[view.key].passes for day in required)
+    meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
+    return Fact("Test days", f"{passed} of {len(required)}", meaning=meaning, link="test-days")
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:
@@ -497,7 +479,10 @@ def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
     if len(plans) < 2:
         return
     for plan in plans:
-        risky = plan.level is not None and not (plan.level.qualifies and _is_spare(view, plan))
+        loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
+        risky = loss.survives is False
+        if plan.level is not None:
+            risky = not (plan.level.qualifies and _is_spare(view, plan))
         price = Fact(
             plan.label, plan.outcome.cost_usd, "$", note=_plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
@@ -518,30 +503,20 @@ def _is_untested(view: ComparisonView, plan: Plan) -> bool:
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
-    """Return the line below a plan's price: its redundancy or its fixed replicas, and its saving.
-
-    The recommended plan is marked.
-    """
-    # Without a current fleet, the baseline may be this plan itself: then no saving is known.
-    known = view.base is not None or TODAY in view.outcomes
-    saving = view.saving(plan.outcome.name) if known else None
-    saved = "" if saving is None or abs(saving) < NO_SAVING else signed_percent(-saving, 0)
+    """Return the line below a plan's price: its redundancy, and whether it is recommended."""
     if plan.name == STATIC:
-        counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
-        replicas = "" if counts is None else f"{span_text(counts)} replicas"
         loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-        words = {True: "N+1", False: "without N+1", None: ""}[loss.survives]
-        return " · ".join(filter(None, (replicas, words, saved)))
+        return {True: "N+1", False: "not N+1", None: ""}[loss.survives]
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     if plan is not view.plan and plan.outcome.name == view.key:  # both levels have one policy
         return f"same as {view.plan.label}"
-    spare = "N+1" if _is_spare(view, plan) else "without N+1"
+    spare = "N+1" if _is_spare(view, plan) else "not N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
     marked = "recommended" if _is_recommended(view, plan) else ""
     untested = "no test day of its own" if _is_untested(view, plan) else ""
-    return " · ".join(filter(None, (marked, untested, spare, saved)))
+    return " · ".join(filter(None, (marked, untested, spare)))
 
 
 def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
@@ -601,10 +576,8 @@ def _basis(view: ComparisonView) -> Iterator[Section]:
 def _reasons(view: ComparisonView) -> Iterator[Fact]:
     """Yield up to three reasons for the plan, each with a figure."""
     level = view.plan.level
-    if required := _required(view):
-        passed = sum(day.policies[view.key].passes for day in required)
-        meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
-        yield Fact("Required test days passed", f"{passed} of {len(required)}", meaning=meaning)
+    if _required(view):
+        yield replace(_tested(view), label="Required test days passed", link="")
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
         low, high = expected.low, expected.high
@@ -618,13 +591,15 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
     next_policy = _next_policy(view)
     if next_policy is not None:
-        label, extra_cost = next_policy
+        outcome, extra_cost = next_policy
         more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
-        yield Fact("Next policy", label, change=f"{more} expected cost")
+        loss = replica_loss(outcome, view.tests.days, view.frame.deferrable)
+        risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
+        yield Fact("Next policy", outcome.label, change=f"{more} expected cost", note=risk)
 
 
-def _next_policy(view: ComparisonView) -> tuple[str, float] | None:
-    """Return (label, extra cost) of the cheapest other policy that passes every required test day.
+def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
+    """Return the cheapest other policy that passes every required test day, and its extra cost.
 
     The extra cost is a share of the plan's. None: there is none, or the plan is static.
     """
@@ -639,7 +614,7 @@ def _next_policy(view: ComparisonView) -> tuple[str, float] | None:
     if not own_cost or not costs:
         return None
     cheapest = min(costs, key=lambda key: costs[key])
-    return view.outcomes[cheapest].label, costs[cheapest] / own_cost - 1
+    return view.outcomes[cheapest], costs[cheapest] / own_cost - 1
 
 
 def _expected_cost(view: ComparisonView, key: str) -> float | None:

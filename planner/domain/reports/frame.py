@@ -6,15 +6,24 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from planner.domain.formats import local, when, zone_name
-from planner.domain.report import Form, Group, Head, Section, limit_name, sources_section, table
-from planner.domain.results.assumptions import Assumption
+from planner.domain.formats import local, percent, when, zone_name
+from planner.domain.report import (
+    Fact,
+    Form,
+    Group,
+    Head,
+    Meaning,
+    Section,
+    limit_name,
+    sources_section,
+    table,
+)
+from planner.domain.results.assumptions import ASSUMED, MODELLED, Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
-ASSUMED = "assumed"
 NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
 ERRORS_NOTE = (
     "How far past forecasts were off: the summed error as a share of the demand, and how often "
@@ -51,6 +60,24 @@ def other_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[Sect
     stated = {row.what for row in frame.assumptions}
     sources = [source for source in frame.provenance if source.what not in stated]
     return sources_section(sources, (*notes, *frame.notes))
+
+
+def trust_facts(frame: Frame, speed_error: float | None, *, speed_tested: bool) -> Iterator[Fact]:
+    """Yield how sure a result is of its inputs: the speed of replicas, and what is assumed.
+
+    ``speed_error`` is the largest error of a profile, as a share; None: not known.
+    ``speed_tested`` tells whether the plan meets the SLO on replicas that are slower by it.
+    """
+    if kinds := {replica.provenance for replica in frame.capacity}:
+        kind = kinds.pop() if len(kinds) == 1 else MODELLED
+        error = "error unknown" if speed_error is None else f"±{percent(speed_error, 0)}"
+        note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("(not tested)", Meaning.RISK)
+        label = f"{kind.capitalize()} speed"
+        yield Fact(label, error, note=note, meaning=meaning, link="profiles")
+    if frame.assumptions:
+        rows = list(_merged(frame.assumptions))
+        assumed = sum(row.provenance == ASSUMED for row in rows)
+        yield Fact("Assumed inputs", f"{assumed} of {len(rows)}", link="assumptions")
 
 
 def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:

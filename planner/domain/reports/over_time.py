@@ -259,7 +259,7 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
         pools = [*largest, OTHER_POOLS]
     wide = changes(to_end(wide.select("time", *pools), frame.window.end), pools)
     series = tuple(
-        Series(pool, tuple(wide["time"]), tuple(wide[pool].round(2)), shape=Shape.AREA)
+        Series(pool, tuple(wide["time"]), tuple(wide[pool].round(0)), shape=Shape.AREA)
         for pool in pools
     )
     return Chart("Replicas per pool", Axis(), REPLICAS, series, stacked=True, half=True, bare=True)

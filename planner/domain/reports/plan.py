@@ -23,6 +23,7 @@ from planner.domain.reports.frame import (
     forecasts_section,
     other_sources_section,
     profiles_section,
+    trust_facts,
     window_title,
 )
 from planner.domain.reports.over_time import demand_chart, replicas_chart
@@ -33,10 +34,7 @@ from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import CURRENT_FLEET
 
 # What replicas are sized for, without and with a verification. A comparison adds test days.
-SIZED_ON = (
-    "cover the forecast, test days not simulated",
-    "just meet the SLO on earlier windows, test days not simulated",
-)
+SIZED_ON = ("cover the forecast", "just meet the SLO on earlier windows")
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
 
@@ -54,20 +52,21 @@ def report(result: PlanResult, tables: Tables) -> Report:
             f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}."
         )
     counts = _counts(schedule, plan)
+    tested = Fact("Test days", "not simulated", meaning=Meaning.RISK)
+    speed_error = max((row.error for row in result.profile_error if row.error), default=None)
     return Report(
         title=frame.scenario,
         answer=f"Run {counts} replica{'s' * (counts != '1')}."
         if counts
         else "The plan has no replicas.",
-        about=window_title(frame.window)
-        .replace("Backtest of", "Plan of")
-        .replace("Backtest", "Plan"),
+        about=window_title(frame.window).removeprefix("Backtest, "),
         why="" if recommended is None else recommended.sentence,
         facts=tuple(_tiles(result, counts)),
         warnings=tuple(warnings),
         sections=tuple(_sections(result, schedule)),
         clock=frame.window.clock,
         charts=tuple(chart for chart in charts if chart is not None),
+        trust=(tested, *trust_facts(frame, speed_error, speed_tested=False)),
     )
 
 

@@ -106,6 +106,12 @@ class Schedule:
         low, high = ratio_name(min(prefill), min(decode)), ratio_name(max(prefill), max(decode))
         return " to ".join(dict.fromkeys((low, high)))
 
+    @property
+    def ratios(self) -> str:
+        """Return the models with prefill and decode pools, and their ratios, or ""."""
+        models = dict.fromkeys(pool.model for pool in self.pools if self.split(pool.model))
+        return ", ".join(f"{model} {self.split(model)}" for model in models)
+
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     """Return a policy's schedule from the table of all schedules; None if it has none."""

@@ -10,7 +10,7 @@ from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
 from planner.domain.results.stored import StoredPolicy
-from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
+from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.metrics import (
     desired_by_pool,
     gpu_hours_planned,
@@ -23,7 +23,13 @@ from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import stored_result
-from planner.services.approval import data_age, waiting_for, why_not_approvable, why_outdated
+from planner.services.approval import (
+    data_age,
+    people_to_ask,
+    waiting_for,
+    why_not_approvable,
+    why_outdated,
+)
 from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
@@ -117,8 +123,9 @@ def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
     """Return the step to the newest of the user's proposals that waits for others, or None."""
     if not own:
         return None
-    reason = f"Your proposal “{own[0].title}”: {waiting_for(own[0])}"
-    return NextStep(reason, "Open proposal", "proposal", own[0].pk)
+    reason = f"Your proposal “{own[0].title}” {waiting_for(own[0])}."
+    label = "Ask for approval" if people_to_ask(own[0]) else "Open proposal"
+    return NextStep(reason, label, "proposal", own[0].pk)
 
 
 def _outdated_step(own: Iterable[Proposal]) -> NextStep | None:
@@ -171,6 +178,23 @@ def _stale(plan: ActivePlan, now: datetime) -> str:
     """Return how long ago the traffic of a plan ended, if more than a season, else ""."""
     age = data_age(plan.run, stored_result(plan.run), now) if plan.run else None
     return f"{days_old(age):,} days ago" if age is not None and age > SEASON else ""
+
+
+def with_data_age(report: Report, run: Run, now: datetime) -> Report:
+    """Return ``report`` with the age of the run's traffic among the facts of its trust, if known.
+
+    A report without such facts stays as it is.
+    """
+    age = data_age(run, stored_result(run), now)
+    if not report.trust or age is None:
+        return report
+    old = age > SEASON
+    fact = Fact(
+        "Data", f"{days_old(age):,} days old", note=f"(limit {SEASON.days})" if old else "",
+        meaning=Meaning.RISK if old else Meaning.MET, link="sources",
+    )  # fmt: skip
+    tested, *others = report.trust
+    return replace(report, trust=(tested, fact, *others))
 
 
 def outcome_words(outcome: Outcome) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from django.http import QueryDict
+from django.utils import timezone
 
 from planner.domain.formats import figure
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
@@ -34,7 +35,7 @@ from planner.services.whatif import month_to_replay
 from planner.web.forms.document import Row, rows_of
 from planner.web.forms.profile_choice import ROLES, ProfileChoice
 from planner.web.pages import place, provision, whatif
-from planner.web.pages.fleet import today_as_before
+from planner.web.pages.fleet import today_as_before, with_data_age
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
@@ -48,6 +49,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     policy = result.alternatives.get(alternative, result.recommended_policy)
     if active_plan_of_run(run) is not None:
         report = today_as_before(report)
+    report = with_data_age(report, run, timezone.now())
     return {
         "run": run,
         "result": run_result(run),

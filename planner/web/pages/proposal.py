@@ -31,10 +31,10 @@ from planner.selectors.review import approvals_of, authors_of, proposal_entries,
 from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_tables, stored_result
 from planner.services.approval import (
-    approvers_of,
     barred_authors,
     checks_of,
     missing_approvals,
+    people_to_ask,
     waiting_for,
     why_not_approvable,
     why_outdated,
@@ -147,7 +147,7 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
         "mine": user.pk in authors_of(proposal) or user.may_administer,
         "may_say": may_say,
         "reviewers": proposal.reviewers.all(),
-        "askable": _askable(proposal) if may_say and undecided else [],
+        "askable": people_to_ask(proposal) if may_say and undecided else [],
         "amendable": _runs_like(proposal) if may_say and undecided else [],
         "window": _window(run),
         "holds": proposal.plans.filter(until=None).exists(),
@@ -247,12 +247,6 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
     more = round(mean_after - mean, 1)
     words = minus(f"{more:+.1f}") if more else "0"
     return PoolChange(change.title, before, after, more, words)
-
-
-def _askable(proposal: Proposal) -> list[User]:
-    """Return the approvers who are no reviewers yet and may decide on this proposal."""
-    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
-    return [person for person in approvers_of(proposal) if person.pk not in asked]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:

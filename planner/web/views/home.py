@@ -15,7 +15,7 @@ from planner.selectors.runs import recent_runs, runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
-from planner.web.pages.fleet import NextStep, fleet_context
+from planner.web.pages.fleet import NextStep, fleet_context, with_data_age
 from planner.web.request import Request, TemplateContext
 
 MOST_LETTERS = 80  # of a search
@@ -47,7 +47,7 @@ def home(request: Request) -> HttpResponse:
     begun = study is not None or scenarios_list().exists()
     context |= {"study": study, "begun": begun, "demo": _demo(), "choices": _first_steps(request)}
     if study is not None and not context["plans"]:
-        report = run_report(study)
+        report = with_data_age(run_report(study), study, timezone.now())
         context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
         if context["next_step"] is None and request.user.may_plan:
             reason = "No plan is active. Check the latest result, then propose it."
