@@ -45,8 +45,8 @@ LOAD = (
     _number("isl", "Input tokens", "Input tokens of a request.", 1, MAX_TOKENS, required=True),
     _number("osl", "Output tokens", "Output tokens of a request.", 1, MAX_TOKENS, required=True),
     _number("concurrency", "Requests in flight", "Requests in flight.", 1, MAX_USERS),
-    _number("rate", "or requests/s", "Poisson arrivals, simulated, instead of requests "
-            "in flight.", 1e-6, MAX_RPS),
+    _number("rate", "or requests/s", "Alternative to requests in flight. "
+            "Arrivals are random (Poisson).", 1e-6, MAX_RPS),
 )  # fmt: skip
 ENGINE = (
     _choice("precision", "Weights", "Precision of the weights. Default: published.", tuple(BYTES)),

@@ -160,7 +160,7 @@ def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
     if fault["type"] == "extra_forbidden":
         value, remedy = "", f"this is not known here. Known: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:
-        remedy = "this is needed"
+        remedy = "give a value"
     elif fault["type"] == "value_error":  # message of a validator of the declaration
         remedy = str(fault["ctx"]["error"])
     elif known[name].many and len(fault["loc"]) == 1 and not known[name].give:

@@ -85,7 +85,7 @@ class CalibrationOptions(RunOptions):
     engine: Literal[ENGINES] | None = Field(None, title="Engine")  # type: ignore[valid-type]
     """Engine of rows without one."""
     engine_version: str | None = Field(None, title="Version of the engine", max_length=60)
-    """Version of rows without one. Rows move estimates of the same version most."""
+    """Engine version of rows that state none."""
     ttft_statistic: Literal["mean", "median"] | None = Field(None, title="TTFT of every row")
     """Statistic of TTFT, if the file does not state it."""
 

@@ -7,7 +7,7 @@ Effects are ratios of the capacity of one replica, by the fluid model at mean le
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.domain.formats import milliseconds, signed_percent
+from planner.domain.formats import milliseconds, percent
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
@@ -108,7 +108,7 @@ def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> st
         other_names = [
             n for n in named_models if not label and known_model(n) != serving.profile.model
         ]
-        return "your file names it" + (
+        return "your file names the model" + (
             f", and {_first_names(other_names)}, all of it here" if other_names else ""
         )
     if label:
@@ -338,10 +338,15 @@ def _other_models_note(trace: Trace, profile: Profile) -> str:
 
     gpus_of_profile = gpus_per_rps(profile)
     other_models = [
-        f"{name}: about {signed_percent(gpus_per_rps(other) / gpus_of_profile - 1, 0)}"
+        f"{name}, {_times_words(gpus_per_rps(other) / gpus_of_profile)}"
         for name in COMPARED_MODELS
         if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]
-    return (
-        f"GPUs with another model: {', '.join(other_models)}." if other_models else OTHER_FLEET_NOTE
-    )
+    return f"Other models: {'; '.join(other_models)}." if other_models else OTHER_FLEET_NOTE
+
+
+def _times_words(times: float) -> str:
+    """Return how many GPUs a model needs, as ``times`` those of another."""
+    if times >= 2:
+        return f"{times:.1f} times the GPUs"
+    return f"{percent(abs(times - 1), 0)} {'more' if times > 1 else 'fewer'} GPUs"

@@ -54,8 +54,8 @@ TARGET = ROOT / "planner/inputs/catalogue/profiles.yaml"
 
 MAX_BATCH, CHUNK = 256, 2048
 LIMITS_SOURCE = (
-    "vLLM V1 API-server defaults on A100-class GPUs (vllm/engine/arg_utils.py: "
-    "max_num_batched_tokens 2048, max_num_seqs 256), also used for H100, which has larger ones"
+    "vLLM defaults for A100-class GPUs (max_num_batched_tokens 2048, max_num_seqs 256), lower than "
+    "those for H100"
 )
 RULE = "deployments measured on A100 and H100 (A100 scaled from H100)"
 MOST = 105  # rows per arrangement and quantity in the check of a rule, so that none dominates
@@ -155,7 +155,7 @@ def to_a100(built: Built, data: Path) -> Built:
             checks=(),
         ),
         Provenance("modelled", f"TPOT of {of}, times {bandwidth:.2f} (ratio of memory bandwidths)"),
-        Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f}, as bf16 peaks are"),
+        Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f} (ratio of bf16 peaks)"),
         (None,) * 4,
     )
 

@@ -35,7 +35,7 @@ def report(result: OutlookResult, _: Tables) -> Report:
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
-        about=f"Every week planned as that from {window_text(window)}, not simulated",
+        about=f"One week stands for all: {window_text(window)}, not simulated",
         facts=tuple(_facts(result)),
         why="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
         "by Plan and compare costs less.",

@@ -62,16 +62,16 @@ class NamedPlan(NamedTuple):
 
 def _front_table(result: ParetoResult) -> Table:
     """Return a table of the plan as it is and the numbered plans; the knee is marked."""
-    plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
+    plans = [NamedPlan(f"Plan {i}", point) for i, point in enumerate(result.points, start=1)]
     if result.as_planned:
-        plans.insert(0, NamedPlan("your plan", result.as_planned))
+        plans.insert(0, NamedPlan("Your plan", result.as_planned))
     shown = result.knee is not None and has_trade_off(result.points)
-    marked = str((result.knee or 0) + 1) if shown else None
+    marked = f"Plan {(result.knee or 0) + 1}" if shown else None
     return table(
         plans,
         (Head("Plan"), lambda row: row.name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
-        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.plan.gpu_hours),
+        (Head("GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
         (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
         (Head("Carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
         (Head("Starts", Form.COUNT), lambda row: row.plan.starts),

@@ -92,7 +92,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
             name = ratio_name(prefill, result.instances - prefill)
             yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
     transfer = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
-    link = f"{transfer}over {figure(result.link_gb_s, 'GB/s')}"
+    link = f"{transfer}at {figure(result.link_gb_s, 'GB/s')}"
     yield Fact("KV cache of a request", result.kv_mb, "MB", note=link)
 
 
@@ -182,7 +182,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
     advice = "keep it fixed" if lost < STEADY else "follow the lengths"
     note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
-    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", Group.BASIS)
+    yield Section("Ratio over time, by formula", (Note(note), chart), "Over time", Group.BASIS)
 
 
 def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
@@ -203,7 +203,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
         ttft = ttft if ttft[0] is not None else ttft[:1]
         tbt = tbt if tbt[0] is not None else tbt[:1]
         blocks.append(_heat("Limits (ms)", "TTFT / TPOT", ttft, tbt, moved.by_limits))
-    yield Section("Best ratio at other lengths and limits (closed forms)", tuple(blocks),
+    yield Section("Best ratio at other lengths and limits, by formula", tuple(blocks),
                   "Sensitivity", group=Group.BASIS)  # fmt: skip
 
 
@@ -255,4 +255,4 @@ def _pairs(result: PdRatioResult) -> Iterator[Section]:
         (Head("Cost", Form.NUMBER, "$/M tokens"), lambda pair: pair.usd_per_million_tokens),
         note="The report is for the first pair.",
     )
-    yield Section("GPU pairs (closed forms)", (pairs,), "GPU pairs")
+    yield Section("GPU pairs, by formula", (pairs,), "GPU pairs")

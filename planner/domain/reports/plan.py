@@ -34,7 +34,7 @@ from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import CURRENT_FLEET
 
 # What replicas are sized for, without and with a verification. A comparison adds test days.
-SIZED_ON = ("cover the forecast", "just meet the SLO on earlier windows")
+SIZED_ON = ("sized for the forecast", "sized to meet the SLO on earlier windows")
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
 
@@ -163,5 +163,5 @@ def _ratios(ratios: Sequence[StatedRatio]) -> Table:
         (Head("Decode on", wide=2), lambda row: row.decode_on.removesuffix(", decode")),
         (Head("Replicas", Form.COUNT), lambda row: row.instances),
         (Head("Best ratio"), lambda row: row.best.figures.name if row.best else ""),
-        note="The split of that many replicas with the highest capacity within the SLO.",
+        note="The best split of the replicas that the largest region has at its peak.",
     )

@@ -173,13 +173,13 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         )
         for row, total in zip(schedule.rows, schedule.totals, strict=True)
     )
-    note = "Replicas to request."
+    note = "The replicas to request, and when."
     if schedule.by_itself:
         note = "First replicas. The policy then scales by its own rule."
     elif len(schedule.rows) > 1:
         note += (
-            " Each row applies until the next. New replicas are requested one cold start before "
-            "their period, while those of the period before still run."
+            " Each row applies until the next. A new replica is requested one cold start before "
+            "its period."
         )
     if len(gpus) == 1:
         note += f" A replica has {' '.join(gpus)}."

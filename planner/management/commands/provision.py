@@ -7,7 +7,7 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Provision below the replica: by operators, by modules and by whole replicas. Shows GPUs, "
+        "Count GPUs if operators or modules scale alone, instead of whole replicas. Shows GPUs, "
         "power and memory for the busiest hour of the window of a scenario."
     )
     examples = (

@@ -170,7 +170,7 @@ class InviteForm(DressedForm):
     existing = forms.BooleanField(
         label="Has an account already",
         required=False,
-        help_text="Adds a person of another workspace, who keeps their password.",
+        help_text="For a person of another workspace. The password stays the same.",
     )
 
     def chosen(self) -> dict[str, str]:

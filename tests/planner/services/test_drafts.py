@@ -151,7 +151,7 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
         row.what: f"{row.value}; {row.why}" for row in draft_assumptions(trace, text, serving)
     }
     assert "no built-in model is called our-own" in assumed["Model and GPUs of our-own"]
-    assert "your file names it" in assumed["Model and GPUs of llama-3.1-70b"]
+    assert "your file names the model" in assumed["Model and GPUs of llama-3.1-70b"]
     assert "your file names gold, without limits" in assumed["Tiers and their limits"]
 
     chosen = choose_serving(trace, "llama-3.1-8b")

@@ -193,7 +193,7 @@ def test_each_kind_of_run_starts(client: Client, pools: Scenario) -> None:
 
 def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
     page = client.get(reverse("web:scenario-new"))
-    assert f"conv, {duration(trace.length_s)}:" in text_of(page)
+    assert f"conv ({duration(trace.length_s)}," in text_of(page)
     new = f"{reverse('web:scenario-new')}?trace=conv"
     chart = client.get(new, headers={"HX-Request": "true", "HX-Target": "trace-chart"})
     assert chart.context["trace"] == trace and "<html" not in chart.content.decode()
