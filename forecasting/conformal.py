@@ -33,7 +33,7 @@ PRIOR_RATIOS = 1.5
 # clients of ServeGen's m-large and m-mid and of Alibaba's GenTD26. The bench uses the totals of all
 # clients, not these.
 DAY_SWING = 0.43
-# Days of history from which on methods learn a daily rhythm: the second day repeats the first.
+# Days of history from which on methods are judged a day ahead: the second day repeats the first.
 RHYTHM_DAYS = 2.0
 PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
 MOST_PRIOR_SCORES = 500
@@ -147,9 +147,12 @@ def prior_share(days: float) -> float:
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
-def unknown_swing(days: float) -> float:
-    """Return the log amplitude of a daily rhythm that ``days`` of history do not show yet."""
-    return DAY_SWING if days < RHYTHM_DAYS else 0.0
+def unknown_swing(days: float, known_from: float = RHYTHM_DAYS) -> float:
+    """Return the log amplitude of a daily rhythm that ``days`` of history do not show yet.
+
+    ``known_from`` are the days of history from which on the forecast follows the rhythm.
+    """
+    return DAY_SWING if days < known_from else 0.0
 
 
 def day_growth(values: FloatArray, day: int) -> FloatArray:
@@ -171,14 +174,14 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
 
 
 def growth_prior(
-    days: float, count: int, growth: FloatArray, lead_days: FloatArray
+    days: float, count: int, growth: FloatArray, lead_days: FloatArray, swing: float
 ) -> FloatArray | None:
     """Return assumed log ratios for growth, ``[s, n, c]``, until history is long enough for scores.
 
     None from PRIOR_DAYS ``days`` of history on. The ratios are quantiles of a normal distribution
-    with the standard deviation ``growth [s]`` of a day's log growth. With less than RHYTHM_DAYS of
-    history, an unknown daily rhythm is added, over the days ``lead_days [c]`` since the last known
-    bin. The number ``n`` rises with ``count``, the number of past forecasts, and falls with
+    with the standard deviation ``growth [s]`` of a day's log growth. A daily rhythm of unknown
+    phase with the log amplitude ``swing`` is added, over the days ``lead_days [c]`` since the last
+    known bin. The number ``n`` rises with ``count``, the number of past forecasts, and falls with
     ``days``.
     """
     if days >= PRIOR_DAYS:
@@ -187,7 +190,7 @@ def growth_prior(
     n = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
     normal = scipy.special.ndtri((np.arange(n) + 0.5) / n)
     # The mean square change of a sinusoid of unknown phase.
-    rhythm = unknown_swing(days) ** 2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
+    rhythm = swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
     deviation = np.sqrt(growth[:, None] ** 2 + rhythm)
     return np.asarray(deviation[:, None] * normal[None, :, None], np.float64)
 

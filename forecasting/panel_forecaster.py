@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting import conformal
-from forecasting.arrays import FloatArray, IntArray
+from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import Panel, forward_fill, mean_scale, windows_at
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
@@ -28,7 +28,7 @@ from forecasting.rules.registry import (
     AUTO,
     ENSEMBLE,
     HOUR_S,
-    LAST_HOUR,
+    LAST_DAY,
     MEMBERS,
     RULES,
 )
@@ -120,28 +120,56 @@ def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
     return replace(parts[0], **fields)
 
 
-class LastHour(NamedTuple):
-    """The hour before each origin, repeated: the simplest forecast of a short history."""
+class LastDay(NamedTuple):
+    """The day before each origin, repeated: the best forecast of a short history."""
 
-    paths: FloatArray  # [series, o, steps] mean of its bins
-    tops: FloatArray  # [series, o] its largest bin
+    paths: FloatArray  # [series, o, steps] hourly means; the last one if the history is not short
+    tops: FloatArray  # [series, o] largest bin of the last hour
+    is_short: BoolArray  # [o] whether the history is too short to judge methods a day ahead
 
 
-def last_hour(panel: Panel, origins: IntArray, steps: int) -> LastHour:
-    """Return the last hour before each of ``origins`` (bins), repeated for ``steps`` bins.
+def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
+    """Return the last day before each of ``origins`` (bins), repeated for ``steps`` bins.
 
-    One bin of an hour alone would decide the whole plan if bins are short. Without an observed bin
-    in the hour, the last observed one is repeated; 0 if there is none.
+    Hourly means keep one short bin from deciding the plan. Hours of the day that were not observed
+    lie on a line from the last hour to the first. The level of the last hour is that of the last
+    observed bin if the hour has none; 0 if nothing was observed.
     """
-    bins = max(1, round(HOUR_S / panel.bin_s))
+    hour, day = max(1, round(HOUR_S / panel.bin_s)), panel.season_bins(DAY_S)
+    seen = ~np.isnan(panel.values)
+    sums, counts = (
+        np.pad(np.cumsum(part, axis=1), ((0, 0), (1, 0)))
+        for part in (np.where(seen, panel.values, 0.0), seen)
+    )
+
+    def mean(begin: IntArray, end: IntArray) -> FloatArray:
+        """Return the mean of the bins from ``begin`` to ``end``; NaN if none was observed."""
+        count = counts[:, end] - counts[:, begin]
+        return np.where(count, (sums[:, end] - sums[:, begin]) / np.maximum(count, 1), np.nan)
+
+    level = mean(np.maximum(origins - hour, 0), origins)
     last = forward_fill(panel.values)[:, origins - 1]
-    hours = [panel.values[:, max(0, origin - bins) : origin] for origin in origins.tolist()]
-    seen = np.stack([(~np.isnan(hour)).sum(axis=1) for hour in hours], axis=1)
-    total = np.stack([np.nansum(hour, axis=1) for hour in hours], axis=1)
-    top = np.stack([np.fmax.reduce(hour, axis=1) for hour in hours], axis=1)
-    level = np.nan_to_num(np.where(seen, total / np.maximum(seen, 1), last))
+    level = np.nan_to_num(np.where(np.isnan(level), last, level))
+    top = np.stack(
+        [np.fmax.reduce(panel.values[:, max(0, o - hour) : o], axis=1) for o in origins.tolist()],
+        axis=1,
+    )
+    tops = np.where(np.isnan(top), level, top)
     paths = np.repeat(level[:, :, None], steps, axis=2)
-    return LastHour(paths, np.where(seen, top, level))
+    is_short = origins < conformal.RHYTHM_DAYS * day
+    if is_short.any():
+        now, level = origins[is_short], level[:, is_short, None]
+        lead = np.arange(steps) % day
+        same_time = now[:, None] - day + lead  # [o, steps] the bin of the same time of day
+        # The hour around it, but nothing from the origin on.
+        end = np.clip(same_time - hour // 2 + hour, 1, now[:, None])
+        observed = mean(np.maximum(end - hour, 0).ravel(), end.ravel())
+        observed = observed.reshape(len(level), *same_time.shape)
+        first = mean(np.zeros_like(now), np.minimum(now, hour))[:, :, None]
+        share = (lead + 0.5) / np.maximum(day - now, 1)[:, None]
+        course = np.where(same_time >= 0, observed, level + share * (first - level))
+        paths[:, is_short] = np.where(np.isnan(course), level, course)
+    return LastDay(paths, tops, is_short)
 
 
 class _Bands(NamedTuple):
@@ -178,15 +206,15 @@ class _PanelPart:
         self._forecast_all_origins(2 * self.window)  # gaps at the end need more than a window
 
     def _forecast_all_origins(self, reach: int) -> None:
-        """Forget all forecasts, and forecast from all past origins ``reach`` bins ahead."""
+        """Forget all forecasts, and forecast ``reach`` bins or more from all past origins."""
         methods, series = len(self.names), len(self.panel.values)
         windows_apart = self.stride / self.horizon
-        self.record = PastForecasts.empty(methods, series, reach)
+        edges = block_edges(self.window, self.panel.season_bins(DAY_S), reach)
+        self.record = PastForecasts.empty(methods, series, edges[-1])
         self.bias = DiscountedMeans.empty((methods, series), windows_apart, default=0.0)
         self.errors = DiscountedMeans.empty((2 * methods, series), windows_apart, default=np.inf)
         self.mixed = DiscountedMeans.empty((series,), windows_apart, default=np.inf)
         self.end_paths: tuple[int, FloatArray] | None = None  # bins, and the paths after them
-        edges = block_edges(self.window, self.panel.season_bins(DAY_S), reach)
         self.leads = LeadWeights(methods, series, edges, self.stride, self.horizon)
         self._forecast_new_origins()
 
@@ -199,21 +227,19 @@ class _PanelPart:
         panel, ages = self.panel, self._ages()
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
-            self._forecast_all_origins(
-                block_edges(self.window, panel.season_bins(DAY_S), reach)[-1]
-            )
+            self._forecast_all_origins(reach)
         end_of_panel = np.array([panel.bins])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
         both_tops = self._with_corrected(self._tops(paths), recent.bias)
         end_origin = np.array([len(self.record.origins)])  # index after the recorded origins
-        last = last_hour(self.panel, end_of_panel, paths.shape[3])
+        last = last_day(self.panel, end_of_panel, paths.shape[3])
         selected = self._select(paths, both_tops, recent, last, end_origin, ages)
         mean = selected.path[:, 0, :steps]
         top = selected.lift[:, :1] * running_max(mean, self.horizon)
         bands = self._bands(mean, top, ages)
         limit = self._limit(ages)
-        names = (*self.names, *self.names, ENSEMBLE, LAST_HOUR)
+        names = (*self.names, *self.names, ENSEMBLE, LAST_DAY)
         age = int(ages.min(initial=0))
         errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
         return PanelForecast(
@@ -235,7 +261,7 @@ class _PanelPart:
             scores=bands.scores,
             growth_share=conformal.prior_share(self._days_known(age)),
             growth=self._day_growth(slice(None), age),
-            swing=conformal.unknown_swing(self._days_known(age)),
+            swing=self._unknown_swing(age),
         )
 
     def _bands(self, mean: FloatArray, top: FloatArray, ages: IntArray) -> _Bands:
@@ -317,7 +343,7 @@ class _PanelPart:
             tops=np.concatenate([record.tops, self._tops(paths)], axis=2),
         )
         self._add_known_errors()
-        last = last_hour(self.panel, origins, paths.shape[3])
+        last = last_day(self.panel, origins, paths.shape[3])
         recent = self._recent_errors(new)
         both_tops = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
         _, mixed_top = self._mix(paths, both_tops, recent.errors, last)
@@ -397,12 +423,12 @@ class _PanelPart:
         return np.concatenate([tops, corrected])
 
     def _mix(
-        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastHour
+        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastDay
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
 
         Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, the
-        ``last`` hour is repeated.
+        ``last`` day is repeated.
         """
         weights = _peak_weights(both_tops, errors)
         has_weight = weights.sum(axis=0) > 0
@@ -416,11 +442,11 @@ class _PanelPart:
         paths: FloatArray,
         both_tops: FloatArray,
         recent: RecentErrors,
-        last: LastHour,
+        last: LastDay,
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Return the forecast of the selected method, or the last hour's where it has none.
+        """Return the forecast of the selected method, or the last day's where it has none.
 
         ``paths [methods, series, o, steps]`` are forecasts from the ``origins [o]`` (indices),
         ``both_tops`` their peaks, and ``recent`` the errors known there. ``ages [series]`` are the
@@ -447,12 +473,14 @@ class _PanelPart:
                     rows, paths[:, rows], origins, weights[:, rows], int(age)
                 )
                 path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
+            # Errors a day ahead are known from the second day on.
+            path[:, last.is_short, self.window :] = last.paths[:, last.is_short, self.window :]
         return SelectedForecast(path, lift, chosen, end_shares)
 
     def _choose(self, both_tops: FloatArray, recent: RecentErrors) -> IntArray:
         """Return the index of each chosen peak in ``both_tops``, ``[series, o]``.
 
-        The index after the last one is that of the ensemble, and the next that of the last hour,
+        The index after the last one is that of the ensemble, and the next that of the last day,
         which is repeated while no error is known.
         """
         if self.method not in (AUTO, ENSEMBLE):
@@ -470,6 +498,12 @@ class _PanelPart:
     def _days_known(self, age: int) -> float:
         """Return the days of history up to ``age`` bins before the end."""
         return (self.panel.bins - age) * self.panel.bin_s / DAY_S
+
+    def _unknown_swing(self, age: int) -> float:
+        """Return the log amplitude of a daily rhythm that the forecast does not follow yet."""
+        # These repeat the last day as soon as it is known.
+        known_from = 1.0 if self.method in (AUTO, ENSEMBLE) else conformal.RHYTHM_DAYS
+        return conformal.unknown_swing(self._days_known(age), known_from)
 
     def _day_growth(self, rows: IntArray | slice, age: int) -> FloatArray:
         """Return the deviation of a day's log growth without the last ``age`` bins, ``[rows]``."""
@@ -493,7 +527,7 @@ class _PanelPart:
         in_window = lead < self.window
         prior = conformal.growth_prior(
             self._days_known(age), int(known.sum()), self._day_growth(rows, age),
-            (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
+            (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S, self._unknown_swing(age),
         )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))

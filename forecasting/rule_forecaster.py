@@ -127,7 +127,7 @@ class MultiSeriesForecaster:
     """Forecast series on the same bins with ``method``, one of PANEL_METHODS.
 
     The peak is the largest of ``horizon_bins`` bins that begin ``lead_bins`` ahead. "auto" and
-    "ensemble" accept any history. They repeat the last hour of a short one, and return 0 for an
+    "ensemble" accept any history. They repeat the last day of a short one, and return 0 for an
     empty one.
     """
 

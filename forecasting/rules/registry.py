@@ -50,5 +50,5 @@ RULES: dict[str, Rule] = {
 MEMBERS = tuple(name for name in RULES if name != "arima-fourier")  # that "auto" compares
 NAIVE = (LAST_VALUE, SEASONAL_NAIVE, "seasonal-naive-week", "moving-maximum")
 ENSEMBLE, AUTO = "ensemble", "auto"
-LAST_HOUR = "last-hour"  # what both repeat while no error is known
+LAST_DAY = "last-day"  # what both repeat while no error is known
 PANEL_METHODS = (AUTO, ENSEMBLE, *RULES)

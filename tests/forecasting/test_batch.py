@@ -308,17 +308,17 @@ class TestShortHistory:
     def test_the_prior_fades_over_a_week(self):
         usual = np.array([conformal.DAY_GROWTH])
         leads = np.array([0.1, 0.5])
-        one, again = conformal.growth_prior(2.0, 80, usual, leads)[0].T
+        one, again = conformal.growth_prior(2.0, 80, usual, leads, 0.0)[0].T
         np.testing.assert_array_equal(one, again)
-        assert (one.size, conformal.growth_prior(6.0, 240, usual, leads).shape[1]) == (200, 40)
-        assert conformal.growth_prior(7.0, 300, usual, leads) is None
+        assert (one.size, conformal.growth_prior(6.0, 240, usual, leads, 0.0).shape[1]) == (200, 40)
+        assert conformal.growth_prior(7.0, 300, usual, leads, 0.0) is None
         assert one.mean() == pytest.approx(0.0, abs=1e-12)
         assert np.quantile(one, 0.95) == pytest.approx(1.645 * conformal.DAY_GROWTH, rel=0.02)
 
-    @pytest.mark.parametrize("days", [0.5, 1.9])
-    def test_in_the_first_two_days_the_prior_has_the_variance_of_an_unknown_rhythm(self, days):
+    def test_the_prior_has_the_variance_of_an_unknown_rhythm(self):
         usual, leads = np.array([conformal.DAY_GROWTH]), np.array([0.01, 0.25, 0.5, 1.0])
-        deviation = conformal.growth_prior(days, 10_000, usual, leads)[0].std(axis=0)
+        prior = conformal.growth_prior(0.5, 10_000, usual, leads, conformal.DAY_SWING)
+        deviation = prior[0].std(axis=0)
         phase = 2 * np.pi * (np.arange(1000) + 0.5) / 1000
         change = np.sin(phase + 2 * np.pi * leads[:, None]) - np.sin(phase)
         rhythm = conformal.DAY_SWING**2 * (change**2).mean(axis=1)

@@ -114,17 +114,27 @@ class TestShapeTimesLevel:
         assert np.isnan(path(rule, np.arange(12.0), 5, 2, 43_200.0)).all()
 
 
-class TestLastHour:
-    """Until a method's error is known, the last hour is repeated."""
+class TestLastDay:
+    """Until errors are known a day ahead, the last day is repeated."""
 
     @pytest.mark.parametrize("method", ["auto", "ensemble"])
     def test_one_short_last_bin_does_not_decide(self, series, method):
-        values = [900.0] * 4 + [400.0, NAN, 300.0, 100.0]
-        forecast = forecaster(method, horizon_bins=16).fit(series(values)).predict(16)
-        np.testing.assert_allclose(forecast.mean, 800 / 3)
+        # The hours not seen lie between the last hour and the first one.
+        values = [300.0] * 4 + [400.0, NAN, 300.0, 100.0]
+        forecast = forecaster(method, horizon_bins=88).fit(series(values)).predict(88)
+        np.testing.assert_allclose(forecast.mean[[0, -1]], [800 / 3, 300.0], atol=0.5)
+        assert (np.diff(forecast.mean) > 0).all()
         median = forecast.levels.index(0.5)
-        np.testing.assert_allclose(forecast.peaks[median], 400.0)
+        np.testing.assert_allclose(forecast.peaks[median, -1], 400.0)
 
     def test_an_hour_without_data_repeats_the_last_observed_bin(self, series):
-        forecast = forecaster("auto", horizon_bins=9).fit(series([5.0, 7.0] + [NAN] * 6)).predict(9)
+        forecast = forecaster("auto", horizon_bins=9).fit(series([7.0, 7.0] + [NAN] * 6)).predict(9)
         np.testing.assert_allclose(forecast.mean, 7.0)
+
+    @pytest.mark.parametrize("hours", [24, 31, 47])
+    def test_the_second_day_is_as_the_first(self, series, daily_demand, hours):
+        demand = daily_demand(2, bin_s=3600.0)
+        known = series(demand[:hours], 3600.0)
+        forecast = forecaster("auto", horizon_bins=1).fit(known).predict(24)
+        hour = hours + np.arange(1, 24)  # beyond the window of one hour
+        np.testing.assert_allclose(forecast.mean[1:], demand[hour - 24])
