@@ -64,8 +64,10 @@ def _amount_usd(usd: float) -> str:
     return f"{whole}.{decimals.rstrip('0'):0<2}" if decimals else whole
 
 
-def compact(value: float, unit: str = "") -> str:
+def compact(value: float | None, unit: str = "") -> str:
     """Format as ``figure`` does, but in millions (M) or billions (bn) from one million."""
+    if value is None:
+        return NOTHING
     for size, letter in ((1e9, "bn"), (1e6, "M")):
         if abs(value) >= size:
             if unit == "$":

@@ -56,7 +56,7 @@ def things_found(text: str) -> list[Found]:
         *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
         *(Found("Help", title, "help-page", name) for name, title in how_tos_with(text)[:MOST]),
         *[Found("Glossary", term.name, "glossary", part=term.anchor)
-          for term in glossary() if text.lower() in term.name.lower()][:MOST],
+          for term in glossary() if text.lower() in f"{term.name} {term.also}".lower()][:MOST],
     )  # fmt: skip
     return [*rows, *built_in]
 

@@ -58,7 +58,7 @@ def test_names_of_all_kinds_are_found(client: Client, planner: User, run: Run) -
         "two pools": reverse("web:run", args=[run.pk]),
         "plan and comp": reverse("web:run", args=[run.pk]),
         "h100-sxm": reverse("web:gpu", args=["H100-SXM"]),
-        "pareto": f"{reverse('web:glossary')}#pareto-front",
+        "pareto": f"{reverse('web:glossary')}#trade-off",
         "disaggregated": reverse("web:pd-ratio"),
     }
     for text, address in answers.items():
