@@ -115,7 +115,7 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         row = max((first, *others), key=lambda each: each.effect or 0.0)
         if others:
             more = f"{len(others)} other series" if "sources" in row.key else f"{len(others)} more"
-            row = replace(row, value=f"{first.value} · {more}")
+            row = replace(row, value=f"{first.value}, and {more}")
         # Keys such as tiers[2]: rows with a number in the key may also differ in ``what``.
         key = NUMBER.sub("[]", row.key)
         what = row.what if key == row.key else ""

@@ -110,8 +110,9 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
         return
     rows = _commitment_table(result) if result.commitments else _use(result)
     note = Note(
-        "Commit to a GPU if its share of time in use is above the committed price divided by the "
-        "on-demand price."
+        "A commitment pays if the GPU is in use for more of the time than the break-even."
+        if result.commitments
+        else "Commit to GPUs whose committed price is below the last column."
     )
     yield Section("GPU commitments", (note, _use_chart(result), rows), "Commitments")
 

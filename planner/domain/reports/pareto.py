@@ -25,6 +25,8 @@ from planner.domain.reports.tables import Tables
 from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
+SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
+
 
 def _name(objective: str) -> str:
     """Return an objective's name for people, such as GPU-hours."""
@@ -60,11 +62,18 @@ class NamedPlan(NamedTuple):
     plan: FrontPlan
 
 
+def _texts(plan: FrontPlan) -> tuple[str, ...]:
+    """Return the figures of a plan as a table shows them."""
+    return tuple(figure(getattr(plan, name)) for name in SHOWN)
+
+
 def _front_table(result: ParetoResult) -> Table:
     """Return a table of the plan as it is and the numbered plans; the knee is marked."""
     plans = [NamedPlan(f"Plan {i}", point) for i, point in enumerate(result.points, start=1)]
-    if result.as_planned:
-        plans.insert(0, NamedPlan("Your plan", result.as_planned))
+    if own := result.as_planned:
+        # A plan with the same figures is the same plan to a reader.
+        others = (row for row in plans if _texts(row.plan) != _texts(own))
+        plans = [NamedPlan("Your plan", own), *others]
     shown = result.knee is not None and has_trade_off(result.points)
     marked = f"Plan {(result.knee or 0) + 1}" if shown else None
     return table(
@@ -80,7 +89,8 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Status"), lambda row: None if row.plan.status == "optimal" else row.plan.status),
         marked=lambda row: row.name == marked,
         note="A numbered plan decides all periods together, so it may beat your plan slightly. "
-        "Energy and carbon are at rated load.",
+        * (len(plans) > 1)
+        + "Energy and carbon are at rated load.",
     )
 
 
@@ -111,15 +121,18 @@ def report(result: ParetoResult, _: Tables) -> Report:
         Axis(_name(first), units[first], zero=False),
     )
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
-    demand = "For the same demand as the plan of this scenario. Not simulated."
+    demand = "All plans serve the demand of this scenario's plan. They are not simulated."
     if result.as_planned is None:
         demand = "Planned once, before the window, for a forecast of all of it. Run it again."
     if result.simulated_usd is not None:
         simulated = figure(result.simulated_usd, "$")
-        demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
+        demand = (
+            "All plans serve the demand of the recommended plan, whose simulated cost is "
+            f"{simulated}."
+        )
     gpus = {row.replica.gpu for row in result.frame.capacity}
     if not has_trade_off(points) and len(gpus) == 1:
-        demand += f" All replicas use {gpus.pop()}, so both grow with GPU-hours."
+        demand += f" With {gpus.pop()} alone, {first} and {second} grow with GPU-hours."
     return Report(
         title=result.frame.scenario,
         answer=result.headline,

@@ -152,7 +152,10 @@ def _pools(result: SizeResult) -> Table:
         *REPLICA,
         (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
-        (Head("Each in its pool", Form.NUMBER, "req/s"), lambda pool: _each(pool.replicas, pool)),
+        (
+            Head("Per replica in its pool", Form.NUMBER, "req/s"),
+            lambda pool: _each(pool.replicas, pool),
+        ),
         (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
         (Head("Replicas", Form.COUNT), lambda pool: pool.replicas),
         (Head("By region", wide=2), _by_region),

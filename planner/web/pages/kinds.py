@@ -251,9 +251,9 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     if min(split) > 0:
         report: Report = context["report"]
         verdict, meaning = _against_best(split, service, compared)
-        note = f"per region{verdict} · run {planned.pk}"
+        note = f"{verdict}run {planned.pk}"
         first, *others = report.facts
-        yours = Fact("Your plan at its peak", ratio_name(*split), note=note, meaning=meaning)
+        yours = Fact("Your plan, peak of a region", ratio_name(*split), note=note, meaning=meaning)
         context["report"] = replace(report, facts=(yours, first, *others))
     return context
 
@@ -274,9 +274,9 @@ def _against_best(
     for ratio in compared.pd_ratios:
         if ratio.model == service and ratio.prefill and ratio.instances == sum(split):
             if split == (ratio.prefill, ratio.decode):
-                return f", the best of {ratio.instances}", Meaning.MET
+                return f"best split of {ratio.instances} replicas · ", Meaning.MET
             best = ratio_name(ratio.prefill, ratio.decode)
-            return f", the best of {ratio.instances} is {best}", Meaning.NEUTRAL
+            return f"best split of {ratio.instances}: {best} · ", Meaning.NEUTRAL
     return "", Meaning.NEUTRAL
 
 

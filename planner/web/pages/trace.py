@@ -10,7 +10,8 @@ from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics.figures import Burstiness, Character, Imbalance, Volume
 from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.domain.traffic.window import UTC_CLOCK
-from planner.inputs.ingest.options import AUTO, OFFERED
+from planner.inputs.ingest.formats import OFFERED
+from planner.inputs.ingest.options import AUTO
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.html import sections_shown
@@ -45,6 +46,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
         series = sorted(all_series, key=lambda each: -(each["requests"] or 0.0))[:LISTED]
     assumptions = trace.report.get("assumptions", ())
     return {
+        "format": OFFERED["format"].choices.get(trace.format, trace.format),
         "chosen": list(chosen_options(trace.options)),
         "notes": [note for note in trace.report["notes"] if note not in assumptions],
         "series": series,

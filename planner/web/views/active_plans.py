@@ -35,6 +35,11 @@ MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours 
 WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M"}
 SCENARIOS = 200  # plans to choose from
 CHARTS = 2  # of the run: demand and capacity, and replicas per pool
+STEPS = (  # shown while the list is empty
+    ("1. Propose", "Choose Propose change on the result of a scenario.", ""),
+    ("2. Approve", "Another person reviews the proposal and approves it.", ""),
+    ("3. Follow", "This page shows the active plan and its next change.", ""),
+)
 
 
 @require_safe
@@ -62,6 +67,7 @@ def listing(request: Request) -> HttpResponse:
         "scenario": scenario,
         "scenarios": sorted({*activated_plans().values_list("scenario", flat=True)})[:SCENARIOS],
         "waiting": undecided_proposals(),
+        "choices": STEPS,
         "old": old,
         "new": new,
         "found": difference,

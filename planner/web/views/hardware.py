@@ -145,6 +145,7 @@ def gpu(request: Request, name: str) -> HttpResponse:
     cheapest = sorted(offers, key=_price_order)[:SHOWN_PRICES]
     context = _price_columns(cheapest, offers) | {
         "entry": entry,
+        "price": known.usd_per_gpu_hour_by_type().get(name),
         "figures": figures,
         "sources_of": sources,
         "profiles": [profile for profile in profiles_list() if profile.gpu == name],
