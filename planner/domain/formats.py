@@ -8,7 +8,7 @@ from typing import Any
 
 NOTHING = "–"
 MINUS = "−"
-LONG_MS = 10_000  # from which milliseconds are written as seconds or a larger unit
+LONG_MS = 1_000  # from which milliseconds are written as seconds or a larger unit
 PROPER_NAMES = {  # of engines and providers of GPUs, by their key
     "vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
     "aws": "AWS", "azure": "Azure", "gcp": "Google Cloud", "oci": "Oracle Cloud",
@@ -95,7 +95,7 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
 
 
 def milliseconds(value: Any) -> str:
-    """Format milliseconds as ms below 10 s, else as seconds or a larger unit."""
+    """Format milliseconds as ms below 1 s, else as seconds or a larger unit."""
     if not isinstance(value, int | float) or value != value:
         return NOTHING
     return f"{digits(value)} ms" if value < LONG_MS else duration(value / 1000)

@@ -128,9 +128,12 @@
     }
   };
 
-  // Of a long table of a report the first rows show, and a button shows the others.
+  // Of a long table of a report the first rows show, and a button shows the others. On a phone, where rows are
+  // cards, three are enough.
+  const long = ":has(tbody > tr:nth-child(25))";
+  const tall = matchMedia("(max-width: 767px)").matches ? `:is(${long}, :has(.table-cards > tbody > tr:nth-child(6)))` : long;
   const shorten = () => {
-    for (const list of document.querySelectorAll(".block-table > .table-responsive:has(tbody > tr:nth-child(25)):not(.shortened)")) {
+    for (const list of document.querySelectorAll(`.block-table > .table-responsive${tall}:not(.shortened)`)) {
       list.classList.add("shortened", "first-rows");
       const button = document.createElement("button");
       const rows = list.querySelectorAll("tbody > tr").length;

@@ -44,7 +44,7 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
     if plan.conflicts or plan.unserved:
         yield _conflicts(plan)
     if plan.totals is not None:
-        yield _totals(plan, plan.totals, simulated=simulated)
+        yield from _totals(plan, plan.totals, simulated=simulated)
     yield from _constraints(plan)
     if plan.shift is not None:
         yield _shift(plan.shift, plan.unit)
@@ -216,8 +216,8 @@ def _conflicts(plan: PlanFigures) -> Section:
     return Section("Periods without a plan", tuple(blocks), "Conflicts", Group.PLAN)
 
 
-def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Section:
-    """Return the section on the plan's cost, energy, carbon and changes over the window."""
+def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterator[Section]:
+    """Yield the section on the plan's cost, energy, carbon and changes over the window."""
     spans = "all periods at once" if plan.periods == "all" else "period by period"
     # The plan of a simulation starts each period with the replicas of its guard. A what-if and a
     # front plan without a guard, so these figures would differ from theirs.
@@ -229,19 +229,16 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Sectio
             Fact("Planned GPU-hours", totals.gpu_hours),
             Fact("Energy at rated load", totals.kwh, "kWh"),
             Fact("Carbon at rated load", totals.carbon_kg, KG),
+            Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
+            Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
         ]
     )
-    facts += [
-        Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
-        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}", note="as planned"),
-    ]
     if plan.lent_gpu_hours is not None:
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
-    blocks: list[Block] = [
-        Facts(tuple(facts)),
-        Note(f"The optimizer's plan: least {plan.minimise}, {spans}."),
-        *(() if simulated else (Note(f"Energy: {totals.energy_basis}."),)),
-    ]
+    blocks: list[Block] = [Facts(tuple(facts))] if facts else []
+    if not simulated:
+        blocks.append(Note(f"The optimizer's plan: least {plan.minimise}, {spans}."))
+        blocks.append(Note(f"Energy: {totals.energy_basis}."))
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
     if plan.rerouted:
@@ -255,7 +252,8 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Sectio
                 title="Cross-region overflow",
             )
         )
-    return Section("Planned totals", tuple(blocks), "Totals", group=Group.PLAN)
+    if blocks:
+        yield Section("Planned totals", tuple(blocks), "Totals", group=Group.PLAN)
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:

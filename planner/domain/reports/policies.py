@@ -381,11 +381,16 @@ def latency_table(rows: Sequence[Row]) -> Table:
 
 
 def work_table(rows: Sequence[Row]) -> Table:
-    """Return a row per policy: what it rejects, leaves idle and starts. Zeros have no column."""
+    """Return a row per policy: what it rejects, leaves idle and starts.
 
-    def zeros(column: tuple[Head, Callable[[Row], Value]]) -> bool:
-        """Return whether the column is zero in every row."""
-        return not any(column[1](row) for row in rows)
+    Zeros have no column, nor has a number that all policies share.
+    """
+
+    def tells_nothing(column: tuple[Head, Callable[[Row], Value]]) -> bool:
+        """Return whether the column is zero in every row, or the same number in several."""
+        head, value = column
+        values = {value(row) for row in rows}
+        return not any(values) or (head.numeric and len(values) == 1 < len(rows))
 
     shown = (
         column
@@ -395,7 +400,7 @@ def work_table(rows: Sequence[Row]) -> Table:
     return table(
         rows,
         (Head("Policy", wide=3), lambda row: row.title),
-        *(column for column in shown if not zeros(column)),
+        *(column for column in shown if not tells_nothing(column)),
         title="Requests, GPU-hours and starts",
         note="Starting hours are paid for, but serve nothing.",
     )
@@ -430,7 +435,7 @@ def parameters_section(row: Row) -> Iterator[Section]:
             (Head("Pool", wide=3), lambda key: "; ".join(pools[key])),
         )
         title = f"Parameters of {row.title}"
-        yield Section(title, (parameters,), "Parameters", group=Group.POLICIES)
+        yield Section(title, (parameters,), "Parameters", group=Group.PLAN)
 
 
 def _parameter_name(key: str) -> str:

@@ -107,7 +107,16 @@ def _planned(run: Run, params: QueryDict) -> TemplateContext:
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | {"next": next_interval(run)}
-    return context | {"folds": tuple(_folds(context["sections"], context))}
+    opened = _open_sections(context["sections"])
+    folded = [each for each in context["sections"] if each not in opened]
+    return context | {"sections": opened, "folds": tuple(_folds(folded, context))}
+
+
+def _open_sections(sections: Sequence[ShownSection]) -> list[ShownSection]:
+    """Return the sections that a page shows at once. The policies precede the assumptions."""
+    shown = [each for each in sections if each.section.group is None]
+    shown += [each for each in sections if each.section.sheet == "Policies"]
+    return sorted(shown, key=lambda each: each.section.sheet == "Assumptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +131,26 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A closed group of details on a result's page."""
+    """A closed group of details on a result's page: sections of some groups, then parts."""
 
-    group: Group
-    sections: tuple[ShownSection, ...]
+    title: str
+    groups: tuple[Group, ...]
     parts: tuple[Part, ...]
+    sections: tuple[ShownSection, ...] = ()
 
 
-PARTS = {
-    Group.POLICIES: (
+FOLDS = (
+    Fold("Latency and service", (Group.POLICIES,), (
         Part("served", "Service over time, and by tier, model and region", "web/_served.html",
              ("group_table", "has_replicas")),
-    ),
-    Group.PLAN: (
+    )),
+    Fold("For experts", (Group.PLAN, Group.BASIS), (
         Part("plan", "Plan by period", "web/_plan_periods.html", ("has_plan",)),
         Part("why-number", "Derivation of the replica counts", "web/_why.html", ("chains",)),
-    ),
-    Group.BASIS: (
         Part("forecast-errors", "Past forecasts", "web/_forecast_errors.html",
              ("week_errors", "moment_figure")),
-    ),
-}  # fmt: skip
+    )),
+)  # fmt: skip
 
 
 def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterator[Fold]:
@@ -150,11 +158,11 @@ def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterat
     known = context | {
         "has_plan": context["result"].get("plan"), "has_replicas": "replicas" in context["tables"],
     }  # fmt: skip
-    for group in Group:
-        shown = tuple(each for each in sections if each.section.group is group)
-        parts = tuple(part for part in PARTS[group] if any(known.get(key) for key in part.needs))
+    for fold in FOLDS:
+        shown = tuple(each for each in sections if each.section.group in fold.groups)
+        parts = tuple(part for part in fold.parts if any(known.get(key) for key in part.needs))
         if shown or parts:
-            yield Fold(group, shown, parts)
+            yield replace(fold, sections=shown, parts=parts)
 
 
 PLANNED = Page(  # for kinds that forecast, plan and simulate

@@ -277,7 +277,10 @@ def _charts(
     if course and (schedule := _schedule_course(*outcome_of(proposal, run), course)) is not None:
         guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
         simulated_label = "With the guard, simulated" if guarded else "As simulated"
-        replicas = [*drawn[:-1], schedule, replace(course, label=simulated_label, added=True)]
+        replicas = [*drawn[:-1], schedule]
+        most, most_scheduled = (max(each.table["ready"].to_list()) for each in (course, schedule))
+        if round(most) > most_scheduled:  # else the line would lie behind the schedule
+            replicas.append(replace(course, label=simulated_label, added=True))
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = stored_result(run)
     different_windows = base is not None and _start(stored_result(base)) != _start(result)

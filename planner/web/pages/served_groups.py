@@ -27,7 +27,7 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     rows = groups.filter(pl.col("policy") == policy.chosen)
     selects = [policy]
     for name in GROUPED:
-        choices = {ALL: "all", EACH: "each"}
+        choices = {ALL: f"all {name}s", EACH: f"each {name}"}
         choices |= {value: value for value in rows[name].unique().sort() if value != ALL}
         default = EACH if name == "tier" and name not in params else ALL
         select = Select.of(params, name, name.title(), choices, default)
