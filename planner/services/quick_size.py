@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from planner.domain.deployment_search.query import DeploymentQuery, price_of
+from planner.domain.deployment_search.query import RELEASED, DeploymentQuery, price_of
 from planner.domain.deployment_search.results import ExpectedError as SearchError
 from planner.domain.estimate_answer import EstimateAnswer, ExpectedError, Refused
 from planner.domain.formats import milliseconds
@@ -231,9 +231,14 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         tbt_ms=question.tbt_ms,
         rps=question.rps,
         gpus=(gpu_type,),
+        precisions=(RELEASED,),
         disaggregated=False,
     )
-    candidates = search_deployments(query).candidates
+    # Other weights may change answers, so they are taken only if the released ones do not fit.
+    any_precision = query.model_copy(update={"precisions": ()})
+    candidates = (
+        search_deployments(query).candidates or search_deployments(any_precision).candidates
+    )
     cheapest = min(candidates, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(

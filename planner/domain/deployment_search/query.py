@@ -16,6 +16,8 @@ from simulation.performance.specs import BYTES, Provenance
 from simulation.search.values import Requests
 
 LIMITS = "limits"  # name of the tier
+RELEASED = "released"  # the precision of the published weights
+WEIGHTS = (RELEASED, *BYTES)
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 Milliseconds = Annotated[float, Field(gt=0, le=1e8)]
 Price = Annotated[float, Field(gt=0, le=1e6)]
@@ -55,10 +57,10 @@ class DeploymentQuery(RunOptions):
         ENGINES, title="Engines", max_length=len(ENGINES)
     )
     """Engines. Default: all."""
-    precisions: tuple[Literal[tuple(BYTES)], ...] = Field(  # type: ignore[valid-type]
-        (), title="Precisions", max_length=len(BYTES)
+    precisions: tuple[Literal[WEIGHTS], ...] = Field(  # type: ignore[valid-type]
+        (), title="Precisions", max_length=len(WEIGHTS)
     )
-    """Precisions of weights. Default: all."""
+    """Precisions of weights; released: as published. Default: all."""
     top: int = Field(10, title="Candidates", ge=1, le=100)
     """Candidates to list. Default: 10."""
     prices: dict[str, Price] = Field(

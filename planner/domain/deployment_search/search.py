@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
-from planner.domain.deployment_search.query import DeploymentQuery, HourPrice, price_of
+from planner.domain.deployment_search.query import RELEASED, DeploymentQuery, HourPrice, price_of
 from planner.domain.deployment_search.results import Row, fronts_of, profiles_of, rows_of
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
@@ -101,7 +101,8 @@ def search_deployments(
     )  # fmt: skip
     instances: Sequence[Instance] = built.instances
     if query.precisions:
-        instances = [i for i in instances if i.where.weights in query.precisions]
+        wanted = {published if name == RELEASED else name for name in query.precisions}
+        instances = [i for i in instances if i.where.weights in wanted]
         excluded = candidate_count(built.instances) - candidate_count(instances)
         built.ruled_out["precision excluded by the search"] = excluded
     if not query.disaggregated:

@@ -8,7 +8,7 @@ from django import forms
 from django.http import QueryDict
 
 from planner.domain.deployment_search.candidates import PRECISIONS
-from planner.domain.deployment_search.query import ASKED, DeploymentQuery
+from planner.domain.deployment_search.query import ASKED, RELEASED, DeploymentQuery
 from planner.domain.options import options_of
 from planner.errors import PlannerError
 from planner.services.draft_windows import DAY_S, HORIZONS
@@ -34,8 +34,8 @@ class ConfigureForm(forms.Form):
         label="Engine", required=False, choices=[("", "any"), *((e, e) for e in ENGINES)]
     )
     precision = forms.ChoiceField(
-        label="Precision of weights", required=False,
-        choices=[("", "any"), *((p, p) for p in PRECISIONS)],
+        label="Precision of weights", required=False, initial=RELEASED,
+        choices=[("", "any"), (RELEASED, "as released"), *((p, p) for p in PRECISIONS)],
     )  # fmt: skip
     prices = forms.CharField(
         label="Own prices, $ per GPU-hour", required=False, max_length=4000,
