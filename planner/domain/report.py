@@ -459,7 +459,8 @@ def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Se
     """Return the section of notes and sources, if there are any."""
     blocks: list[Block] = [Note(note) for note in notes]
     if sources:
-        rows = tuple((fact.what, fact.kind, fact.source) for fact in sources)
+        # Two inputs may rest on one source.
+        rows = tuple(dict.fromkeys((fact.what, fact.kind, fact.source) for fact in sources))
         blocks.append(Table(SOURCE_HEADS, rows))
     if not blocks:
         return ()

@@ -28,6 +28,8 @@ def test_the_graph_the_devices_and_what_they_depend_on(
 ) -> None:
     site.goto(f"{live_server.url}{reverse('web:run', args=[run.pk])}")
     expect(site.locator("#headline")).to_have_text(run.result["headline"])
+    fold = site.locator("details:has(#pool) > summary")
+    fold.click()
     expect(site.locator("#graph .marked")).to_have_count(1)
     drawn(site)
     expect(site.locator("#devices-1 .bars .point").first).to_be_attached()
@@ -38,9 +40,9 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     phase.select_option("decode")
     expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
     for name in ("length", "rate", "size"):
-        site.locator(f'details:has([hx-get*="part={name}"]) > summary').click()
+        site.locator(f'details.part:has([hx-get*="part={name}"]) > summary').click()
         expect(site.locator(f"#sweep-{name}-1")).to_be_visible()
-    site.locator('details:has([hx-get*="part=sensitivity"]) > summary').click()
+    site.locator('details.part:has([hx-get*="part=sensitivity"]) > summary').click()
     expect(site.locator("#response-1")).to_be_visible()
     site.get_by_role("combobox", name="Response").select_option("sm_use_by_share")
     expect(site.locator("#response-1")).to_be_visible()
@@ -50,6 +52,7 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.get_by_role("heading", name="Prefill of llama-3.1-8b")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
+    fold.click()
     expect(site.locator("#devices-1[data-drawn]")).to_have_count(1)
     drawn(site)
     assert site.evaluate(SIDEWAYS) <= 0

@@ -23,6 +23,7 @@ from simulation.provisioning.workload import PhaseProblem
 MEASURED, BEYOND, MIXED, MODELLED = (
     "measured", "beyond what was measured", "measured in part", "modelled",
 )  # fmt: skip
+SAME = 0.02  # distance of a factor from 1 that is not worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
                 f"No profile of {case.model} on {case.gpu} matches the GPUs of the operators. "
                 f"In {case.phase}, speeds are sums of operators."
             )
-        for comparison in comparisons:
+        # A factor of almost 1 changes nothing that a reader sees.
+        for comparison in () if 0 < abs(times - 1.0) < SAME else comparisons:
             what = (
                 f"a prompt of {case.service.isl:,.0f} tokens takes"
                 if case.phase == "prefill"
@@ -106,8 +108,8 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
                 )
             else:
                 sentence = (
-                    f"Times of {case.phase} operators are multiplied by {times:.2f}. The factor "
-                    f"makes their sum equal to {profile}, which plans and sizes use. {example}"
+                    f"Times of {case.phase} operators are multiplied by {times:.2f}. Their sum is "
+                    f"then that of {profile}, which plans use. {example}"
                 )
             if sentence not in sentences:
                 sentences.add(sentence)
@@ -154,7 +156,7 @@ def _profile_factors_clause(cases: list[Case]) -> str:
     times = [
         f"by {case.measured.times:.2f} in {case.phase} of {case.model}"
         for case in cases
-        if case.measured.times != 1.0
+        if abs(case.measured.times - 1.0) >= SAME
     ]
     return f"; multiplied {', '.join(times)} to match the scenario's profiles" if times else ""
 

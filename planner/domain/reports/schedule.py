@@ -91,7 +91,7 @@ class Schedule:
                 if pool.model == model:
                     counts[pool.region, pool.role] += replicas
             splits = ((counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts)
-            most = max(most, *splits, key=sum)
+            most = max((most, *splits), key=sum)
         return most
 
     def split(self, model: str = "") -> str:

@@ -26,6 +26,8 @@ def test_the_answer_is_within_the_limits_and_grows_with_the_users():
         assert answer.ttft_ms <= 2000 and answer.tbt_ms <= 50
         assert answer.gpus == answer.replicas * answer.tp
         assert answer.gpu == "H100-SXM" and answer.assumptions
+        assert answer.recommended_gpus == answer.gpus + answer.tp  # one spare replica
+        assert answer.recommended_cost_usd_per_hour > answer.cost_usd_per_hour
     assert [a.gpus for a in answers] == sorted(a.gpus for a in answers)
 
 
