@@ -48,7 +48,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
-from simulation.performance.adjusted_profile import scaled
+from simulation.performance.adjusted_profile import scale_profile_times
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
@@ -182,7 +182,7 @@ def changed(case: Case, seed: int) -> list[Row]:
     rows: list[Row] = []
     for times, slower in CHANGES:
         try:
-            after, closed_after = both(scaled(case.profile, slower), limits(times))
+            after, closed_after = both(scale_profile_times(case.profile, slower), limits(times))
         except SimulationError:
             continue
         factors = closed_factors(closed_before, closed_after)

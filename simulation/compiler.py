@@ -48,7 +48,7 @@ class _LoweredFunction(JITCodeLibrary):
         """Return the module with every function that it calls, each once."""
         if self._shared_module is None:
             module = self._final_module.clone()
-            for called in self._reached({self}):
+            for called in self._linked_modules({self}):
                 module.link_in(called, preserve=True)
             for function in module.functions:
                 if not function.is_declaration and function.linkage.name == "external":
@@ -56,7 +56,7 @@ class _LoweredFunction(JITCodeLibrary):
             self._shared_module = module
         return self._shared_module
 
-    def _reached(self, seen: set[Any]) -> Iterator[Any]:
+    def _linked_modules(self, seen: set[Any]) -> Iterator[Any]:
         """Yield the modules of all functions that this one calls, each once."""
         for library in self._linking_libraries:
             if library in seen:
@@ -64,7 +64,7 @@ class _LoweredFunction(JITCodeLibrary):
             seen.add(library)
             if isinstance(library, _LoweredFunction):
                 yield library._final_module
-                yield from library._reached(seen)
+                yield from library._linked_modules(seen)
             else:
                 yield library._get_module_for_linking()
 

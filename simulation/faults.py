@@ -179,19 +179,19 @@ def fault_events(
                         f"are expected in the window; {MAX_CRASHES:,} are allowed: lower the rate "
                         "or the pool's maximum, or shorten the window."
                     )
-                crashes = _drawn_crashes(expected, int(maxima[p]), duration_s, rng)
+                crashes = _draw_crashes(expected, int(maxima[p]), duration_s, rng)
                 rows += [(time_s, CRASH, p, slot, 0.0, 1.0) for time_s, slot in crashes]
     in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
     return np.array(sorted(in_window), EVENT)
 
 
-def _drawn_crashes(
+def _draw_crashes(
     expected: float, slots: int, duration_s: float, rng: np.random.Generator
 ) -> list[tuple[float, int]]:
     """Draw the random crashes of a pool: pairs of a time in seconds and the slot that crashes.
 
-    ``expected`` is their mean number. They are a Poisson process per slot. The crash of an empty
-    slot has no effect.
+    ``expected`` is their mean number over all ``slots``. They follow a Poisson process. A crash of
+    a slot without an instance has no effect.
     """
     count = int(rng.poisson(expected))
     times_s = rng.uniform(0, duration_s, count)

@@ -167,7 +167,7 @@ class Pool:
         return self.tiers is None or tier in self.tiers
 
 
-def same_replica(pool: Pool) -> tuple[str, str, str, bool, int]:
+def replica_switch_key(pool: Pool) -> tuple[str, str, str, bool, int]:
     """Return a key that is equal for pools whose instances may switch between them.
 
     It has the model, region, GPU type, spot or not, and GPUs per instance.

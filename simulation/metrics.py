@@ -180,7 +180,7 @@ def meets_slo(result: SimulationResult) -> BoolArray:
     ok: BoolArray = np.equal(log.outcome, COMPLETED)
     tiers_by_name = {tier.name: tier for tier in result.fleet.tiers}
     for code, name in enumerate(trace.tiers):
-        ok &= ~(trace.tier == code) | within_limits(log, tiers_by_name[name])
+        ok &= ~(trace.tier == code) | meets_latency_limits(log, tiers_by_name[name])
     return ok
 
 
@@ -228,7 +228,7 @@ def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[
     return {name: share is None or share >= target[name] for name, share in shares.items()}
 
 
-def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
+def meets_latency_limits(log: RequestLog, tier: Tier) -> BoolArray:
     """Return the mask of requests that exceeded no limit of ``tier``; unserved requests pass."""
     ok = np.ones(len(log.outcome), bool)
     limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))

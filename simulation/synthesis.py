@@ -155,7 +155,7 @@ def arrivals_from_bins(
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
     poisson = dispersion == 1.0
-    position = rng.random(n) if poisson else _clustered(bins, bin_s, dispersion, rng)
+    position = rng.random(n) if poisson else _clustered_positions(bins, bin_s, dispersion, rng)
     arrival = start_s + (bins + position) * bin_s
     # Rounding may move the last arrival of a bin to the start of the next one.
     arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
@@ -163,7 +163,7 @@ def arrivals_from_bins(
     return arrival, bins, per_bin
 
 
-def _clustered(
+def _clustered_positions(
     bins: IntArray, bin_s: float, dispersion: float, rng: np.random.Generator
 ) -> FloatArray:
     """Return the position of each request in its bin, from 0 to 1, for clustered arrivals.

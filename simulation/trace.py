@@ -151,9 +151,9 @@ class Trace:
     def rows(self, keep: slice | BoolArray) -> Trace:
         """Return the requests that ``keep`` selects, in the same order and on the same clock."""
         session = None if self.session is None else self.session[keep]
-        return self.repeated(keep, self.arrival_s[keep], session)
+        return self.select_with_arrivals(keep, self.arrival_s[keep], session)
 
-    def repeated(
+    def select_with_arrivals(
         self, keep: slice | npt.NDArray[Any], arrival_s: FloatArray, session: Int32Array | None
     ) -> Trace:
         """Return the requests that ``keep`` selects, with new arrival times and sessions.

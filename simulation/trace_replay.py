@@ -14,7 +14,7 @@ import numpy as np
 from simulation.arrays import Array, IntArray, count_codes, row_slices
 from simulation.early_stop import LateCounter
 from simulation.engine.allocation import request_records, services
-from simulation.engine.run import whole_intervals_s
+from simulation.engine.run import duration_in_whole_intervals_s
 from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, meets_slo, summarise
@@ -39,7 +39,7 @@ def is_long(requests: int) -> bool:
     return requests > LONG
 
 
-def percentiles_within(requests: int) -> float:
+def percentile_error(requests: int) -> float:
     """Return the largest relative error of percentiles in a replay of this many requests."""
     return ERROR if is_long(requests) else 0.0
 
@@ -67,12 +67,12 @@ def simulate_long_trace(
         """Tell ``watch`` the late requests by tier, once per interval of the series."""
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
-        late[tier_index] = tally.missed(len(trace.tiers))
+        late[tier_index] = tally.missed_by_tier(len(trace.tiers))
         watch.check_stream(now, held, late, by_tier)
 
     stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
-        duration_s = whole_intervals_s(trace, interval_s)
+        duration_s = duration_in_whole_intervals_s(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
     enough = len(trace) * policy.interval_s >= REQUESTS_PER_DECISION * duration_s
     replay = partial(
@@ -108,7 +108,9 @@ def simulate_briefly(
         Stream.of(trace, piece, most_tokens=0),
         fleet,
         policy,
-        duration_s=whole_intervals_s(trace, interval_s) if duration_s is None else duration_s,
+        duration_s=duration_in_whole_intervals_s(trace, interval_s)
+        if duration_s is None
+        else duration_s,
         seed=seed,
         interval_s=interval_s,
         piece=piece,
@@ -163,7 +165,7 @@ def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
         outcomes = result.tally.outcomes  # [groups, outcomes]; a group has one tier
         counts = outcomes.reshape(-1, len(tier_index), outcomes.shape[1]).sum(axis=0)
         due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
-        late[tier_index] = result.tally.missed(len(tier_index))
+        late[tier_index] = result.tally.missed_by_tier(len(tier_index))
         return due, late
     trace, log = result.trace, result.requests
     tier_index = _tier_indices(trace.tiers, result.fleet)

@@ -80,8 +80,8 @@ def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Res
             test = (sizes == size).all(axis=1)
             others = sizes[~test]
             beyond = (size < others.min(axis=0)) | (size > others.max(axis=0))
-            whole_rows = part.take(part.whole)
-            residuals = left_out(fit, whole_rows, test[part.whole])
+            whole_rows = part.take(part.ran_as_one_batch)
+            residuals = left_out(fit, whole_rows, test[part.ran_as_one_batch])
             (edge if beyond.any() else inside).append(residuals)
     return concatenate_residuals(inside), concatenate_residuals(edge)
 
@@ -90,7 +90,7 @@ def of_file(path: Path, prefix: str) -> dict[str, Any]:
     """The figures of a file in the splitwise or SageServe format, ``prefix`` in front."""
     rows = read_benchmarks(path).rows
     grids = [part for _, part in rows.arrangements()]
-    parts = [part.take(part.whole) for part in grids]
+    parts = [part.take(part.ran_as_one_batch) for part in grids]
     result: dict[str, Any] = {
         f"{prefix}table_rows": sum(part.rows for part in parts),
         f"{prefix}table_rows_not_whole": rows.rows - sum(part.rows for part in parts),

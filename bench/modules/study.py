@@ -18,7 +18,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
 from simulation.modules.layout import Layout
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.modules import ModuleScaling
@@ -167,12 +167,12 @@ def study(
 
 def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPolicy]:
     """Pools of one instance each, or one that grows, and the policy that runs them."""
-    profile = adjusted(setting.profile, tp=setting.gpus_per_instance)
+    profile = adjust_profile(setting.profile, tp=setting.gpus_per_instance)
     policy: ScalingPolicy
     if deployment.elastic:
         layout = layout_of(setting, deployment)
-        tokens = int(max(layout.most_tokens(), 1.0))
-        profile = adjusted(profile, kv_capacity_tokens=tokens)
+        tokens = int(max(layout.max_kv_tokens(), 1.0))
+        profile = adjust_profile(profile, kv_capacity_tokens=tokens)
         policy = ModuleScaling([layout] * deployment.instances, interval_s=INTERVAL_S)
         counts = [(1, 1)] * deployment.instances
     elif deployment.most is not None:

@@ -16,7 +16,7 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, EngineSettings
@@ -69,7 +69,7 @@ def setting(model: str) -> Setting:
     attention = 2 * shape.hidden * (shape.heads + shape.kv_heads) * shape.head_dim
     one_layer = 2.0 * (attention + 3 * shape.hidden * shape.intermediate)  # 16 bits
     return Setting(
-        profile=adjusted(profile, model=model),
+        profile=adjust_profile(profile, model=model),
         gpu=gpu,
         gpus=4,
         gpus_per_instance=gpus_each,

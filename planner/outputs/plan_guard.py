@@ -15,7 +15,7 @@ from simulation.policies.guarded_plan import (
     PROMPT,
     TPOT_LIMIT,
     TTFT_LIMIT,
-    Guarded,
+    GuardedPlan,
 )
 
 
@@ -75,8 +75,8 @@ def guards_of(settings: Sequence[Setting], most: int | None = None) -> dict[str,
             prompt_tps=float(values.get(PROMPT, np.nan)),
             output_tps=float(values.get(OUTPUT, np.nan)),
             in_flight=float(values[IN_FLIGHT]),
-            rise_s=float(shared.get("rise_s", Guarded.rise_s)),
-            fall_s=float(shared.get("fall_s", Guarded.fall_s)),
+            rise_s=float(shared.get("rise_s", GuardedPlan.rise_s)),
+            fall_s=float(shared.get("fall_s", GuardedPlan.fall_s)),
             most=min(int(values["replicas at most"]), most or sys.maxsize),
             shares=tuple(
                 (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values

@@ -10,7 +10,7 @@ from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool, Tier
 from simulation.policies.feedback import TTFT, Latency
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.pool_metrics import Metric
 from simulation.policies.parts.schedule import Schedule
@@ -102,7 +102,7 @@ class BuiltPolicy:
     work_done: float = 0.0  # share of the run's work that building took, for progress
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
     keeps_floor: bool = False  # never runs less than its plan, or else its first fleet
-    guard: Guarded | None = None  # the only rule that adds to the plan or the first fleet
+    guard: GuardedPlan | None = None  # the only rule that adds to the plan or the first fleet
     replay: Replayed | None = None  # in the window of its study, if it was searched by replays
 
 

@@ -26,9 +26,9 @@ from simulation.engine.membership import (
     admit,
     complete,
     hand_over,
-    known_cached,
     make_room,
     record_peak,
+    stated_cached_tokens,
 )
 from simulation.engine.prefix import cache_blocks, evict_for, longest_cached_prefix
 from simulation.engine.progress import iteration_end
@@ -38,7 +38,7 @@ from simulation.engine.signals import TTFT, count_latency
 from simulation.engine.state import HEAD
 from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, READY
-from simulation.performance.curves import decode_growth, iteration_seconds, measured
+from simulation.performance.curves import decode_growth, is_iteration_measured, iteration_seconds
 
 CHUNKED, PREFILL_FIRST = BATCHING.index("chunked"), BATCHING.index("alone")
 
@@ -156,7 +156,7 @@ def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tup
         need -= held * pool.block_tokens
         tokens -= cached * pool.block_tokens
     elif pool.counted_hits:
-        tokens -= known_cached(state, r)
+        tokens -= stated_cached_tokens(state, r)
     undivided = pool.batching != CHUNKED and not head.carried
     if need > room or (undivided and chunk > 0 and tokens > left):
         return -1, 0
@@ -233,7 +233,7 @@ def _plan_run(
     instance.run_start = t
     instance.iteration_s = pace * iteration_seconds(curve, sequences, context, prompt, pairs)
     instance.growth = 0.0
-    instance.outside = not measured(curve, sequences, context, prompt, pairs)
+    instance.outside = not is_iteration_measured(curve, sequences, context, prompt, pairs)
     instance.chunk = chunk
     instance.iterations = 1
     if chunk == 0 and not preempted:

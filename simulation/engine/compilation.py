@@ -9,7 +9,7 @@ from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.static import Static
 from simulation.policy import Actions, Observation, ScalingPolicy
@@ -38,13 +38,13 @@ def warm_up() -> float:
         zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
     )
     schedule = FixedSchedule("flat", [0.0], np.ones((1, 2), np.int64))
-    guarded = Guarded(schedule, np.inf, np.inf, np.inf, interval_s=1.0, recorded=1)
+    guarded = GuardedPlan(schedule, np.inf, np.inf, np.inf, interval_s=1.0, recorded=1)
     policies = _PolicyWithEveryAction(), Static([1, 1], interval_s=1.0), guarded
     runs = [
         simulate(trace, fleet, policy, duration_s=3.0, watch=LateCounter(fleet.tiers, 3.0))
         for policy in policies
     ]
-    guarded.never_acts(fleet, guarded.seen)
+    guarded.never_acts(fleet, guarded.recorded_observations)
     return sum(run.wall_seconds for run in runs)
 
 

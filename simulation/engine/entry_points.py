@@ -15,37 +15,37 @@ from simulation.engine.scaling import (
     finish_accounting,
     place_all,
 )
-from simulation.engine.state import opened
+from simulation.engine.state import open_state
 
 
 @cached_kernel
 def advance(handle: Any, until: float, max_events: int) -> bool:
     """Process at most ``max_events`` events before ``until``; return whether none is left."""
-    return bool(advance_until(opened(handle), until, max_events))
+    return bool(advance_until(open_state(handle), until, max_events))
 
 
 @cached_kernel
 def place(handle: Any, targets: Any) -> None:
     """Place the instances of time 0."""
-    place_all(opened(handle), targets)
+    place_all(open_state(handle), targets)
 
 
 @cached_kernel
 def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Apply a policy's targets at ``t``."""
-    apply_targets(opened(handle), targets, soft_s, lend, keep, t)
+    apply_targets(open_state(handle), targets, soft_s, lend, keep, t)
 
 
 @cached_kernel
 def switch(handle: Any, moves: Any, switch_s: float, t: float) -> None:
     """Switch instances between pools at ``t``."""
-    apply_moves(opened(handle), moves, switch_s, t)
+    apply_moves(open_state(handle), moves, switch_s, t)
 
 
 @cached_kernel
-def speed(handle: Any, factors: Any, t: float) -> None:
+def set_speed(handle: Any, factors: Any, t: float) -> None:
     """Set the speed factors ``[pools]`` from ``t`` on; 2 means iterations twice as fast."""
-    apply_speed(opened(handle), factors, t)
+    apply_speed(open_state(handle), factors, t)
 
 
 @cached_kernel
@@ -53,25 +53,25 @@ def fault(
     handle: Any, kind: int, target: int, slot_or_rank: int, until: float, factor: float, t: float
 ) -> None:
     """Apply one event of a planned fault."""
-    apply_fault(opened(handle), kind, target, slot_or_rank, until, factor, t)
+    apply_fault(open_state(handle), kind, target, slot_or_rank, until, factor, t)
 
 
 @cached_kernel
 def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
     """Set the largest batch and the usable share of KV memory per pool from ``t`` on."""
-    apply_limits(opened(handle), max_batch, kv_share, t)
+    apply_limits(open_state(handle), max_batch, kv_share, t)
 
 
 @cached_kernel
 def route_deferred(handle: Any, t: float) -> None:
     """Route deferred requests that have become urgent; release others to endpoints with room."""
-    route_deferred_requests(opened(handle), t)
+    route_deferred_requests(open_state(handle), t)
 
 
 @cached_kernel
 def observe(handle: Any, t: float, reading: Any) -> None:
     """Read the observation of every pool at ``t``."""
-    read_observation(opened(handle), t, reading)
+    read_observation(open_state(handle), t, reading)
 
 
 @cached_kernel
@@ -86,16 +86,16 @@ def hold(
     stopped at a decision that may ask for others. ``reading`` then holds what the policy observes
     at that time.
     """
-    return bool(hold_decision(opened(handle), until, timing, reading, planned, guard, limits))
+    return bool(hold_decision(open_state(handle), until, timing, reading, planned, guard, limits))
 
 
 @cached_kernel
 def end_interval(handle: Any, timing: Any, reading: Any) -> None:
     """Store the queue lengths at the end of an interval of the series."""
-    record_queues(opened(handle), timing, reading)
+    record_queues(open_state(handle), timing, reading)
 
 
 @cached_kernel
 def close(handle: Any, until: float) -> None:
     """Count instance-hours to the end of the window, and work after it up to ``until``."""
-    finish_accounting(opened(handle), until)
+    finish_accounting(open_state(handle), until)

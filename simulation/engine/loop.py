@@ -165,7 +165,7 @@ def _pop_deferred(state: Any, service: int, r: int) -> int:
 
 
 @kernel
-def _most_urgent(state: Any, service: int, region: int) -> int:
+def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
     """Return the deferred request for ``region`` that becomes urgent first; -1: none.
 
     Requests of all home regions that ``region`` may serve count. The earlier arrival wins a tie.
@@ -209,7 +209,7 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
     for _ in range(released_count(state, service, region, t)):
         if state.released_tokens[service, region] >= state.release_tokens[service, region]:
             return
-        first = _most_urgent(state, service, region)
+        first = _most_urgent_deferred(state, service, region)
         if first < 0:
             return
         slot = choose_instance(state, service, region, t, first)

@@ -238,8 +238,11 @@ def free_after_transfer(state: Any, r: int, t: float) -> None:
 
 
 @kernel
-def known_cached(state: Any, r: int) -> int:
-    """Return the cached tokens of ``r`` that the trace states; one token is always computed."""
+def stated_cached_tokens(state: Any, r: int) -> int:
+    """Return the cached tokens of ``r`` that its trace states, at most all but one of its tokens.
+
+    An engine computes at least the last token of a prompt, even if all of it is cached.
+    """
     request = state.requests[r]
     return int(min(request.known_cached, request.isl + request.generated - 1))
 
@@ -294,7 +297,7 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
         evict_for(state, slot, instance.kv)
         _count_hit(state, slot, r, t)
     elif pool.counted_hits:
-        request.cached = known_cached(state, r)
+        request.cached = stated_cached_tokens(state, r)
         _count_hit(state, slot, r, t)
     instance.partial, instance.partial_left = r, prompt - request.cached
 

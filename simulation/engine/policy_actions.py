@@ -9,7 +9,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.engine import entry_points
 from simulation.engine.state import State
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, same_replica
+from simulation.fleet import Fleet, replica_switch_key
 from simulation.policy import Actions
 
 ALL = np.iinfo(np.int64).max
@@ -41,7 +41,7 @@ class Actor:
         if actions.speed is not None:
             if not np.all((actions.speed > 0) & np.isfinite(actions.speed)):
                 raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
-            entry_points.speed(
+            entry_points.set_speed(
                 state.handle, _pool_array(actions.speed, np.float64, fleet, "speed"), now
             )
         if actions.max_batch is not None or actions.kv_share is not None:
@@ -115,7 +115,7 @@ def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
     if stated.shape != (len(pools), len(pools)) or (stated < 0).any():
         raise SimulationError("A policy's moves must be counts >= 0, pools by pools.")
     for p, q in np.argwhere(stated):
-        if p == q or same_replica(pools[p]) != same_replica(pools[q]):
+        if p == q or replica_switch_key(pools[p]) != replica_switch_key(pools[q]):
             raise SimulationError(
                 "A policy's moves must lead to another pool of the same model, region, GPU type "
                 "and number of GPUs."

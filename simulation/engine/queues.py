@@ -82,7 +82,7 @@ def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
 
 
 @kernel
-def _seconds_left(state: Any, r: int, t: float) -> float:
+def _seconds_to_ttft_limit(state: Any, r: int, t: float) -> float:
     """Return the seconds until the request's TTFT limit, negative after it."""
     request = state.requests[r]
     return float(request.arrival + state.tier_limit[request.tier] - t)
@@ -96,7 +96,7 @@ def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
         return int(state.queues.shape[1] - 1)
     if scheduler == FCFS:
         return 0
-    expired = scheduler == DPA and _seconds_left(state, r, t) < 0.0
+    expired = scheduler == DPA and _seconds_to_ttft_limit(state, r, t) < 0.0
     first_of_tier = expired and not state.requests[r].preempted
     return int(2 * state.tier_rank[state.requests[r].tier] + (0 if first_of_tier else 1))
 
@@ -151,7 +151,11 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
     for q in range(state.queues.shape[1] - 1):
         r = state.queues[slot, q, HEAD]
         if pool.scheduler == DPA and q & 1:
-            while r >= 0 and _seconds_left(state, r, t) < 0.0 and not state.requests[r].preempted:
+            while (
+                r >= 0
+                and _seconds_to_ttft_limit(state, r, t) < 0.0
+                and not state.requests[r].preempted
+            ):
                 state.queues[slot, q, HEAD] = state.requests[r].next
                 append(state, slot, r, q - 1)
                 r = state.queues[slot, q, HEAD]
@@ -162,7 +166,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
         if state.requests[r].preempted:
             return q
         class_, value = scheduling_class(
-            pool.scheduler, _seconds_left(state, r, t), pool.tau_n, pool.tau_p
+            pool.scheduler, _seconds_to_ttft_limit(state, r, t), pool.tau_n, pool.tau_p
         )
         if class_ < best_class or (class_ == best_class and value < best_value):
             best, best_class, best_value = q, class_, value
@@ -182,7 +186,7 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
         if r >= 0:
             if state.requests[r].preempted:
                 return np.inf
-            left = _seconds_left(state, r, t)
+            left = _seconds_to_ttft_limit(state, r, t)
             expired = q & 1 and left < 0.0  # in a queue of unexpired requests: not moved yet
             earliest = 0.0 if expired else min(earliest, next_change(left, pool.tau_n, pool.tau_p))
     return t + earliest

@@ -73,10 +73,10 @@ def _renumber_batches(state: State, new_index: Array) -> None:
     state.batch[row, column] = finish | new_index[packed & request_mask]
 
 
-class Feed(Protocol):
+class RequestFeed(Protocol):
     """Protocol of a source of requests that are not in the state yet."""
 
-    next_s: float  # arrival of the next request; inf: loaded are none
+    next_s: float  # arrival of the next request; inf: all requests are loaded
 
     def refill(self, state: State) -> None:
         """Load more requests. Every event before ``next_s`` has been processed."""

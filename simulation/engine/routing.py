@@ -22,7 +22,7 @@ from simulation.engine.routing_order import (
     best_of_endpoint,
     best_of_pool,
     is_below,
-    least_used,
+    least_utilised_instance,
     pool_used,
 )
 from simulation.engine.state import DECODE_SERVICE
@@ -304,7 +304,9 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
         if slot >= 0 and (not sees_queues or admits_at_once(state, service, region, slot, r, t)):
             return region, slot
     need = state.requests[r].isl + state.requests[r].osl
-    region, slot = least_used(state, state.region_order[home], service * regions, t, need)
+    region, slot = least_utilised_instance(
+        state, state.region_order[home], service * regions, t, need
+    )
     slot = _best_instance(state, service * regions + region, t, r) if slot >= 0 else -1
     if slot >= 0 and sees_queues and not admits_at_once(state, service, region, slot, r, t):
         region, slot = _soonest_region(state, service, home, t, r)

@@ -62,7 +62,7 @@ def rank(state: Any, slot: int) -> None:
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
     if pool.ranked:
-        bound = _least_key(pool.router, instance) if instance.status == READY else NEVER
+        bound = _lowest_key(pool.router, instance) if instance.status == READY else NEVER
         _store_bound(state, pool, slot, bound, np.inf)
 
 
@@ -83,8 +83,8 @@ def _run_growth(instance: Any) -> int:
 
 
 @kernel
-def _least_key(router: int, instance: Any) -> int:
-    """Return the least key that an instance has during its run of iterations."""
+def _lowest_key(router: int, instance: Any) -> int:
+    """Return the lowest routing key of an instance while its present run of iterations lasts."""
     return int(_key(router, instance, _run_growth(instance) if router == LEAST_REMAINING else 0))
 
 
@@ -94,7 +94,7 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
     best, lowest = -1, 0
     for slot in range(pool.first, pool.first + pool.top):
         instance = state.instances[slot]
-        if instance.status != READY or (best >= 0 and _least_key(pool.router, instance) >= lowest):
+        if instance.status != READY or (best >= 0 and _lowest_key(pool.router, instance) >= lowest):
             continue
         key = _key(pool.router, instance, iterations_done(instance, t) * instance.decodes)
         if best < 0 or key < lowest:
@@ -245,7 +245,9 @@ def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
 
 
 @kernel
-def least_used(state: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
+def least_utilised_instance(
+    state: Any, order: Any, first: int, t: float, need: int
+) -> tuple[int, int]:
     """Return ``(region, instance)`` with the least KV memory utilization; (-1, -1): none is ready.
 
     Only pools that can ever serve a request of ``need`` tokens count. The earlier region in

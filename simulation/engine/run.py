@@ -16,12 +16,12 @@ from simulation.engine.allocation import allocate
 from simulation.engine.compiled_observation import Reading
 from simulation.engine.control_loop import Controller
 from simulation.engine.holding import Timing, next_times
-from simulation.engine.request_supply import Feed, NothingMore
+from simulation.engine.request_supply import NothingMore, RequestFeed
 from simulation.engine.state import State
 from simulation.errors import SimulationError
 from simulation.faults import fault_events
 from simulation.fleet import Fleet
-from simulation.policies.parts.guard import unguarded
+from simulation.policies.parts.guard import inactive_guard
 from simulation.policy import Hold, ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.trace import Trace
@@ -47,7 +47,7 @@ class TimeAdvance:
         faults: npt.NDArray[Any],
         duration_s: float,
         progress: Callable[[float], None] | None,
-        feed: Feed,
+        feed: RequestFeed,
     ) -> None:
         self._state = state
         self._faults = faults
@@ -57,7 +57,7 @@ class TimeAdvance:
         self._next = 0
         self._reported = 0.0
         self._reported_at = time.monotonic()
-        self._unguarded = unguarded(len(state.pools))
+        self._unguarded = inactive_guard(len(state.pools))
         self._unlimited = np.outer([-np.inf, np.inf], np.ones(len(state.pools)))
 
     def advance(self, until: float) -> None:
@@ -197,7 +197,7 @@ def begin(
     duration_s: float,
     seed: int,
     progress: Callable[[float], None] | None,
-    feed: Feed,
+    feed: RequestFeed,
 ) -> TimeAdvance:
     """Place the first instances and plan the faults; return the object that advances time."""
     regions = tuple(region.name for region in fleet.regions)
@@ -253,13 +253,13 @@ def _requests_in_window(
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
         raise SimulationError("Every request needs at least one input and one output token.")
     if duration_s is None:
-        duration_s = whole_intervals_s(trace, interval_s)
+        duration_s = duration_in_whole_intervals_s(trace, interval_s)
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
     return _arrivals_before(trace, float(duration_s)), float(duration_s)
 
 
-def whole_intervals_s(trace: Trace, interval_s: float) -> float:
+def duration_in_whole_intervals_s(trace: Trace, interval_s: float) -> float:
     """Return the shortest multiple of ``interval_s`` (seconds) that contains every arrival."""
     return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
 

@@ -24,7 +24,7 @@ from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 
 @kernel
-def _least_work(state: Any, p: int, status: int, t: float) -> int:
+def _instance_with_least_work(state: Any, p: int, status: int, t: float) -> int:
     """Return the instance of pool ``p`` in ``status`` with the fewest remaining tokens; -1: none.
 
     Instances that switch to another pool do not count. Among draining instances those of a soft
@@ -58,9 +58,9 @@ def _newest_starting(state: Any, p: int) -> int:
 
 @kernel
 def _undo_drain(state: Any, p: int, t: float) -> None:
-    """Make a draining instance ready again, the one that ``_least_work`` returns."""
+    """Make a draining instance ready again, the one that ``_instance_with_least_work`` returns."""
     pool = state.pools[p]
-    slot = _least_work(state, p, DRAINING, t)
+    slot = _instance_with_least_work(state, p, DRAINING, t)
     settle(state, slot, t)
     instance = state.instances[slot]
     instance.status = READY
@@ -88,7 +88,7 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
         state.instances[slot].lending = 1 if lend else 0
         retire(state, slot, t)
         return
-    slot = _least_work(state, p, READY, t)
+    slot = _instance_with_least_work(state, p, READY, t)
     settle(state, slot, t)
     instance = state.instances[slot]
     instance.status = DRAINING
@@ -101,7 +101,7 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 
 
 @kernel
-def _without_lost(state: Any, p: int, target: int) -> int:
+def _subtract_lost_instances(state: Any, p: int, target: int) -> int:
     """Return a pool's target less its permanently lost instances, and count them as missing."""
     pool = state.pools[p]
     pool.missing = min(pool.lost, target)
@@ -129,7 +129,9 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
         # Nothing can start in a region with an outage, and all its instances are lost.
         if pool.down:
             continue
-        target = _without_lost(state, p, min(max(targets[p], pool.minimum), pool.maximum))
+        target = _subtract_lost_instances(
+            state, p, min(max(targets[p], pool.minimum), pool.maximum)
+        )
         target = min(target, pool.maximum - pool.leaving)
         while pool.ready + pool.starting + pool.arriving < target:
             if pool.draining > pool.leaving:
@@ -173,7 +175,7 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
                     break
                 pool = state.pools[p]
                 state.pools[q].switch_s = switch_s
-                slot = _least_work(state, p, READY, t)
+                slot = _instance_with_least_work(state, p, READY, t)
                 settle(state, slot, t)
                 instance = state.instances[slot]
                 instance.status, instance.next_pool = DRAINING, q + 1
@@ -195,7 +197,9 @@ def place_all(state: Any, targets: Any) -> None:
     ready = np.zeros(state.pools.shape[0], np.int64)  # instances that must serve at time 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        target = _without_lost(state, p, min(max(targets[p], pool.minimum), pool.maximum))
+        target = _subtract_lost_instances(
+            state, p, min(max(targets[p], pool.minimum), pool.maximum)
+        )
         ready[p] = target
         running_before = target if pool.today < 0 else min(pool.today, target)
         for _ in range(running_before):

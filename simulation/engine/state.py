@@ -387,5 +387,5 @@ LAYOUT: Layout = {
     for name, kind in get_type_hints(State, include_extras=True).items()
     if name != "handle"
 }
-opened = opener(Tables("State", LAYOUT))
+open_state = opener(Tables("State", LAYOUT))
 """Open a state from its handle, in compiled code."""

@@ -56,7 +56,7 @@ def simulate_stream(
     hours = int(duration_s // HOUR_S) + 1
     tally = Tally.empty(groups, len(stream.tiers), hours, len(fleet.pools), latencies=not whole)
     pieces = stream.pieces(duration_s, piece)
-    first = next(pieces, stream.nothing)
+    first = next(pieces, stream.empty_piece)
     limits = None if whole else StreamLimits(stream.requests, stream.most_tokens)
     state = allocate(first, fleet, duration_s, interval_s, seed, limits)
     feed = StreamFeed(first, pieces, fleet, tally)

@@ -7,7 +7,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.modules.parts import PCIE_BYTES_S as HOST_BYTES_S
-from simulation.modules.reduction import Instance, LayerBytes, weights_held
+from simulation.modules.reduction import Instance, LayerBytes, weight_bytes_by_device
 from simulation.modules.scale_up import ModuleProblem, Replication, algorithm1, optimum, runs
 from simulation.performance.profile import Profile, iteration_s
 
@@ -55,7 +55,7 @@ class Layout:
     @property
     def start(self) -> Instance:
         """Return the placement with everything at home, without copies."""
-        return Instance.whole(self.home, self.room_bytes.size)
+        return Instance.undivided(self.home, self.room_bytes.size)
 
     def sizes(self, cache_bytes: float = 0.0) -> LayerBytes:
         """Return the bytes of a layer's parts, with ``cache_bytes`` of KV cache."""
@@ -67,7 +67,7 @@ class Layout:
 
         Offloading to the host frees memory on the first layer's device.
         """
-        bytes_used = weights_held(state, self.sizes())
+        bytes_used = weight_bytes_by_device(state, self.sizes())
         bytes_used[self.home[0]] -= min(state.offloaded_bytes, bytes_used[self.home[0]])
         return bytes_used
 
@@ -79,7 +79,7 @@ class Layout:
         token_bytes = caches[holds] * self.kv_layer_token_bytes
         return float((free_bytes[holds] / token_bytes).min())
 
-    def most_tokens(self) -> float:
+    def max_kv_tokens(self) -> float:
         """Return the tokens of KV cache that fit if caches move to the best places.
 
         The caches of at least one layer stay at home. The other caches are dealt out to the
@@ -131,7 +131,7 @@ class Layout:
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
-    def speed(self, state: Instance, profile: Profile, batch: float,
+    def relative_speed(self, state: Instance, profile: Profile, batch: float,
               busy: float | FloatArray = 0.0) -> float:  # fmt: skip
         """Return the speed of a placement relative to everything at home on own devices.
 
@@ -184,7 +184,7 @@ class Layout:
             gamma=self.gamma(profile, batch),
         )
 
-    def copied(self, state: Instance, profile: Profile, batch: float, reserve: float,
+    def add_layer_copies(self, state: Instance, profile: Profile, batch: float, reserve: float,
                vacancy_threshold: float = 0.0,
                busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
         """Return ``state`` with the copies of layers that Algorithm 1 of CoCoServe adds.

@@ -34,7 +34,7 @@ class Instance:
     offloaded_bytes: float = 0.0  # weights on the host
 
     @classmethod
-    def whole(cls, home: IntArray, devices: int, batch: int = 1) -> Instance:
+    def undivided(cls, home: IntArray, devices: int, batch: int = 1) -> Instance:
         """Return the placement with every layer in one piece at ``home``, without copies."""
         copies = np.zeros((home.size, devices), np.bool_)
         return cls(home, home.copy(), home.copy(), copies, batch)
@@ -67,7 +67,8 @@ class Assessment:
     speed: float = 1.0
 
     @property
-    def violated(self) -> bool:
+    def violates_limits(self) -> bool:
+        """Return whether the SLO is missed or a device has too little memory."""
         return self.slo_missed or bool((self.over_bytes > 0).any())
 
 
@@ -91,8 +92,8 @@ class Reduction:
     solved: bool
 
 
-def weights_held(state: Instance, sizes: LayerBytes) -> FloatArray:
-    """Return the bytes of original weights and copies on each device, ``[D]``."""
+def weight_bytes_by_device(state: Instance, sizes: LayerBytes) -> FloatArray:
+    """Return the bytes of weights on each device, originals and copies, ``[D]``."""
     devices = state.replicated.shape[1]
     return np.asarray(
         np.bincount(state.home, minlength=devices) * sizes.attention
@@ -118,7 +119,7 @@ def reduce(
     actions: list[Action] = []
     now = assess(state)
     for phase in (_migrate, _evict):
-        while now.violated:
+        while now.violates_limits:
             step = phase(state, now, sizes, pace)
             if step is None:
                 break
@@ -128,7 +129,7 @@ def reduce(
                 break
             state, now = trial, after
             actions.append(action)
-    while now.violated and state.batch > 1:
+    while now.violates_limits and state.batch > 1:
         trial = replace(state, batch=max(1, state.batch - BATCH_STEP))
         state, now = trial, assess(trial)
         actions.append(Action("reduce batch", -1, -1, -1))
@@ -139,7 +140,7 @@ def reduce(
         state, now = trial, assess(trial)
         d = int(now.over_bytes.argmax())
         actions.append(Action("offload", -1, d, -1))
-    return Reduction(state, tuple(actions), not now.violated)
+    return Reduction(state, tuple(actions), not now.violates_limits)
 
 
 def _is_improvement(before: Assessment, after: Assessment) -> bool:

@@ -32,13 +32,13 @@ class AdjustedProfile:
     cap: PowerCap | None = None  # power cap of the GPUs; None: their own limit
 
 
-def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
+def adjust_profile(profile: Profile, **changes: Any) -> AdjustedProfile:
     """Return a copy of ``profile`` with the named fields replaced."""
     names = [name for name in AdjustedProfile.__dataclass_fields__ if hasattr(profile, name)]
     return AdjustedProfile(**{name: getattr(profile, name) for name in names} | changes)
 
 
-def scaled(profile: Profile, factor: float) -> AdjustedProfile:
+def scale_profile_times(profile: Profile, factor: float) -> AdjustedProfile:
     """Return ``profile`` with all seconds times ``factor``, such as 1 plus or minus its error."""
-    curve, start_s = curves.scaled(profile.curve, factor), factor * profile.start_s
-    return adjusted(profile, curve=curve, start_s=start_s)
+    curve, start_s = curves.scale_curve(profile.curve, factor), factor * profile.start_s
+    return adjust_profile(profile, curve=curve, start_s=start_s)

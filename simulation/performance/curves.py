@@ -285,7 +285,9 @@ def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
 
 
 @kernel
-def measured(values: Any, decodes: float, context: float, prompt: float, pairs: float) -> bool:
+def is_iteration_measured(
+    values: Any, decodes: float, context: float, prompt: float, pairs: float
+) -> bool:
     """Return whether one iteration is inside the measured range (GRID) or fitted rows (LINEAR).
 
     For the arguments see ``iteration_seconds``.
@@ -318,13 +320,13 @@ def _evaluate(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, 
 def _inside(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, out: Any) -> None:
     """Fill ``out`` with the mask of iterations inside the measured range; all arrays are flat."""
     for i in range(out.size):
-        out[i] = measured(values, decodes[i], context[i], prompt[i], pairs[i])
+        out[i] = is_iteration_measured(values, decodes[i], context[i], prompt[i], pairs[i])
 
 
-def _for_each(fill: Any, curve: Curve, kind: Any, loads: Sequence[npt.ArrayLike]) -> Any:
-    """Return the results of the kernel ``fill`` for iterations, broadcast over ``loads``.
+def _evaluate_iterations(fill: Any, curve: Curve, kind: Any, loads: Sequence[npt.ArrayLike]) -> Any:
+    """Return what the kernel ``fill`` computes for each iteration, broadcast over ``loads``.
 
-    ``kind`` is the type of the results.
+    ``kind`` is the array type of the results.
     """
     shaped = np.broadcast_arrays(*(np.asarray(load, np.float64) for load in loads))
     flat = [np.array(load).ravel() for load in shaped]  # numba warns of views
@@ -338,7 +340,7 @@ def evaluate(curve: Curve, *loads: npt.ArrayLike) -> FloatArray:
 
     For these see ``iteration_seconds``.
     """
-    seconds: FloatArray = _for_each(_evaluate, curve, np.float64, loads)
+    seconds: FloatArray = _evaluate_iterations(_evaluate, curve, np.float64, loads)
     return seconds
 
 
@@ -347,7 +349,7 @@ def inside(curve: Curve, *loads: npt.ArrayLike) -> BoolArray:
 
     The four arrays ``loads`` are broadcast. For these see ``iteration_seconds``.
     """
-    mask: BoolArray = _for_each(_inside, curve, np.bool_, loads)
+    mask: BoolArray = _evaluate_iterations(_inside, curve, np.bool_, loads)
     return mask
 
 
@@ -394,12 +396,12 @@ def scaled_by_phase(
     return Curve(values)
 
 
-def scaled(curve: Curve, prefill: float, decode: float | None = None) -> Curve:
-    """Return a curve with the seconds of prompts and of decodes times positive factors.
+def scale_curve(curve: Curve, prefill: float, decode: float | None = None) -> Curve:
+    """Return a curve with the seconds of prompts and of decodes multiplied by positive factors.
 
-    By default, the factor of decodes is that of prompts. The part for all tokens of an iteration is
-    scaled by ``decode`` up to its seconds at the first knot, where it reads the weights, and by
-    ``prefill`` beyond.
+    ``decode`` defaults to ``prefill``. Seconds that depend on all tokens of an iteration read the
+    weights up to the first knot, and are multiplied by ``decode`` up to there. The seconds above it
+    are multiplied by ``prefill``.
     """
     decode = prefill if decode is None else decode
     if not 0 < min(prefill, decode) <= max(prefill, decode) < np.inf:
@@ -423,11 +425,11 @@ def beside_host(curve: Curve, seconds: float) -> Curve:
     values = curve.values.copy()
     for header_index in (DECODE, BESIDE):
         sequences, gpu_s = x_and_seconds(values, header_index)
-        gpu_s[:] = overlapped(gpu_s, seconds * sequences)
+        gpu_s[:] = overlapped_seconds(gpu_s, seconds * sequences)
     return Curve(values)
 
 
-def overlapped(x: FloatArray, y: FloatArray, sharpness: float = SHARPNESS) -> FloatArray:
+def overlapped_seconds(x: FloatArray, y: FloatArray, sharpness: float = SHARPNESS) -> FloatArray:
     """Return the seconds of two activities at the same time: a little more than the longer one.
 
     It is ``(x^q + y^q)^(1/q)`` without overflow, with ``sharpness`` as q.

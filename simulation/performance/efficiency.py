@@ -25,7 +25,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.curves import overlapped
+from simulation.performance.curves import overlapped_seconds
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import (
@@ -113,7 +113,7 @@ class Efficiency:
         """Return the share of the published link for a collective of ``gpus`` in one server."""
         return float(self.bandwidth * (2.0 / gpus) ** self.sharing)
 
-    def slowed(self, factor: float) -> Efficiency:
+    def with_slowdown(self, factor: float) -> Efficiency:
         """Return the factors of calls that take ``factor`` times as long."""
         names = ("floor_s", "per_unit_s", "per_element_s")
         seconds = {name: getattr(self, name) * factor for name in names}
@@ -144,7 +144,7 @@ class Efficiencies:
             for similar in SIMILAR[precision]:
                 for entry in self.entries:
                     if (entry.kind, entry.family, entry.precision) == (kind, name, similar):
-                        return entry.slowed(REACHED["hopper"] / reached)
+                        return entry.with_slowdown(REACHED["hopper"] / reached)
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def of(self, operator: Operator, gpu: GpuSpec) -> Efficiency:
@@ -221,11 +221,11 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
     choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
     peaks = [gpu.peak_flops.get(name) for name in choices]
-    _published(gpu, f"peak for {precision}", "peak_flops", *peaks)
+    _first_published(gpu, f"peak for {precision}", "peak_flops", *peaks)
     return tuple(name for name, peak in zip(choices, peaks, strict=True) if peak)
 
 
-def _published(gpu: GpuSpec, figure: str, field: str, *values: float | None) -> float:
+def _first_published(gpu: GpuSpec, figure: str, field: str, *values: float | None) -> float:
     """Return the first of ``values`` that is known; raise SimulationError if none is."""
     known = next((value for value in values if value), None)
     if known is None:
@@ -243,7 +243,7 @@ def peak_flops(operator: Operator, gpu: GpuSpec, precision: str = "") -> float:
     return gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
 
 
-def within_server(operator: Collective, gpu: GpuSpec) -> bool:
+def stays_within_server(operator: Collective, gpu: GpuSpec) -> bool:
     """Return whether a collective stays on the links between the GPUs of one server."""
     return operator.gpus <= gpu.gpus_per_node and operator.kind != "send"
 
@@ -254,9 +254,9 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec, near: bool = False) -> floa
     With ``near``, return those that it can send to a GPU of its server.
     """
     speeds = gpu.link_bytes_s, gpu.network_bytes_s
-    nearest_first = speeds if near or within_server(operator, gpu) else speeds[::-1]
+    nearest_first = speeds if near or stays_within_server(operator, gpu) else speeds[::-1]
     figure = f"link speed, which {operator.gpus} GPUs need"
-    return _published(gpu, figure, "link_bytes_s", *nearest_first)
+    return _first_published(gpu, figure, "link_bytes_s", *nearest_first)
 
 
 def sent_s(
@@ -270,7 +270,7 @@ def sent_s(
     if operator.kind == "send":
         return message / (link_bytes_s(operator, gpu) * far)
     within = message * operator.traffic / (link_bytes_s(operator, gpu, near=True) * near)
-    if within_server(operator, gpu):
+    if stays_within_server(operator, gpu):
         return within
     leaving = message * operator.leaving(gpu.gpus_per_node)
     return np.maximum(within, leaving / (link_bytes_s(operator, gpu) * far))
@@ -278,7 +278,7 @@ def sent_s(
 
 def bandwidth_of(gpu: GpuSpec) -> float:
     """Return the memory bandwidth in bytes/s; raise SimulationError if it is unknown."""
-    return _published(gpu, "memory bandwidth", "bandwidth_bytes_s", gpu.bandwidth_bytes_s)
+    return _first_published(gpu, "memory bandwidth", "bandwidth_bytes_s", gpu.bandwidth_bytes_s)
 
 
 def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]:
@@ -340,7 +340,7 @@ def modelled_s(
     else:
         compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
         memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy = overlapped(compute_s, memory_s, entry.sharpness)
+        busy = overlapped_seconds(compute_s, memory_s, entry.sharpness)
     seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(it) > 0, bounded, 0.0)

@@ -243,7 +243,7 @@ class _Builder(AttentionParts):
     def experts(self, width: int, count: int, sparse: bool) -> Experts:
         """Return the experts of ``count`` layers, which read and write ``width`` elements."""
         shape, where = self.shape, self.where
-        placed = self.placed(
+        placed = self.layer_operator(
             Experts,
             "experts",
             "router expert_narrowing dispatch",

@@ -47,10 +47,13 @@ class AttentionParts:
         self.moe_layers, self.dense_layers = feed_forward_layers(shape)
         self.softmax_layers = shape.layers - shape.linear_layers
 
-    def placed(self, operator: type[T], name: str, after: str, count: int, **sizes: Any) -> T:
-        """Return an operator of a type in ``count`` layers; ``after`` names those before it.
+    def layer_operator(
+        self, operator: type[T], name: str, after: str, count: int, **sizes: Any
+    ) -> T:
+        """Return an operator of type ``operator`` that occurs in ``count`` layers.
 
-        ``sizes`` are its other fields.
+        ``after`` has the names of the operators before it, separated by spaces. ``sizes`` are the
+        other fields of the operator.
         """
         before = tuple(after.split())
         return operator(name=name, after=before, count=count, share=self.share, **sizes)
@@ -71,7 +74,7 @@ class AttentionParts:
         """
         precision = precision or self.attention_precision
         by_block = bool(self.shape.experts) and precision == "fp8"
-        return self.placed(
+        return self.layer_operator(
             Gemm, name, after, count, axis=axis, n=n, k=k, precision=precision, by_block=by_block
         )
 
@@ -79,7 +82,9 @@ class AttentionParts:
         self, name: str, after: str, read: int, written: int, count: int, **more: float
     ) -> Elementwise:
         """Return an elementwise operator; ``read`` and ``written`` are elements per row."""
-        return self.placed(Elementwise, name, after, count, read=read, written=written, **more)
+        return self.layer_operator(
+            Elementwise, name, after, count, read=read, written=written, **more
+        )
 
     def norm(self, name: str, after: str, count: int) -> Elementwise:
         """Return a norm with the addition of the residual stream before it."""
@@ -96,7 +101,7 @@ class AttentionParts:
         **more: Any,
     ) -> Collective:  # fmt: skip
         """Return communication between ``gpus``, of ``width`` elements per row."""
-        return self.placed(
+        return self.layer_operator(
             Collective, name, after, count, kind=kind, gpus=gpus, width=width, **more
         )
 
@@ -107,7 +112,7 @@ class AttentionParts:
         if shape.linear_layers:
             operators += self.linear_attention()
         if self.softmax_layers:
-            operators += self.latent() if shape.kv_lora_rank else self.grouped()
+            operators += self.latent() if shape.kv_lora_rank else self.softmax_attention()
         outputs = "output_projection window_output_projection linear_output"
         operators.append(self.all_reduce("attention_all_reduce", outputs, self.layers))
         with_feed_forward = self.moe_layers + self.dense_layers
@@ -135,7 +140,7 @@ class AttentionParts:
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         # In an encoder each token of a prompt attends to all, and not to half of them on average.
         halved = 1.0 if shape.causal or axis == "decodes" else 2.0
-        full = self.placed(
+        full = self.layer_operator(
             Attention,
             name,
             after,
@@ -160,7 +165,7 @@ class AttentionParts:
         )
         return [full, window]
 
-    def grouped(self) -> list[Operator]:
+    def softmax_attention(self) -> list[Operator]:
         """Return multi-head, grouped-query or multi-query attention.
 
         Window layers get separate projections if their heads differ from those of the other layers.
@@ -263,7 +268,7 @@ class AttentionParts:
         count = self.softmax_layers - shape.window_layers
         dim, inputs = shape.index_head_dim or INDEX_DIM, shape.q_lora_rank or shape.hidden
         projection = self.gemm("indexer_projection", after, INDEX_HEADS * dim, inputs, count)
-        score = self.placed(
+        score = self.layer_operator(
             Attention,
             "indexer",
             "indexer_projection",
@@ -289,7 +294,7 @@ class AttentionParts:
         keys, values = linear_widths(shape)
         width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
         attended = "linear_prefill linear_decode"
-        state = self.placed(
+        state = self.layer_operator(
             Recurrence,
             "linear_prefill",
             "linear_input",

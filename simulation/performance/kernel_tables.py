@@ -301,7 +301,7 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     )
 
 
-def _grouped(
+def _group_rows(
     measured: list[KernelRows], key: tuple[str, ...], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], list[FloatArray]]]:
     """Yield the columns ``names`` and the seconds of rows with the same ``key``.
@@ -324,7 +324,7 @@ def _grouped(
 
 def _lines(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, Line]:
     """Return the lines of seconds over the column ``size`` by precision and the columns ``key``."""
-    return {values: monotone_line(*rest) for values, rest in _grouped(measured, key, (size,))}
+    return {values: monotone_line(*rest) for values, rest in _group_rows(measured, key, (size,))}
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
@@ -333,7 +333,7 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
     ``length`` is "isl" for whole prompts and "context" for decodes.
     """
     tables = {}
-    for (precision, *values), rest in _grouped(measured, HEADS, ("batch", "context", length)):
+    for (precision, *values), rest in _group_rows(measured, HEADS, ("batch", "context", length)):
         batch, context, sizes, seconds = rest
         use = context == 0 if length == "isl" else slice(None)
         if batch[use].size:

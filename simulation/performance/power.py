@@ -299,7 +299,7 @@ class CapCurve:
         return float(np.interp(cap, np.append(self.cap, 1.0), np.append(self.speed, 1.0)))
 
 
-def capped(model: PowerModel, cap: PowerCap) -> PowerModel:
+def cap_power(model: PowerModel, cap: PowerCap) -> PowerModel:
     """Return the power of GPUs under a cap; prompts then take longer at the lower power."""
     return replace(
         model,

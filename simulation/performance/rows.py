@@ -56,7 +56,7 @@ class BenchmarkRows:
         return BenchmarkRows(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     @property
-    def generated(self) -> FloatArray:
+    def generated_tokens(self) -> FloatArray:
         """Return the output tokens per sequence after the first: decode time over TBT.
 
         They may be fewer than ``osl``, since an engine stops at an end-of-text token by default. A
@@ -65,11 +65,11 @@ class BenchmarkRows:
         return (self.e2e_s - self.prefill_s) / self.tbt_s
 
     @property
-    def whole(self) -> BoolArray:
+    def ran_as_one_batch(self) -> BoolArray:
         """Return a mask of the rows that ran as one batch; True if a time is missing.
 
-        If e2e is much longer than prefill and decode together, the batch did not fit in memory. Its
-        parts then ran one after the other.
+        A batch that did not fit in memory ran in parts, one after the other. Its e2e is then much
+        longer than its prefill and decode together.
         """
         expected = self.prefill_s + self.osl * self.tbt_s
         return ~(self.e2e_s > PARTS * expected)
@@ -77,7 +77,7 @@ class BenchmarkRows:
     @property
     def context(self) -> FloatArray:
         """Return the mean KV tokens of a decoding sequence: its prompt and half of its output."""
-        generated = np.where(np.isfinite(self.generated), self.generated, self.osl)
+        generated = np.where(np.isfinite(self.generated_tokens), self.generated_tokens, self.osl)
         return self.isl + np.clip(generated, 0.0, self.osl) / 2
 
     @property
@@ -94,13 +94,15 @@ class BenchmarkRows:
         """
         return np.fmin(self.throughput * self.tbt_s, self.concurrency)
 
-    def given(self, *columns: str) -> BoolArray:
+    def has_numbers_in(self, *columns: str) -> BoolArray:
         """Return a mask of the rows that have a number in all ``columns`` or properties."""
         return np.asarray(np.all([np.isfinite(getattr(self, name)) for name in columns], axis=0))
 
-    def served(self, time: str) -> BoolArray:
+    def served_rows_with(self, time: str) -> BoolArray:
         """Return a mask of the served rows that have the column ``time`` and both lengths."""
-        return self.given(time, "concurrency", "isl") & np.isnan(self.batch) & (self.osl >= 1)
+        return (
+            self.has_numbers_in(time, "concurrency", "isl") & np.isnan(self.batch) & (self.osl >= 1)
+        )
 
     def single_arrangement(self) -> tuple[str, str, int]:
         """Return the model, GPU and TP of all rows; raise SimulationError if rows differ."""

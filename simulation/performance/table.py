@@ -38,8 +38,8 @@ MAX_SIZE = 400  # different configurations in a table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Family:
-    """Prefill seconds over the tokens of a batch, of single prompts or of prompts of one length."""
+class PrefillPoints:
+    """Prefill seconds by tokens of a batch: single prompts, or prompts of one length."""
 
     tokens: FloatArray
     keys: FloatArray  # per token
@@ -56,9 +56,9 @@ def table_curve(rows: BenchmarkRows) -> Curve:
 
     A mixed iteration saves one reading of the weights, estimated by the cheapest iteration.
     """
-    rows = rows.take(rows.whole & rows.given("batch", "isl"))
-    decode = _decode(rows.take(rows.given("tbt_s", "context")))
-    prefill = _prefill(rows.take(rows.given("prefill_s")))
+    rows = rows.take(rows.ran_as_one_batch & rows.has_numbers_in("batch", "isl"))
+    decode = _decode(rows.take(rows.has_numbers_in("tbt_s", "context")))
+    prefill = _prefill(rows.take(rows.has_numbers_in("prefill_s")))
     overlap = min(decode.seconds.min(), prefill.seconds.min())
     return grid(decode=decode, prefill=prefill, overlap_s=float(overlap))
 
@@ -111,7 +111,7 @@ def _sizes(*columns: FloatArray, seconds: FloatArray) -> tuple[FloatArray, Float
     return found
 
 
-def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[Family]:
+def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[PrefillPoints]:
     """Group ``points [n, 2]`` (batch, prompt tokens) into families.
 
     A family is the single prompts, or all batches of one prompt length. The other points form
@@ -124,22 +124,24 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
     other = ~np.any(members, axis=0)
     members += [other & (batch == size) for size in np.unique(batch[other])]
     return [
-        _family((batch * isl)[member], isl[member] / 2, np.log(seconds[member]), weights[member])
+        _rising_points(
+            (batch * isl)[member], isl[member] / 2, np.log(seconds[member]), weights[member]
+        )
         for member in members
         if member.any()
     ]
 
 
-def _family(
+def _rising_points(
     tokens: FloatArray, keys: FloatArray, log_seconds: FloatArray, weights: FloatArray
-) -> Family:
+) -> PrefillPoints:
     """Return a family of points in any order, with seconds made to rise with the tokens."""
     order = np.argsort(tokens, kind="stable")
     seconds = np.exp(isotonic(log_seconds[order], weights[order]))
-    return Family(tokens[order], keys[order], seconds, weights[order])
+    return PrefillPoints(tokens[order], keys[order], seconds, weights[order])
 
 
-def _share_points(families: list[Family]) -> list[Family]:
+def _share_points(families: list[PrefillPoints]) -> list[PrefillPoints]:
     """Return the families, each with the points in its range that only other families measured.
 
     The other family's time is multiplied by the ratio of the two, interpolated between the points
@@ -162,7 +164,9 @@ def _share_points(families: list[Family]) -> list[Family]:
         tokens = np.append(family.tokens, list(added))
         logs = np.append(np.log(family.seconds), [np.mean(logs) for logs in added.values()])
         keys = np.interp(tokens, family.tokens, family.keys)
-        result.append(_family(tokens, keys, logs, np.append(family.weights, np.ones(len(added)))))
+        result.append(
+            _rising_points(tokens, keys, logs, np.append(family.weights, np.ones(len(added))))
+        )
     return result
 
 

@@ -278,12 +278,12 @@ class Experts(Operator):
         missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(it))
         return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
 
-    def routed(self, it: Iteration) -> FloatArray:
-        """Return the pairs of a token and one of its experts that one GPU computes."""
+    def token_expert_pairs(self, it: Iteration) -> FloatArray:
+        """Return how many pairs of a token and one of its experts one GPU computes."""
         return self.rows(it) * self.top_k / self.ep
 
     def work(self, it: Iteration) -> Work:
-        rows, routed = self.rows(it), self.routed(it)
+        rows, routed = self.rows(it), self.token_expert_pairs(it)
         products = 3 if self.gated else 2
         return _work(
             rows,
@@ -294,7 +294,7 @@ class Experts(Operator):
         )
 
     def transient_bytes(self, it: Iteration) -> FloatArray:
-        return self.routed(it) * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
+        return self.token_expert_pairs(it) * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,7 @@ class PodAutoscaler(ScalingPolicy):
                         int(observation.ready[p]), replicas,
                     )  # fmt: skip
                 targets[p] = min(
-                    max(self._stabilised(p, now, replicas, requested), fewest[p]), most[p]
+                    max(self._apply_cooldowns(p, now, replicas, requested), fewest[p]), most[p]
                 )
         return targets
 
@@ -244,10 +244,10 @@ class PodAutoscaler(ScalingPolicy):
         )
         return requested, panic if in_panic(stable, panic, self.panic_threshold) else stable
 
-    def _stabilised(self, p: int, now: float, n: int, requested: int) -> int:
+    def _apply_cooldowns(self, p: int, now: float, n: int, requested: int) -> int:
         """Return the replicas of pool ``p`` that the cooldowns allow.
 
-        ``n`` are present, ``requested`` is the present recommendation.
+        ``n`` replicas are present, and the policy now recommends ``requested``.
         """
         recent = self._recommended[p]
         recent.append((now, requested))

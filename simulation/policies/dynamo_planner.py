@@ -133,7 +133,7 @@ class Kalman:
         self._covariance = self._transition @ self._covariance @ self._transition.T + self._q
 
 
-def within_budget(
+def fit_to_budget(
     current: Sequence[int],
     requested: Sequence[int],
     cost: Sequence[float],
@@ -215,7 +215,7 @@ class DynamoPlanner(ScalingPolicy):
         """Group the pools that one Planner scales; for ``sla``, size their engines."""
         self._units: list[tuple[int, ...]] = []
         for service in services(fleet):
-            if service.paired:
+            if service.has_separate_roles:
                 self._units.append((service.prefill[0], service.decode[0]))
             else:
                 self._units += [(p,) for p in service.pools]
@@ -259,7 +259,7 @@ class DynamoPlanner(ScalingPolicy):
             else:
                 counts = zip(unit, ready, pending, strict=True)
                 requested = [self._by_load(*pool_counts, observation) for pool_counts in counts]
-            targets[list(unit)] = self._within_limits(i, ready, pending, requested)
+            targets[list(unit)] = self._limit_targets(i, ready, pending, requested)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -370,27 +370,28 @@ class DynamoPlanner(ScalingPolicy):
             requested.append(max(bounded, self.min_replicas))
         return requested
 
-    def _within_limits(
+    def _limit_targets(
         self, i: int, ready: list[int], pending: list[int], requested: list[int | None]
     ) -> list[int]:
-        """Return the targets of unit ``i`` (a pool or a pair), within its minimum and its budgets.
+        """Return the targets of unit ``i`` (a pool or a pair) within its minimum and its budgets.
 
-        Each list has a number per pool: ``ready`` replicas serve, ``pending`` ones start, and
-        ``requested`` are requested, None for no change. While replicas start, nothing is added.
+        Each list has a number per pool: replicas that are ``ready``, replicas that start
+        (``pending``), and ``requested`` replicas (None: no change). Nothing is added while replicas
+        start.
         """
         if any(pending):  # no change or growth keeps the starts, a lower request cancels them
             return [
                 serving + starting if request is None or request > serving else request
                 for serving, starting, request in zip(ready, pending, requested, strict=True)
             ]
-        wanted = [
+        targets = [
             max(serving if request is None else request, self.min_replicas)
             for serving, request in zip(ready, requested, strict=True)
         ]
         budgets = (self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)
         for budget, cost in budgets:
             if budget is not None and isfinite(budget):
-                fits = within_budget(ready, wanted, [cost[p] for p in self._units[i]], budget,
+                fits = fit_to_budget(ready, targets, [cost[p] for p in self._units[i]], budget,
                                      self.min_replicas)  # fmt: skip
-                wanted = list(fits)
-        return wanted
+                targets = list(fits)
+        return targets

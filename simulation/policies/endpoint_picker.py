@@ -207,9 +207,9 @@ class EndpointPicker(ScalingPolicy):
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
         self._recent_counts: deque[tuple[IntArray, IntArray]] = deque(
-            maxlen=self._decisions_within(RATE_S)
+            maxlen=self._count_decisions(RATE_S)
         )
-        self._recent_saturation: deque[FloatArray] = deque(maxlen=self._decisions_within(MEAN_S))
+        self._recent_saturation: deque[FloatArray] = deque(maxlen=self._count_decisions(MEAN_S))
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
@@ -318,6 +318,6 @@ class EndpointPicker(ScalingPolicy):
         )
         return self.saturation
 
-    def _decisions_within(self, seconds: float) -> int:
+    def _count_decisions(self, seconds: float) -> int:
         """Return the number of decisions within ``seconds``, at least 1."""
         return max(1, round(seconds / self.interval_s))

@@ -11,7 +11,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.service_controller import DECODE, PREFILL, ServiceController
-from simulation.policies.parts.stability import IN, OUT, STAY, stepped
+from simulation.policies.parts.stability import IN, OUT, STAY, scale_count
 from simulation.policy import ComputedParameter, Gauge, Observation
 
 Latency = Literal["ttft", "tbt"]
@@ -84,8 +84,11 @@ class Feedback(ServiceController):
         self._target = np.broadcast_to(np.asarray(target_s, np.float64), len(fleet.pools))
         return counts
 
-    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``, and its driving role's instances after a step."""
+    def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction of service ``i``, and the driving role's instances after one step.
+
+        The ratio of latency to its limit decides the direction and the size of the step.
+        """
         service = self.services[i]
         pools = list(self.driving_pools(service))
         ready = int(observation.ready[pools].sum())
@@ -95,9 +98,9 @@ class Feedback(ServiceController):
             return (OUT, 1) if ratio >= self.alpha_out else (STAY, 0)
         if ratio >= self.beta_out:
             factor = self.urgent if ratio >= self.alpha_out else self.moderate
-            return OUT, max(present, stepped(max(ready, 1), factor))
+            return OUT, max(present, scale_count(max(ready, 1), factor))
         if ratio <= self.gamma_in:
-            return IN, max(1, stepped(present, self.shrink))
+            return IN, max(1, scale_count(present, self.shrink))
         return STAY, present
 
     def gauge(self, observation: Observation) -> Gauge:

@@ -34,7 +34,7 @@ Each = float | Sequence[float] | FloatArray  # per instance: one number, or one 
 
 
 @dataclass(eq=False)
-class Guarded(ScalingPolicy):
+class GuardedPlan(ScalingPolicy):
     """Follow the ``schedule`` at once, and add instances to it in each pool.
 
     Four counts of instances can exceed the plan:
@@ -156,10 +156,10 @@ class Guarded(ScalingPolicy):
         return hold_step(self.schedule, time_s, self._guard)
 
     @property
-    def seen(self) -> FloatArray:
-        """Return the observations of the first decisions, ``[decisions, guard.OBSERVED, pools]``.
+    def recorded_observations(self) -> FloatArray:
+        """Return what the guard observed at the first decisions, at most ``recorded`` of them.
 
-        The decisions are at most ``recorded``.
+        The shape is ``[decisions, guard.OBSERVED, pools]``.
         """
         return self._guard.seen[: int(self._guard.seen_count[0])]
 

@@ -87,11 +87,13 @@ class Hpa(ScalingPolicy):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
             if ready or starting:
                 recommended = max(
-                    int(self._least[p]), self._recommended(p, metric[p], ready, starting)
+                    int(self._least[p]), self._recommended_replicas(p, metric[p], ready, starting)
                 )
             else:  # the controller ignores a deployment without pods
                 recommended = int(observation.waiting[p] > 0)
-            targets[p] = self._stabilised(p, observation.time_s, ready + starting, recommended)
+            targets[p] = self._apply_stabilization(
+                p, observation.time_s, ready + starting, recommended
+            )
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -107,7 +109,7 @@ class Hpa(ScalingPolicy):
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
-    def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
+    def _recommended_replicas(self, p: int, value: float, ready: int, starting: int) -> int:
         """Return the replicas for a mean metric ``value`` of a ready pod, as ``GetMetricReplicas``.
 
         A starting pod counts as idle if the ready ones need more, else as at the target. If that
@@ -127,7 +129,7 @@ class Hpa(ScalingPolicy):
             return present
         return ceil(mean_ratio * present - ROUNDING)
 
-    def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
+    def _apply_stabilization(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the recommendation within the scale-up limit and the stabilization window."""
         recent = self._recent[p]
         recent.append((time_s, recommended))

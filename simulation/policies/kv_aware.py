@@ -8,7 +8,14 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.service_controller import ServiceController, pool_mean
-from simulation.policies.parts.stability import IN, OUT, STAY, damped, direction_of, stepped
+from simulation.policies.parts.stability import (
+    IN,
+    OUT,
+    STAY,
+    damp_change,
+    direction_of,
+    scale_count,
+)
 from simulation.policy import Actions, Gauge, Observation
 
 
@@ -48,8 +55,12 @@ class KvAware(ServiceController):
         self._last_decision_s = observation.time_s
         return super().decide(observation)
 
-    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``, and the driving instances by the three signs."""
+    def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction of service ``i``, and how many instances its driving role needs.
+
+        Three signals decide: utilization, memory shortage, and requests that wait while nothing is
+        ready.
+        """
         service = self.services[i]
         pools = self.driving_pools(service)
         pool_list = list(pools)
@@ -62,12 +73,12 @@ class KvAware(ServiceController):
         expected = ready * pressure / self.target
         is_short = self._is_memory_short(i, service, observation)
         if is_short and not observation.starting[pool_list].any():
-            expected = max(expected, float(stepped(present, self.step)))
-            return OUT, max(present + 1, damped(expected, present, self.stability.damping))
+            expected = max(expected, float(scale_count(present, self.step)))
+            return OUT, max(present + 1, damp_change(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)
         if direction == IN and is_short:
             return STAY, present
-        return direction, max(1, damped(expected, present, self.stability.damping))
+        return direction, max(1, damp_change(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the gauge of KV memory in use, with a value for each service."""

@@ -144,7 +144,7 @@ class ModuleScaling(ScalingPolicy):
         max_batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
         for p, elastic in self._pools.items():
             layout, profile = self._layout(p), self._fleet.pools[p].profile
-            own_speed = self._speed(p, elastic.state, observation)
+            own_speed = self._relative_speed(p, elastic.state, observation)
             speed[p] *= own_speed
             tokens = self._layout_with_free_memory(p, observation).tokens(elastic.state)
             kv_share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
@@ -152,7 +152,7 @@ class ModuleScaling(ScalingPolicy):
             sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
             max_batch[p] = int(np.clip(min(sequences_fit, elastic.limit), 1, profile.max_batch))
             self._record_location(p, now, own_speed)
-            computing, memory = self._taken_from_others(p, elastic.state, observation)
+            computing, memory = self._capacity_taken_from_others(p, elastic.state, observation)
             speed /= 1.0 + computing
             kv_share *= np.maximum(1.0 - memory, 1e-6)
             # Share of the interval until the next decision in which the operation still runs.
@@ -198,27 +198,28 @@ class ModuleScaling(ScalingPolicy):
         vacant = [1.0 - use[host] if self._serves(host) else 1.0 for host in layout.hosts]
         return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
 
-    def _others_busy(self, p: int, observation: Observation) -> FloatArray:
-        """Return the time that other instances compute on each device, as a share, ``[D]``.
+    def _busy_share_of_others(self, p: int, observation: Observation) -> FloatArray:
+        """Return the share of time that other instances compute on each device, ``[D]``.
 
-        They are instances of pool ``p`` that share the device, and those of the pool that owns it.
-        Above 1 if several compute all the time.
+        These are the instances of pool ``p`` that share the device, and those of the pool that owns
+        it. The share is above 1 if several of them compute all the time.
         """
         assert observation.signals is not None
         layout, busy = self._layout(p), np.nan_to_num(observation.signals.busy)
         sharers = 1.0 if layout.sharers is None else layout.sharers
-        others_busy = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
+        busy_share = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
         for d, host in enumerate(layout.hosts):
-            others_busy[d] += busy[host] if self._serves(host) else 0.0
+            busy_share[d] += busy[host] if self._serves(host) else 0.0
         # Rounded, so that cached speeds hold for small changes of load.
-        return np.asarray(np.round(others_busy, 1), np.float64)
+        return np.asarray(np.round(busy_share, 1), np.float64)
 
-    def _taken_from_others(
+    def _capacity_taken_from_others(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the computing time and KV memory that modules of pool ``p`` take from other pools.
+        """Return the shares of computing time and KV memory that pool ``p`` takes from each pool.
 
-        These are fractions of those of each pool that serves, ``[pools]`` each.
+        Modules of pool ``p`` on devices of another pool take them. Both arrays have shape
+        ``[pools]``.
         """
         assert self._fleet is not None
         assert observation.signals is not None
@@ -262,8 +263,8 @@ class ModuleScaling(ScalingPolicy):
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
-        computing_before, memory_before = self._taken_from_others(p, before, observation)
-        computing_after, memory_after = self._taken_from_others(p, after, observation)
+        computing_before, memory_before = self._capacity_taken_from_others(p, before, observation)
+        computing_after, memory_after = self._capacity_taken_from_others(p, after, observation)
         assert observation.signals is not None
         busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
         lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
@@ -303,19 +304,19 @@ class ModuleScaling(ScalingPolicy):
                     targets[host] += count if host >= 0 and not self._serves(host) else 0
         return targets
 
-    def _speed(self, p: int, state: Instance, observation: Observation) -> float:
+    def _relative_speed(self, p: int, state: Instance, observation: Observation) -> float:
         """Return the speed of placement ``state`` of pool ``p`` at the present batch and load.
 
         It is relative to the start. Results are cached.
         """
         assert self._fleet is not None
         elastic, running = self._pools[p], _running(observation, p)
-        bucket, busy = round(log(running) / FINE), self._others_busy(p, observation)
+        bucket, busy = round(log(running) / FINE), self._busy_share_of_others(p, observation)
         key = (state, bucket, busy.tobytes())
         if key not in elastic.speeds:
             profile = self._fleet.pools[p].profile
             batch = exp(bucket * FINE)
-            elastic.speeds[key] = self._layout(p).speed(state, profile, batch, busy)
+            elastic.speeds[key] = self._layout(p).relative_speed(state, profile, batch, busy)
         return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
@@ -390,14 +391,14 @@ class ModuleScaling(ScalingPolicy):
         assert self._fleet is not None
         state, profile = self._pools[p].state, self._fleet.pools[p].profile
         layout = self._layout_with_free_memory(p, observation)
-        busy = self._others_busy(p, observation)
-        speed_now = layout.speed(state, profile, running, busy)
+        busy = self._busy_share_of_others(p, observation)
+        speed_now = layout.relative_speed(state, profile, running, busy)
         # First only on GPUs that cost nothing more, then on idle GPUs too.
         for usable in (self._without_idle_gpus(p, layout), layout):
-            copied = usable.copied(
+            copied = usable.add_layer_copies(
                 state, profile, running, MARGIN * needed_tokens, self.vacancy_threshold, busy
             )
-            gain = layout.speed(copied, profile, running, busy) / speed_now - 1.0
+            gain = layout.relative_speed(copied, profile, running, busy) / speed_now - 1.0
             if gain > MIN_GAIN and self._is_worth_its_copies(p, state, copied, gain, observation):
                 return copied
         return None
@@ -426,7 +427,7 @@ class ModuleScaling(ScalingPolicy):
         assert self._fleet is not None
         assert observation.signals is not None
         elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
-        profile, busy = self._fleet.pools[p].profile, self._others_busy(p, observation)
+        profile, busy = self._fleet.pools[p].profile, self._busy_share_of_others(p, observation)
         per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
         def assess(state: Instance) -> Assessment:
@@ -435,7 +436,7 @@ class ModuleScaling(ScalingPolicy):
             used_bytes = layout.weight_bytes_on(state) + caches * state.batch * per_sequence_bytes
             missed, speed = False, 1.0
             if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
-                speed = layout.speed(state, profile, float(state.batch), busy)
+                speed = layout.relative_speed(state, profile, float(state.batch), busy)
                 missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
             return Assessment(used_bytes - layout.room_bytes, missed, speed)
 

@@ -16,7 +16,7 @@ from simulation.policies.parts.service_controller import (
     ServiceController,
     pool_mean,
 )
-from simulation.policies.parts.stability import OUT, PILED_UP, STAY, damped, direction_of
+from simulation.policies.parts.stability import OUT, PILED_UP, STAY, damp_change, direction_of
 from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 
@@ -117,8 +117,11 @@ class Proportional(ServiceController):
             ) from None
         return counts
 
-    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``, and the driving instances by the signal."""
+    def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction of service ``i``, and how many instances its driving role needs.
+
+        The signal or a pile of requests decides, whichever needs more instances.
+        """
         service = self.services[i]
         pools = self.driving_pools(service)
         pool_list = list(pools)
@@ -126,13 +129,13 @@ class Proportional(ServiceController):
         if not observation.ready[pool_list].any():  # no signal yet: request the first instance
             starts = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if starts else (STAY, present)
-        expected = self.expected(service, observation)
+        expected = self.instances_at_target(service, observation)
         for_pile = self._instances_for_pile(i, observation)
         if not np.isfinite(expected):
             return STAY, present
         expected = max(expected, for_pile)
         direction = direction_of(expected, present, self.stability)
-        return direction, max(1, damped(expected, present, self.stability.damping))
+        return direction, max(1, damp_change(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the gauge: the signal per ready instance of the driving role, by service."""
@@ -195,11 +198,11 @@ class Proportional(ServiceController):
             return min(enough, SURGE * ready)
         return ready + float(observation.starting[pool_list].sum())
 
-    def expected(self, service: Service, observation: Observation) -> float:
-        """Return how many instances of the driving role bring the signal of each to its target.
+    def instances_at_target(self, service: Service, observation: Observation) -> float:
+        """Return how many instances of the driving role bring the mean signal to its target.
 
-        They are the ready instances times their mean signal over ``target``, not rounded. NaN: the
-        signal is unknown.
+        It is the number of ready instances times their mean signal over ``target``, not rounded.
+        NaN: no signal.
         """
         pools = self.driving_pools(service)
         if observation.signals is None:

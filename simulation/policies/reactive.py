@@ -62,7 +62,7 @@ class UnifiedReactive(ScalingPolicy):
             step[ends.total(observation.starting) > 0] = 0
         if np.count_nonzero(step):
             cooldown_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
-            moved = ends.move_each(targets, step)  # changes ``targets``
+            moved = ends.move_all(targets, step)  # changes ``targets``
             self._cooldown_until_s[moved] = observation.time_s + cooldown_s
         return targets
 

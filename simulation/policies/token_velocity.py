@@ -15,7 +15,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, same_replica
+from simulation.fleet import Fleet, replica_switch_key
 from simulation.performance.profile import iteration_s
 from simulation.policies.endpoint_picker import VELOCITY, idle_prefill_tps
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
@@ -76,8 +76,8 @@ class TokenVelocity(ScalingPolicy):
             raise SimulationError(f"Policy {self.name!r} needs mean lengths for each pool.")
         self._ends = Endpoints(fleet)
         self._pools = fleet.pools
-        self._services = [service for service in services(fleet) if service.paired]
-        self._replica_kinds = [same_replica(pool) for pool in fleet.pools]
+        self._services = [service for service in services(fleet) if service.has_separate_roles]
+        self._replica_kinds = [replica_switch_key(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
         self._context = self._isl + osl / 2
         limits = (np.nan_to_num(np.broadcast_to(limit, len(counts)), nan=np.inf)

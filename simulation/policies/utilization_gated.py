@@ -89,7 +89,7 @@ class UtilizationGated(ScalingPolicy):
         gap = ends.total(short)  # instances that an endpoint lacks to its plan; below 0: has more
         utilisation = ends.reading(observation, self.sees)
         high, low = utilisation > self.scale_out_above, utilisation < self.scale_in_below
-        under, over = self._misjudged(observation)  # forecast far too low, far too high
+        under, over = self._far_from_forecast(observation)  # forecast far too low, far too high
         if self.reading == TRAFFIC:  # the ratio of load to forecast alone decides
             grows = under | (high & (gap > 0) & ~over)
             shrinks = over | (low & (gap < 0) & ~under)
@@ -136,7 +136,7 @@ class UtilizationGated(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge:
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
 
-    def _misjudged(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
+    def _far_from_forecast(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
         """Return two masks of endpoints: load far above the forecast, and load far below it.
 
         All are False without a forecast, and before the last part of a period.

@@ -133,6 +133,6 @@ def device_options(
     return tuple(options)
 
 
-def whole_devices(fills: float) -> int:
+def round_up_devices(fills: float) -> int:
     """Return the whole number of devices for a load of ``fills`` devices, at least 1."""
     return max(1, int(np.ceil(fills - 1e-6)))

@@ -51,14 +51,14 @@ class SharedPlan:
     together: tuple[Level, ...] = ()
 
     @property
-    def devices_apart(self) -> int:
+    def devices_without_sharing(self) -> int:
         """Return the number of devices if each service has its own."""
         return sum(level.devices for level in self.apart)
 
     @property
     def devices(self) -> int:
         """Return the number of devices of the plan, common or separate."""
-        return self.devices_apart if self.placement is None else self.placement.devices
+        return self.devices_without_sharing if self.placement is None else self.placement.devices
 
 
 def place_on_common_devices(
@@ -200,7 +200,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     return replace(
         decode,
         phase="chunked",
-        ttft_s=prefill.within_s,
+        ttft_s=prefill.time_budget_s,
         image_tokens=prefill.image_tokens,
         images=prefill.images,
     )

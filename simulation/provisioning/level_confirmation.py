@@ -15,7 +15,7 @@ from functools import partial
 from simulation.provisioning.level import FALLBACK_METHODS, Level, fewest_devices
 from simulation.provisioning.levels import level_of
 from simulation.provisioning.replay import LevelReplay
-from simulation.provisioning.replicas import ReplicaPlan, under_load, whole_replicas
+from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, under_load
 from simulation.provisioning.sm_shares import confined_to_shares
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
@@ -47,7 +47,7 @@ def confirmed_whole_replicas(
         harder_phase = replace(
             harder_phase, problem=replace(harder_phase.problem, slo_s=share * phase.problem.slo_s)
         )
-        planned = whole_replicas(harder_phase, device_bytes)
+        planned = plan_whole_replicas(harder_phase, device_bytes)
         plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
@@ -62,7 +62,7 @@ def confirmed_whole_replicas(
             break
     if best is None:
         return None
-    relaxed = whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
+    relaxed = plan_whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
     fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
     return replace(
         best, least_devices=fewest, by_means=fewest, seconds=time.perf_counter() - started
@@ -134,7 +134,7 @@ def confirmed_sm_shares(
     ``coarser``, which use whole GPUs. ``plan`` makes a level for a phase.
     """
 
-    def planned(within: PhaseProblem, max_slowdown: float) -> Level | None:
+    def plan_with_slowdown(within: PhaseProblem, max_slowdown: float) -> Level | None:
         """Return the level planned with shares that allow ``max_slowdown``."""
         level = plan(confined_to_shares(within, max_slowdown), coarser=tuple(coarser), proofs=False)
         if level is None:
@@ -152,7 +152,7 @@ def confirmed_sm_shares(
             replay,
             attainment,
             coarser,
-            partial(planned, max_slowdown=max_slowdown),
+            partial(plan_with_slowdown, max_slowdown=max_slowdown),
         )
         if level is not None and level.confined is not None:
             levels.append(level)

@@ -25,7 +25,7 @@ from simulation.provisioning.bounds import (
     device_options,
     devices_filled_by,
     filled_devices,
-    whole_devices,
+    round_up_devices,
 )
 from simulation.provisioning.device_search import plan_on_devices
 from simulation.provisioning.energy import fleet_watts
@@ -42,7 +42,7 @@ from simulation.provisioning.level import (
 )
 from simulation.provisioning.placement import Placement, algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
-from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
+from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, watts_of
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 
@@ -67,7 +67,7 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
     All batches, parallelisms and counts are tried, so no other uniform plan needs fewer devices.
     """
     started = time.perf_counter()
-    plan = whole_replicas(phase, device_bytes)
+    plan = plan_whole_replicas(phase, device_bytes)
     if plan is None:
         return None
     return replace(level_of(phase, plan), seconds=time.perf_counter() - started)
@@ -131,7 +131,7 @@ def plan_level(
             levels += [replace(level, level=name, cut=cut) for level in placed]
             if cut is not None and not proofs and levels:
                 max_devices = min(level.devices for level in levels)
-    bound = least_devices(name, phase, device_bytes) if proofs or method == "exact" else None
+    bound = min_devices(name, phase, device_bytes) if proofs or method == "exact" else None
     if method == "exact" and name == "operator":
         bound = _search_devices(phase, device_bytes, levels, bound or 1, shared=shared)
     if method == "exact" and name == "module" and shared:
@@ -167,7 +167,7 @@ def _subproblems(
         b, p = (int(i) for i in np.unravel_index(index, fills.shape))
         if np.isfinite(cut.problem.latency_s[:, b, p]).all():
             uniform = with_uniform_choices(cut, b, p)
-            yield uniform, LayerRuns(b, p), whole_devices(float(fills[b, p]))
+            yield uniform, LayerRuns(b, p), round_up_devices(float(fills[b, p]))
 
 
 def _plans_before_placement(
@@ -220,7 +220,7 @@ def _search_devices(
     found = min((level.devices for level in levels), default=MOST_DEVICES)  # fewest so far
     options = device_options(least.problem, least.demand, table, device_bytes, found)
     slo_s = phase.problem.slo_s
-    within, starts = _phase_within(phase, slo_s), []
+    within, starts = _phase_with_limit(phase, slo_s), []
     for slo_share in SLO_SHARES:
         for slot_price in SLOT_PRICES:
             if found <= bound:
@@ -254,7 +254,7 @@ def _search_layers(
     lower bound on devices.
     """
     found = min((level.devices for level in levels), default=MOST_DEVICES)
-    within = _phase_within(phase, phase.problem.slo_s)
+    within = _phase_with_limit(phase, phase.problem.slo_s)
     for part, cut, fills in _subproblems("module", within, device_bytes):
         starts = _plans_before_placement(
             part, device_bytes, "greedy", 0.0, by_price=False, quick=False
@@ -303,7 +303,7 @@ def _phases_by_pass_length(
     shorter_s = powers_s[(powers_s < limit_s) & (powers_s > fastest_s)][::-1]
     last, failures = None, 0  # order of the best plan, and lengths since that did not improve it
     for seconds in (limit_s, *shorter_s):
-        yield _phase_within(phase, float(seconds))
+        yield _phase_with_limit(phase, float(seconds))
         best = fewest_devices(levels)
         if best is not None:
             failures = 0 if last is None or level_order(best) < last else failures + 1
@@ -315,10 +315,10 @@ def _phases_by_pass_length(
     for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
         matched = any(all(no_worse(level, other) for other in coarser) for level in levels)
         if seconds < limit_s and not matched:
-            yield _phase_within(phase, seconds)
+            yield _phase_with_limit(phase, seconds)
 
 
-def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+def _phase_with_limit(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     """Return ``phase`` with latency limit ``seconds``, and KV cache for passes of that length."""
     phase_variant = reserve_kv_cache(phase, seconds)
     return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
@@ -330,11 +330,11 @@ def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
     return reserve_kv_cache(phase, critical_path(phase.problem, fastest).seconds)
 
 
-def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
-    """Return a lower bound on the devices of any plan of a level.
+def min_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
+    """Return a lower bound on the devices that any plan of the level ``name`` needs.
 
-    For operators, it is a bound on plans that meet the latency limit on average. For layers that
-    are scaled together, it counts only their load and memory. No bound counts interference.
+    The bound for operators holds for plans that meet the latency limit on average. The bound for
+    layers that scale together counts their load and memory only. Neither counts interference.
     """
     least = _with_least_cache(phase)
     if name == "operator":
@@ -342,7 +342,7 @@ def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
         return device_lower_bound(least.problem, least.demand, table, device_bytes)
     merged = merge_layers(least)
     devices_filled = filled_devices(merged.problem, merged.demand, device_bytes)
-    return whole_devices(float(devices_filled.min()))
+    return round_up_devices(float(devices_filled.min()))
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -389,7 +389,7 @@ def _place_plans(
         # Different prices often give the same plan; place it once.
         if key not in candidates:
             fills = devices_filled_by(problem, phase.demand, plan, device_bytes)
-            candidates[key] = whole_devices(fills), plan
+            candidates[key] = round_up_devices(fills), plan
     # Lowest bound first, so that placed plans rule out as many others as possible.
     for fewest, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
         if max_devices is not None and fewest > max_devices:

@@ -26,7 +26,13 @@ from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
-from simulation.provisioning.windows import STEP, SampledWindows, Windows, demand_keys, demand_known
+from simulation.provisioning.windows import (
+    STEP,
+    SampledWindows,
+    Windows,
+    demand_keys,
+    demand_of_previous_block,
+)
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
 OPERATOR_ACTS_S = 0.5
@@ -245,7 +251,7 @@ def over_time(
     plans = _PlanCache(service, problem_of, device_bytes)
     courses = {}  # result over all windows of each level
     for level in levels:
-        known = _windows_known(windows, planned_on, level, every or {})
+        known = _demand_for_planning(windows, planned_on, level, every or {})
         simulate = _LevelSimulation(level, plans, windows, known, startup_s, judge).run
         if judge is None:
             courses[level] = _with_least_headroom(
@@ -327,7 +333,7 @@ def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
     return lag if lag > 1 else 0
 
 
-def _windows_known(
+def _demand_for_planning(
     windows: Windows, planned_on: Known, level: str, every: Mapping[str, int]
 ) -> Windows:
     """Return the demand that the plans of a level may use for each window.
@@ -336,7 +342,7 @@ def _windows_known(
     windows.
     """
     if planned_on is None:
-        return demand_known(windows, every.get(level, 1))
+        return demand_of_previous_block(windows, every.get(level, 1))
     return planned_on if isinstance(planned_on, Windows) else planned_on[level]
 
 

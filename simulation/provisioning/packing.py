@@ -247,8 +247,8 @@ def _sojourn_of(plan: Plan, v: int, total_slowdown: float) -> float:
 
 
 @kernel
-def _known_sojourn(plan: Plan, state: PackingState, v: int) -> float:
-    """Return ``_sojourn_of`` operator ``v`` at its present slowdown, from a cache if possible.
+def _cached_sojourn(plan: Plan, state: PackingState, v: int) -> float:
+    """Return the sojourn time of operator ``v`` at its present slowdown, cached if possible.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
@@ -307,7 +307,7 @@ def _add_to_device(
         return False
     for v in range(state.total.size):
         if state.total[v] != state.was_total[v]:
-            state.sojourn_s[v] = _known_sojourn(plan, state, v)
+            state.sojourn_s[v] = _cached_sojourn(plan, state, v)
     return bool(longest_path(state.sojourn_s, plan.graph, state.finish) <= slo)
 
 

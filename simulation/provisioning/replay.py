@@ -19,7 +19,7 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import compile_graph
-from simulation.performance.curves import Curve, scaled
+from simulation.performance.curves import Curve, scale_curve
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import Collective, Operator
@@ -204,7 +204,7 @@ class LevelReplay:
         problem, stages = phase.problem, plan.stages
         j = int(np.searchsorted(problem.parallel, plan.parallel))
         b = int(np.searchsorted(problem.batches, plan.batch))
-        curve = scaled(self.curve(j), 1.0 / stages)
+        curve = scale_curve(self.curve(j), 1.0 / stages)
         max_batch, batch = NO_BATCH_LIMIT, plan.batch
         room = np.inf
         if not phase.queues:
@@ -213,7 +213,7 @@ class LevelReplay:
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            bytes_per_token = float(phase.kept_per_request[j]) / phase.service.context
+            bytes_per_token = float(phase.kv_bytes_per_request[j]) / phase.service.context
             free = device_bytes * stages - float(phase.replica_bytes[b, j])
             room = free / bytes_per_token if bytes_per_token > 0 else np.inf
         rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
@@ -255,7 +255,7 @@ class LevelReplay:
         if demand.kept_bytes is not None:
             kv_bytes = demand.kept_bytes[chosen[0], chosen[2]]
         sticky = (kv_bytes > 0) & (not phase.queues)
-        visited = self._visited(level)
+        visited = self._visited_stations(level)
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
         has_cache = sticky[placement.operator]  # by shard
@@ -325,7 +325,7 @@ class LevelReplay:
             bytes_per_token = kv_bytes / in_flight / service.context
             if service.phase == "chunked":
                 # Attention of prompts is planned for prompts in flight as long as the TTFT limit.
-                shortened = level.latency_s / service.within_s
+                shortened = level.latency_s / service.time_budget_s
                 prompts = service.requests_s * service.ttft_s * shortened
                 bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / service.isl
             planned_bytes = (kv_bytes / plan.replicas)[placement.operator]
@@ -342,8 +342,8 @@ class LevelReplay:
             return float(np.inf)
         return float(level.plan.batch.max()) * service.isl / service.osl
 
-    def _visited(self, level: Level) -> npt.NDArray[np.bool_]:
-        """Return which stations passes of prompts and of decodes visit, ``[V, 2]``."""
+    def _visited_stations(self, level: Level) -> npt.NDArray[np.bool_]:
+        """Return which stations prompts and decodes visit, ``[stations, 2]``."""
         phase = self.phase
         if phase.service.phase != "chunked":
             return np.ones((len(level.as_planned(phase).problem.names), 2), np.bool_)
@@ -367,7 +367,7 @@ class LevelReplay:
                 return curves_alone
             slowdowns = slowdown_table[phase.problem.indices_of(plan.batch, plan.parallel)]
             return [
-                scaled(curve, float(slow))
+                scale_curve(curve, float(slow))
                 for curve, slow in zip(curves_alone, slowdowns, strict=True)
             ]
         # One more station has the operators that run once, such as the output head.
@@ -378,7 +378,7 @@ class LevelReplay:
         runs = len(cut.names) - bool(once)
         layers = int(phase.layers.max())
         edges = np.linspace(0, layers, runs + 1).round()
-        curves = [scaled(part, float(share) / layers) for share in np.diff(edges)]
+        curves = [scale_curve(part, float(share) / layers) for share in np.diff(edges)]
         return curves + ([self.curve(int(j[0]), once)] if once else [])
 
 
@@ -441,7 +441,7 @@ def replay_together(
     )
     draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
-    draws = [_arrived_until(draw, end_s) for draw in draws]
+    draws = [_requests_until(draw, end_s) for draw in draws]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
     finish, prefilled = np.empty((2, requests.arrival_s.size))
@@ -454,7 +454,7 @@ def replay_together(
     ]
 
 
-def _arrived_until(requests: Requests, end_s: float) -> Requests:
+def _requests_until(requests: Requests, end_s: float) -> Requests:
     """Return the requests that arrive up to ``end_s``."""
     count = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
     return Requests(requests.arrival_s[:count], requests.isl[:count], requests.osl[:count])

@@ -49,11 +49,11 @@ class _ReplicaState(NamedTuple):
     busy: float  # share of time that it works
 
 
-def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
+def plan_whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
     """Return the plan with the fewest devices over all batches, arrangements and counts.
 
-    Among equals, those within ``EVEN`` of the least power count, and the fastest wins. The result
-    is None if no choice meets the limit and fits in memory.
+    Of plans with as many devices, those within ``EVEN`` of the least power remain, and the fastest
+    of them wins. Return None if no plan meets the limit and fits in memory.
     """
     search = _prefill_plans if phase.queues else _decode_plans
     plans = search(phase, device_bytes)
@@ -87,7 +87,7 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
                 continue
             stage_s, batches_s = pass_s / stages, problem.rate / float(size)
             # KV cache per GPU grows by this much for each second that requests stay.
-            kv_bytes_s = phase.kept_per_request[j] / stages * problem.rate
+            kv_bytes_s = phase.kv_bytes_per_request[j] / stages * problem.rate
             count = fewest_servers(
                 batches_s * stage_s, stage_s, pass_s - stage_s, problem.slo_s,
                 kv_bytes_s, kv_room_bytes, MOST,
@@ -107,7 +107,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     for j, gpus_per_stage, stages in _arrangements(phase):
         sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
         feasible = (seconds <= problem.slo_s) & (
-            weight_bytes + sizes * phase.kept_per_request[j] <= device_bytes
+            weight_bytes + sizes * phase.kv_bytes_per_request[j] <= device_bytes
         )
         if not feasible.any():
             continue
@@ -172,7 +172,7 @@ def _replica_state(
     j = int(np.searchsorted(problem.parallel, parallel))
     if not phase.queues:
         return _decode_state(phase, problem.rate / replicas, j, stages)
-    rate, kept_bytes = problem.rate / replicas, float(phase.kept_per_request[j]) / stages
+    rate, kept_bytes = problem.rate / replicas, float(phase.kv_bytes_per_request[j]) / stages
     b = int(np.searchsorted(problem.batches, batch))
     pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
     wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
@@ -192,7 +192,7 @@ def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _Rep
 
     ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
     """
-    kept_bytes = float(phase.kept_per_request[j]) / stages
+    kept_bytes = float(phase.kv_bytes_per_request[j]) / stages
     rate /= stages  # per batch in the pipeline
     sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
     fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))

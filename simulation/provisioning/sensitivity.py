@@ -68,7 +68,7 @@ def sensitivity(
     memory_bytes = by_length(lambda phase: phase.demand.memory_bytes)
     least_bytes = np.minimum(memory_bytes.min(axis=1), alone.demand.memory_bytes[:, 0, 0])
     # Memory above the least of all lengths is transient, since weights do not depend on length.
-    kept_bytes = np.stack([_kept_per_request(phase, service) for phase in at_length], axis=1)
+    kept_bytes = np.stack([_kv_bytes_per_sequence(phase, service) for phase in at_length], axis=1)
     memory_by_length = memory_bytes - least_bytes[:, None] + kept_bytes
     seconds = alone.problem.latency_s[:, 0, 0]
     # Passes per second: one for each prompt, or one for each output token.
@@ -123,12 +123,12 @@ def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
     return np.array(waits).reshape(rates_and_seconds[0].shape)
 
 
-def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
+def _kv_bytes_per_sequence(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
     """Return the bytes of KV cache of one sequence by operator, ``[V]``.
 
-    They are the bytes in flight over the sequences in flight.
+    They are the bytes of all sequences in flight, divided by the number of these sequences.
     """
     if phase.demand.kept_bytes is None:
         return np.zeros(len(phase.problem.names))
-    in_flight = phase.service.rate * service.within_s
+    in_flight = phase.service.rate * service.time_budget_s
     return np.asarray(phase.demand.kept_bytes[:, 0] / in_flight)

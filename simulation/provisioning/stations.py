@@ -274,10 +274,10 @@ def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> Non
 
 
 @inlined_kernel
-def _held_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
+def _reserved_kv_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
     """Return the KV-cache tokens that request ``r`` reserves at the sticky station ``v``.
 
-    A station that decoding skips has those of the prompt only, and others have the whole sequence.
+    A station that decodes do not visit reserves the prompt only, others the whole sequence.
     """
     if not graph.visited[v, DECODE]:
         return float(requests.isl[r])
@@ -296,7 +296,7 @@ def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -
     for v in range(first, end):
         if not graph.sticky[v]:
             continue
-        best, size = -1, _held_tokens(graph, requests, v, r)
+        best, size = -1, _reserved_kv_tokens(graph, requests, v, r)
         if requests.aligned and leading >= 0:
             best = graph.first[v] + leading
             if run.held[best] >= graph.places[v] or run.tokens[best] + size > graph.room[best]:
@@ -314,7 +314,7 @@ def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -
         if graph.sticky[v]:
             k = graph.first[v] + run.own[v, r]
             run.held[k] += 1
-            run.tokens[k] += _held_tokens(graph, requests, v, r)
+            run.tokens[k] += _reserved_kv_tokens(graph, requests, v, r)
     return True
 
 
@@ -327,7 +327,7 @@ def _release_replicas(
         if graph.sticky[v] and graph.visited[v, DECODE] == decodes:
             k = graph.first[v] + run.own[v, r]
             run.held[k] -= 1
-            run.tokens[k] -= _held_tokens(graph, requests, v, r)
+            run.tokens[k] -= _reserved_kv_tokens(graph, requests, v, r)
 
 
 @inlined_kernel

@@ -40,7 +40,7 @@ class OperatorTiming:
         slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
         return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
 
-    def measured(self, operator: Operator, it: Iteration) -> FloatArray:
+    def measurement_weight(self, operator: Operator, it: Iteration) -> FloatArray:
         """Return 1 for calls in the measured range, 0.5 for extrapolated, 0 for modelled ones."""
         read = None if self.kernels is None else self.kernels.read(operator, it)
         if read is None:

@@ -61,7 +61,7 @@ def renumber_by_affinity(
     if not per_node < count <= MOST:
         return placement
     flow = traffic(placement, sent, edges)
-    weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica(placement)
+    weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica_mask(placement)
     as_is = np.arange(count) // per_node
     from_filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
     from_as_is = _exchange_devices(weight, as_is)
@@ -81,7 +81,7 @@ def renumber_by_affinity(
     )
 
 
-def _same_replica(placement: Placement) -> FloatArray:
+def _same_replica_mask(placement: Placement) -> FloatArray:
     """Return 1 for pairs of devices with shards of the same replica, else 0, ``[D, D]``."""
     same_replica = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica

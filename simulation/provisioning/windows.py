@@ -77,10 +77,11 @@ def block_means(windows: Windows, every: int) -> Windows:
     return Windows(windows.seconds, rate[block], mean(windows.isl), mean(windows.osl))
 
 
-def demand_known(windows: Windows, every: int) -> Windows:
-    """Return the demand that is known when each block of ``every`` windows is planned.
+def demand_of_previous_block(windows: Windows, every: int) -> Windows:
+    """Return for each window the demand that is known when its block is planned.
 
-    It is the mean demand of the previous block. The first block has none, so it uses its own.
+    It is the mean demand of the previous block of ``every`` windows. The first block has none, so
+    it uses its own.
     """
     blocks = block_means(windows, every)
     first_of_previous_block = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every

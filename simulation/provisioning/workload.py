@@ -54,7 +54,7 @@ class PhaseLoad:
     order: Order = "fcfs"  # order in which waiting prompts get a replica
 
     @property
-    def within_s(self) -> float:
+    def time_budget_s(self) -> float:
         """Return the seconds left for passes and queues; nearly 0 if ``start_s`` uses them up."""
         return max(self.slo_s - self.start_s, SHORTEST_S)
 
@@ -87,7 +87,7 @@ class PhaseLoad:
             encoder_pairs=image_tokens * self.image_tokens / self.images,
         )
 
-    def kept_tokens(self, operator: Attention) -> float:
+    def kv_tokens_in_flight(self, operator: Attention) -> float:
         """Return the tokens of KV cache of all requests in flight that ``operator`` reads.
 
         By Little's law, this is their rate times their time in flight, which is assumed to be the
@@ -97,7 +97,7 @@ class PhaseLoad:
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
             return self.requests_s * self.ttft_s * min(self.isl, window)
-        return self.rate * self.within_s * min(self.context, window)
+        return self.rate * self.time_budget_s * min(self.context, window)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class PhaseProblem:
         return self.service.phase == "prefill"
 
     @property
-    def kept_per_request(self) -> FloatArray:
+    def kv_bytes_per_request(self) -> FloatArray:
         """Return the bytes of KV cache per GPU of one request or sequence in flight, ``[P]``."""
         return np.asarray(self.kept_bytes / (self.problem.rate * self.reserve_s), np.float64)
 
@@ -199,7 +199,7 @@ def phase_problem(
         latency_s=arrays.latency_s,
         transfer_s=arrays.transfer_s,
         rate=service.rate,
-        slo_s=service.within_s,
+        slo_s=service.time_budget_s,
     )
     return PhaseProblem(
         service=service,
@@ -211,7 +211,7 @@ def phase_problem(
         replica_s=arrays.latency_s.sum(axis=0),
         replica_bytes=arrays.memory_bytes.sum(axis=0),
         kept_bytes=arrays.kv_bytes.sum(axis=0),
-        reserve_s=service.within_s,
+        reserve_s=service.time_budget_s,
         power=PhasePower(gpu.idle_w, floor_w, active_w),
         layers=arrays.layers,
         measured=arrays.measured_s / arrays.latency_s,
@@ -278,7 +278,7 @@ class _Arrays:
         _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, it)
         if isinstance(operator, Attention):
             token_bytes = count * operator.kv_row_bytes
-            self.kv_bytes[v, j] = service.kept_tokens(operator) * token_bytes
+            self.kv_bytes[v, j] = service.kv_tokens_in_flight(operator) * token_bytes
 
 
 def _add_collectives(
@@ -330,7 +330,7 @@ def _count_measured(
     Modelled calls add nothing.
     """
     if isinstance(timing, OperatorTiming):
-        measured = timing.measured(operator, it)
+        measured = timing.measurement_weight(operator, it)
         into[0] += np.where(measured == 1.0, seconds, 0.0)
         into[1] += np.where(measured == 0.5, seconds, 0.0)
 

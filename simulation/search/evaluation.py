@@ -6,7 +6,7 @@ from dataclasses import replace
 from simulation.errors import SimulationError
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
-from simulation.search.values import Candidate, Instance, Rated, Requests
+from simulation.search.values import Candidate, Instance, RatedCandidate, Requests
 from simulation.sizing.batch_queue import Evaluation, PoolShape, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SizingCase, capacity, miss_shares
@@ -20,7 +20,7 @@ PD_PRECISION = 0.01  # relative precision of their rate
 SEARCH_RANGE, MAX_STEPS = 1.08, 4.0  # factor between search steps; largest factor from the guess
 
 
-def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
+def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> RatedCandidate | None:
     """Return a candidate at its largest rate within the limits, by closed forms; None: no rate."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
@@ -35,7 +35,7 @@ def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | No
 
 def rate_by_simulation(
     candidate: Candidate, requests: Requests, guess: float, seed: int
-) -> Rated | None:
+) -> RatedCandidate | None:
     """Return a candidate at its largest rate within the limits, by simulation; None: no rate.
 
     ``guess`` is the rate by closed forms, in requests/s.
@@ -48,12 +48,14 @@ def rate_by_simulation(
         sized = capacity(case, requests=REQUESTS)
     except SimulationError:
         return None
-    return Rated(candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation")
+    return RatedCandidate(
+        candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation"
+    )
 
 
 def _pair_by_closed_forms(
     candidate: Candidate, first: Instance, requests: Requests
-) -> Rated | None:
+) -> RatedCandidate | None:
     """Return a prefill-decode pair at its largest rate by closed forms, as plans do; None: no rate.
 
     Each role must keep its part of the tier. ``first`` is the prefill instance.
@@ -113,7 +115,7 @@ def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
 
 def _pair_by_simulation(
     candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
-) -> Rated | None:
+) -> RatedCandidate | None:
     """Return a pair at its largest rate, by a simulation of both pools together; None: no rate.
 
     Each role must keep its part of the tier. ``first`` is the prefill instance.
@@ -147,7 +149,7 @@ def _pair_by_simulation(
     run, (missed_ttft, missed_tbt) = trial.at(low), miss_ratios(trial.at(high))
     bound = "tbt" if missed_tbt > missed_ttft else "ttft" if missed_ttft else "throughput"
     share = tier.attainment
-    return Rated(
+    return RatedCandidate(
         candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
         bound, "simulation",
     )  # fmt: skip
@@ -164,13 +166,13 @@ def _saturated_rps(
     )
 
 
-def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
+def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandidate | None:
     """Return a candidate at ``rate`` requests/s, by closed forms; None if it misses the limits."""
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:
         evaluated = evaluate_pool(decode.profile, arriving)
-        if evaluated.attained(requests.tier) < requests.tier.attainment:
+        if evaluated.attainment(requests.tier) < requests.tier.attainment:
             return None
         return _rated_candidate(candidate, evaluated, "", requests)
     senders, tier = candidate.prefills, requests.tier
@@ -178,7 +180,7 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
     decoding = evaluate_pool(decode.profile, arriving, _decode_pool(candidate, first))
     if not (prefill.stable and decoding.stable):
         return None
-    if prefill.ttft.within(tier.ttft_s) * decoding.tbt.within(tier.tbt_s) < tier.attainment:
+    if prefill.ttft.share_within(tier.ttft_s) * decoding.tbt.share_within(tier.tbt_s) < tier.attainment:
         return None
     rated = _rated_candidate(candidate, decoding, "", requests)
     return replace(rated, ttft_s=prefill.ttft.quantile(tier.attainment))
@@ -186,10 +188,10 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
 
 def _rated_candidate(
     candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests
-) -> Rated:
+) -> RatedCandidate:
     """Return a candidate with the rate and latencies of ``evaluated``."""
     share = requests.tier.attainment
-    return Rated(
+    return RatedCandidate(
         candidate,
         evaluated.rate,
         evaluated.ttft.quantile(share),

@@ -44,8 +44,8 @@ class Loads:
     ttft_s: FloatArray  # quantile at the tier's attainment
     tbt_s: FloatArray
 
-    def within(self, requests: Requests) -> BoolArray:
-        """Return the mask of loads at which all limits are kept, ``[instances, POINTS]``."""
+    def meets_limits(self, requests: Requests) -> BoolArray:
+        """Return the mask of loads at which every limit is met, ``[instances, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
@@ -57,7 +57,9 @@ class Loads:
 
     def best(self, requests: Requests) -> FloatArray:
         """Return the largest rate within the limits, ``[instances]``; 0 if there is none."""
-        return np.asarray(np.where(self.within(requests), self.rate, 0.0).max(axis=1, initial=0.0))
+        return np.asarray(
+            np.where(self.meets_limits(requests), self.rate, 0.0).max(axis=1, initial=0.0)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

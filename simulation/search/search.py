@@ -13,12 +13,12 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.search.evaluation import at_rate, rate_by_closed_forms, rate_by_simulation
 from simulation.search.screen import Loads, aggregated_loads, decode_loads, prefill_loads, speeds_of
 from simulation.search.table import Table, table_of
-from simulation.search.values import Candidate, Instance, Rated, Requests
+from simulation.search.values import Candidate, Instance, RatedCandidate, Requests
 
 ON_FRONT = 24  # most points of a front
 COSTLY = 10.0  # factor on the least cost; more expensive points are on no front
 PAIR_LOADS = 8  # decode loads per prefill-decode pair
-Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
+Fronts = tuple[tuple[RatedCandidate, ...], tuple[RatedCandidate, ...]]
 Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
 CLOSED = 24  # candidates from the screen that closed forms rate
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
@@ -39,10 +39,10 @@ class SearchResult:
     candidates.
     """
 
-    best: tuple[Rated, ...]
-    by_gpu: tuple[Rated, ...]
-    latency: tuple[Rated, ...]
-    speed: tuple[Rated, ...]
+    best: tuple[RatedCandidate, ...]
+    by_gpu: tuple[RatedCandidate, ...]
+    latency: tuple[RatedCandidate, ...]
+    speed: tuple[RatedCandidate, ...]
     evaluated: int
     ruled_out: dict[str, int]
 
@@ -72,12 +72,12 @@ def search(
     report(0.3, "Queues of the best")
     chosen = _best_candidates(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
     judged = [rate_by_closed_forms(candidate, requests) for candidate in chosen]
-    closed = sorted(_rated(judged), key=lambda rated: cost_key(rated, requests))
-    best: list[Rated] = []
+    closed = sorted(_keep_feasible(judged), key=lambda rated: cost_key(rated, requests))
+    best: list[RatedCandidate] = []
     simulated = closed[: int(np.ceil(SPARE * top))]
     for number, rated in enumerate(simulated):
         report(0.5 + 0.4 * number / len(simulated), "Simulating the best")
-        best += _rated([rate_by_simulation(rated.candidate, requests, rated.rate, seed)])
+        best += _keep_feasible([rate_by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(simulated) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
@@ -94,7 +94,7 @@ def search(
     )
 
 
-def cost_key(rated: Rated, requests: Requests) -> tuple[float, float]:
+def cost_key(rated: RatedCandidate, requests: Requests) -> tuple[float, float]:
     """Return the sort key of a candidate: dollars, then GPUs per request/s; lower is better.
 
     Dollars are per request, or per hour for the copies that sustain the target rate. They are
@@ -123,8 +123,8 @@ def kind_of(candidate: Candidate) -> Kind:
     return (decode.gpu.name, decode.where.weights, decode.gpus, *size)
 
 
-def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
-    """Return the candidates with a rate within the limits; None stands for the others."""
+def _keep_feasible(judged: Sequence[RatedCandidate | None]) -> list[RatedCandidate]:
+    """Return the candidates that have a rate within the limits; None stands for the others."""
     return [rated for rated in judged if rated is not None]
 
 
@@ -155,9 +155,9 @@ def _best_candidates(
     return list(by_kind.values())
 
 
-def _best_by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
+def _best_by_gpu(rated: Sequence[RatedCandidate], requests: Requests) -> tuple[RatedCandidate, ...]:
     """Return the cheapest candidate of each GPU type, the cheapest type first."""
-    by_gpu: dict[str, Rated] = {}
+    by_gpu: dict[str, RatedCandidate] = {}
     for cheapest in sorted(rated, key=lambda rated: cost_key(rated, requests)):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
     return tuple(by_gpu.values())
@@ -169,7 +169,7 @@ def cost_fronts(
     second: Loads,
     instances: Sequence[Instance],
     requests: Requests,
-    simulated: Sequence[Rated] = (),
+    simulated: Sequence[RatedCandidate] = (),
 ) -> Fronts:
     """Return two fronts within the limits: cost against TTFT, and cost against TBT.
 
@@ -211,7 +211,7 @@ def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Poi
     """
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
-    row, load = np.nonzero(complete.within(requests)[k])
+    row, load = np.nonzero(complete.meets_limits(requests)[k])
     points = (k[row], load)
     return rows[row], complete.rate[points], complete.ttft_s[points], complete.tbt_s[points]
 
@@ -226,7 +226,7 @@ def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
     instance = table.decode[rows]
     loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
     rates = table.decodes[rows][:, None] * second.rate[instance][:, loads]
-    keeps_limits = second.within(requests)[instance][:, loads]
+    keeps_limits = second.meets_limits(requests)[instance][:, loads]
     row, load = np.nonzero(keeps_limits & (rates <= table.rate[rows][:, None]))
     no_ttft = np.full(len(row), np.nan)
     return rows[row], rates[row, load], no_ttft, second.tbt_s[instance][:, loads][row, load]

@@ -75,7 +75,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rated:
+class RatedCandidate:
     """A candidate with its latencies at a rate within the limits, mostly the largest.
 
     Latencies are quantiles at the tier's attainment.

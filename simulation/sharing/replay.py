@@ -58,7 +58,7 @@ class SharingModel:
         # Shares such as 0.95 of 20 must allow one miss, so rounding must not decide.
         return np.floor((1.0 - required) * counts + 1e-9).astype(np.int64)
 
-    def shifted(self, by_s: float, span_s: float) -> SharingModel:
+    def shift_arrivals(self, by_s: float, span_s: float) -> SharingModel:
         """Return the model with its requests ``by_s`` later, modulo ``span_s``, in order."""
         arrival = (self.arrival_s + by_s) % span_s
         order = np.argsort(arrival, kind="stable")

@@ -195,13 +195,13 @@ def _complete(state: State, m: int, r: int, t: float) -> None:
 
 
 @kernel
-def _iterations_until(
+def _count_iterations_until(
     first_s: float, growth_s: float, most: int, until_s: float, pass_over: bool
 ) -> int:
     """Return how many of ``most`` iterations end by ``until_s`` seconds from now, at least one.
 
-    The first takes ``first_s``, each further one ``growth_s`` more. With ``pass_over``, the first
-    that ends at or after ``until_s`` counts too.
+    The first iteration takes ``first_s``. Each further one takes ``growth_s`` more than the one
+    before. With ``pass_over``, the first that ends at or after ``until_s`` counts too.
     """
     # The end rises with the number of iterations, so bisection finds it.
     low, high = 0, most + 1
@@ -265,8 +265,8 @@ def _decode_iterations(
     iterations = min(iterations, same)
     if state.gpu[0].next < state.requests.size:
         arrives_in_s = state.requests[state.gpu[0].next].arrival_s - t
-        iterations = _iterations_until(iteration_s, growth, iterations, arrives_in_s, True)
-    return _iterations_until(iteration_s, growth, iterations, until - t, False), growth
+        iterations = _count_iterations_until(iteration_s, growth, iterations, arrives_in_s, True)
+    return _count_iterations_until(iteration_s, growth, iterations, until - t, False), growth
 
 
 @kernel

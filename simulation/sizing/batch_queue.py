@@ -80,15 +80,15 @@ class Evaluation:
     tbt: Spread
     e2e: Spread
 
-    def attained(self, tier: Tier) -> float:
+    def attainment(self, tier: Tier) -> float:
         """Return the share of requests within every limit of the tier.
 
         TTFT and TBT are assumed independent.
         """
         if not self.stable:
             return 0.0
-        ttft_and_tbt = self.ttft.within(tier.ttft_s) * self.tbt.within(tier.tbt_s)
-        return min(ttft_and_tbt, self.e2e.within(tier.e2e_s))
+        ttft_and_tbt = self.ttft.share_within(tier.ttft_s) * self.tbt.share_within(tier.tbt_s)
+        return min(ttft_and_tbt, self.e2e.share_within(tier.e2e_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,13 +303,13 @@ def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArra
     The last place includes waiting requests.
     """
     if instances == 1:
-        return law.occupied
+        return law.occupancy_probabilities
     of_one = np.zeros(limit + 1)
-    total = np.arange(len(law.occupied))
+    total = np.arange(len(law.occupancy_probabilities))
     # Sequences are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
     each, one_more = total // instances, total % instances / instances
-    np.add.at(of_one, each, law.occupied * (1.0 - one_more))
-    np.add.at(of_one, np.minimum(each + 1, limit), law.occupied * one_more)
+    np.add.at(of_one, each, law.occupancy_probabilities * (1.0 - one_more))
+    np.add.at(of_one, np.minimum(each + 1, limit), law.occupancy_probabilities * one_more)
     return of_one
 
 

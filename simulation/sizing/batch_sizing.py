@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import (
     ONE_REPLICA,
@@ -69,7 +69,7 @@ def size_pool(
     low, high = bracket
     if not explain:
         return PoolSize(low, "", at(low))
-    bound = "throughput" if high >= NEARLY * upper else most_missed(at(high), tier)
+    bound = "throughput" if high >= NEARLY * upper else most_missed_limit(at(high), tier)
     bound = binding_limit(bound, profile, workload, tier, high, pool)
     return PoolSize(low, bound, at(low))
 
@@ -95,9 +95,9 @@ def binding_limit(
     """
     if pool.role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
-    ample = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
+    ample = adjust_profile(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
     with_ample = evaluate_pool(ample, workload.at(1.02 * rate), pool)
-    return "memory" if with_ample.attained(tier) >= tier.attainment else missed
+    return "memory" if with_ample.attainment(tier) >= tier.attainment else missed
 
 
 def largest_rate(
@@ -110,26 +110,26 @@ def largest_rate(
     misses the tier.
     """
     low, high = TRICKLE * limit_rps, NEARLY * limit_rps
-    if evaluated(low).attained(tier) < tier.attainment:
+    if evaluated(low).attainment(tier) < tier.attainment:
         return None
-    if evaluated(high).attained(tier) >= tier.attainment:
+    if evaluated(high).attainment(tier) >= tier.attainment:
         return high, high
     while high - low > precision * high:
         rate = (low + high) / 2
-        if evaluated(rate).attained(tier) >= tier.attainment:
+        if evaluated(rate).attainment(tier) >= tier.attainment:
             low = rate
         else:
             high = rate
     return low, high
 
 
-def most_missed(evaluation: Evaluation, tier: Tier) -> str:
+def most_missed_limit(evaluation: Evaluation, tier: Tier) -> str:
     """Return the limit that the most requests exceed."""
     if not evaluation.stable:
         return "throughput"
     missed = {
-        "ttft": 1.0 - evaluation.ttft.within(tier.ttft_s),
-        "tbt": 1.0 - evaluation.tbt.within(tier.tbt_s),
-        "e2e": 1.0 - evaluation.e2e.within(tier.e2e_s),
+        "ttft": 1.0 - evaluation.ttft.share_within(tier.ttft_s),
+        "tbt": 1.0 - evaluation.tbt.share_within(tier.tbt_s),
+        "e2e": 1.0 - evaluation.e2e.share_within(tier.e2e_s),
     }
     return max(missed, key=lambda name: missed[name])

@@ -42,12 +42,12 @@ class Occupancy:
             + self.mean_queue
         )
 
-    def at_least(self, n: int) -> float:
+    def probability_of_at_least(self, n: int) -> float:
         """Return the probability of ``n`` or more requests."""
         return float(self.inside[n:].sum()) + self.waiting_share
 
     @property
-    def occupied(self) -> FloatArray:
+    def occupancy_probabilities(self) -> FloatArray:
         """Return the probabilities of n occupied places, ``[places + 1]``.
 
         The last one includes waiting requests.

@@ -10,7 +10,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.curves import linear
 from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
@@ -20,7 +20,7 @@ from simulation.sizing.trial import (
     Pools,
     RequestDraws,
     Trial,
-    outside_share,
+    extrapolated_share,
     pool_of,
     with_ample_memory,
 )
@@ -120,7 +120,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     ample = with_ample_memory(pools)
     if trial.met(trial.at(high, ample)) and trial.met_in_second_draw(high, ample):
         return _capacity_at(trial, low, at_low, "memory")
-    bound = most_missed(at_high.requests, trial.tier)
+    bound = most_missed_limit(at_high.requests, trial.tier)
     if case.role == "decode":
         bound = decode_bound(bound, profile, trial.tier, *case.lengths)
     return _capacity_at(trial, low, at_low, bound)
@@ -160,7 +160,7 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
         only_ttft = replace(tier, tbt_s=None, e2e_s=None)
         return (pool_of(profile, instances, **options),), (lengths[0], ones), only_ttft
-    instant_prefill = adjusted(
+    instant_prefill = adjust_profile(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
         max_batch_tokens=HUGE,
@@ -184,7 +184,7 @@ def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str
         tbt_s=quantile(log.tbt_s, tier.attainment),
         bound_by=bound_by,
         attainment=float(meets_slo(run).mean()),
-        outside=outside_share(run),
+        outside=extrapolated_share(run),
     )
 
 
@@ -202,7 +202,7 @@ def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
     }
 
 
-def most_missed(log: RequestLog, tier: Tier) -> str:
+def most_missed_limit(log: RequestLog, tier: Tier) -> str:
     """Return the limit that the most requests exceed; "throughput" if none is exceeded."""
     shares = miss_shares(log, tier)
     worst = max(shares, key=lambda name: shares[name][0], default="throughput")
@@ -212,7 +212,7 @@ def most_missed(log: RequestLog, tier: Tier) -> str:
 def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> str:
     """Return the message that even the smallest rate misses the tier."""
     log = run.requests
-    name = most_missed(log, tier)
+    name = most_missed_limit(log, tier)
     pool_words = f"{profile.model} on {profile.tp} x {profile.gpu}"
     if name == "throughput":
         lost = float((log.outcome != COMPLETED).mean())

@@ -18,7 +18,7 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
     ``law`` is the number of requests in the system. By Little's law, the mean number that waits
     gives the mean of the exponential part.
     """
-    waiting_share = law.at_least(len(law.inside) - 1)
+    waiting_share = law.probability_of_at_least(len(law.inside) - 1)
     if waiting_share <= NEVER or rate <= 0:
         return AT_ONCE
     points, weights = unit_exponential()

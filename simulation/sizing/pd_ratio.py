@@ -23,7 +23,7 @@ from simulation.sizing.batch_sizing import (
     Evaluated,
     binding_limit,
     largest_rate,
-    most_missed,
+    most_missed_limit,
 )
 from simulation.sizing.latencies import transfer_time
 from simulation.sizing.spread import sum_of
@@ -158,13 +158,13 @@ class ClosedForms:
         low, high = largest
         saturated = high >= NEARLY * upper
         return SideLimit(
-            low, high, "throughput" if saturated else most_missed(evaluated(high), tier)
+            low, high, "throughput" if saturated else most_missed_limit(evaluated(high), tier)
         )
 
     def decode_keeps_up(self, prefill: int, decode: int) -> bool:
         """Return whether the decode pool meets the tier at the prefill pool's largest rate."""
         evaluation = self.decode(decode, prefill, self.prefill_limit(prefill).rate)
-        return evaluation.attained(self.service.tier) >= self.service.tier.attainment
+        return evaluation.attainment(self.service.tier) >= self.service.tier.attainment
 
     def _rate(self, prefill: int, decode: int) -> float:
         """Return the largest requests/s of both pools together; 0 if every rate misses."""
@@ -189,10 +189,10 @@ class ClosedForms:
         if not first.stable or not second.stable:
             return 0.0
         tier = self.service.tier
-        ttft_and_tbt = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
+        ttft_and_tbt = first.ttft.share_within(tier.ttft_s) * second.tbt.share_within(tier.tbt_s)
         if tier.e2e_s is None:
             return ttft_and_tbt
-        return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).within(tier.e2e_s))
+        return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).share_within(tier.e2e_s))
 
     def best_split(self, instances: int, near: int | None = None) -> tuple[int, float]:
         """Return the prefill instances of the best split of ``instances``, and its requests/s.
@@ -284,7 +284,7 @@ def _link_binds(service: PdService, decode: int, rate: float) -> bool:
     """Return whether the decode pool would sustain more if KV transfers took no time."""
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
     free = evaluate_pool(service.decode, arriving, PoolShape("decode", decode))
-    return free.attained(service.tier) >= service.tier.attainment
+    return free.attainment(service.tier) >= service.tier.attainment
 
 
 def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio:
@@ -301,11 +301,11 @@ def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio
             "trickle. Use faster profiles or looser limits."
         )
 
-    def lost(other: int) -> float | None:
+    def lost_capacity_share(other: int) -> float | None:
         """Return the lost share of capacity per GPU with the ratio at index ``other``."""
         return 1.0 - tps_per_gpu[other] / tps_per_gpu[best] if 0 <= other < len(rows) else None
 
-    return BestRatio(rows[best], lost(best - 1), lost(best + 1))
+    return BestRatio(rows[best], lost_capacity_share(best - 1), lost_capacity_share(best + 1))
 
 
 def per_gpu(service: PdService, ratio: RatioCapacity) -> float:

@@ -19,7 +19,7 @@ from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.sizing.capacity import TRICKLE, Capacity, SizingCase, capacity, case_trial
-from simulation.sizing.trial import Trial, outside_share
+from simulation.sizing.trial import Trial, extrapolated_share
 
 MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity
 SIMULATED = (2, 3, 4, 8, 16, 64)  # pool sizes
@@ -198,9 +198,9 @@ def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolP
     def excess_at(share: float) -> float:
         """Return ``excess_log_odds`` at a share of the saturated rate."""
         run = trial.at(share * n * full)
-        attained, judged_requests = trial.attained(run)
+        attained, judged_requests = trial.measured_attainment(run)
         requests_counted.append(judged_requests)
-        outside.append(outside_share(run))
+        outside.append(extrapolated_share(run))
         return excess_log_odds(attained, judged_requests, trial.tier)
 
     share = falling_root(excess_at, guess, STEP, PRECISION)

@@ -37,7 +37,7 @@ class Spread:
         index = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
         return float(self.values[min(index, len(self.values) - 1)])
 
-    def within(self, limit: float | None) -> float:
+    def share_within(self, limit: float | None) -> float:
         """Return the share of requests that do not exceed ``limit``; 1 without a limit."""
         if limit is None or not len(self.values):
             return 1.0

@@ -13,7 +13,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.metrics import meets_slo
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.static import Static
@@ -49,7 +49,7 @@ def pool_of(
     )  # fmt: skip
 
 
-def outside_share(run: SimulationResult) -> float:
+def extrapolated_share(run: SimulationResult) -> float:
     """Return the share of iterations outside the measured range of the last pool's profile."""
     totals = run.totals
     return float(totals.outside[-1] / max(totals.iterations[-1], 1))
@@ -58,7 +58,7 @@ def outside_share(run: SimulationResult) -> float:
 def with_ample_memory(pools: Pools) -> Pools:
     """Return the pools with so much KV memory that it never limits them."""
     return tuple(
-        replace(pool, profile=adjusted(
+        replace(pool, profile=adjust_profile(
             pool.profile, kv_capacity_tokens=UNLIMITED * pool.profile.kv_capacity_tokens
         )) for pool in pools
     )  # fmt: skip
@@ -141,12 +141,12 @@ class Trial:
         """Return whether a run meets the tier."""
         return bool(meets_slo(run).mean() >= self.tier.attainment)
 
-    def attained(self, run: SimulationResult) -> tuple[float, int]:
-        """Return the share of counted requests that meet the tier, and the number of counted ones.
+    def measured_attainment(self, run: SimulationResult) -> tuple[float, int]:
+        """Return the share of counted requests that meet the tier's SLO, and how many are counted.
 
-        Requests count if they arrive after ``WARM_UP`` mean lifetimes, when the pool has filled up.
-        Those of the last lifetime are skipped, so that the load stays until all counted ones are
-        served. In short runs, the lifetime is at most a fifth of the run.
+        Counting starts after ``WARM_UP`` mean lifetimes of a request, when the pool has filled up.
+        It stops one lifetime before the last arrival, so that the load lasts until all counted
+        requests are served. In short runs, the lifetime is at most a fifth of the run.
         """
         log, arrival = run.requests, run.trace.arrival_s
         lifetimes_s = log.e2e_s[np.isfinite(log.e2e_s)]

@@ -38,7 +38,7 @@ def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
     sizes = dict.fromkeys(fleet.models, 0)
     for pool in fleet.pools:
         sizes[pool.model] += max(pool.initial, 1)
-    count = min(max_parts, len(sizes)) if _share_nothing(fleet) else 1
+    count = min(max_parts, len(sizes)) if _models_are_independent(fleet) else 1
     chosen: list[list[str]] = [[] for _ in range(count)]
     load = [0] * count
     # Largest model first, each to the smallest part: the usual greedy balance.
@@ -49,8 +49,11 @@ def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
     return [_part(fleet, set(models)) for models in chosen]
 
 
-def _share_nothing(fleet: Fleet) -> bool:
-    """Return whether models share nothing: no faults, no lending between models."""
+def _models_are_independent(fleet: Fleet) -> bool:
+    """Return whether the models can be simulated in separate parts.
+
+    They cannot with faults, with model swaps, or with pools that lend instances.
+    """
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
     swaps_models = any(
         (start.other_model_s, start.same_architecture_s) != (None, None) for start in starts

@@ -55,7 +55,7 @@ class Stream:
         )
 
     @property
-    def nothing(self) -> Trace:
+    def empty_piece(self) -> Trace:
         """Return a piece without requests."""
         tokens, codes = np.zeros(0, np.int32), np.zeros(0, np.int16)
         blocks: Prefixes | None = None

@@ -94,7 +94,7 @@ class Tally(NamedTuple):
         sums = Tally(*(mine + theirs for mine, theirs in zip(ours, other, strict=True)))
         return sums._replace(last_s=np.maximum(self.last_s, other.last_s))
 
-    def missed(self, tiers: int) -> IntArray:
+    def missed_by_tier(self, tiers: int) -> IntArray:
         """Return by tier the number of requests that were rejected or late.
 
         Requests not yet due do not count.

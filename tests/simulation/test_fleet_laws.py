@@ -7,8 +7,8 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
-from simulation.fleet import BATCHING, KvLink, Tier, same_replica
-from simulation.policies.guarded_plan import Guarded
+from simulation.fleet import BATCHING, KvLink, Tier, replica_switch_key
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
@@ -53,7 +53,7 @@ class Restless:
         """Any replicas change roles, and any decode pools take prompts over."""
         n = len(self.pools)
         moves = self.rng.integers(-3, 3, (n, n)).clip(0)
-        kinds = [(same_replica(pool), pool.role) for pool in self.pools]
+        kinds = [(replica_switch_key(pool), pool.role) for pool in self.pools]
         for p, q in np.argwhere(moves):
             if p == q or kinds[p][0] != kinds[q][0] or kinds[p][1] == kinds[q][1]:
                 moves[p, q] = 0
@@ -179,7 +179,7 @@ class AskedFollower(ScheduleFollower):
         return super().decide(seen)
 
 
-class AskedGuarded(Guarded):
+class AskedGuarded(GuardedPlan):
     def decide(self, seen):
         return super().decide(seen)
 
@@ -207,7 +207,7 @@ def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time(bl
             ),
             tuple(
                 kind(FixedSchedule("plan", times_s, counts), **quick)
-                for kind in (Guarded, AskedGuarded)
+                for kind in (GuardedPlan, AskedGuarded)
             ),
         ):  # fmt: skip
             first, other = (

@@ -28,7 +28,7 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.profiles.kernel_files import read_kernels
 from planner.inputs.profiles.kernel_files.aic import experts
 from planner.inputs.profiles.kernel_files.reader import plausible, read_frame
-from simulation.performance.curves import overlapped
+from simulation.performance.curves import overlapped_seconds
 from simulation.performance.efficiency import Efficiencies, Efficiency
 from simulation.performance.kernel_tables import KernelRows, fastest, kernels
 from simulation.performance.profile import check
@@ -224,7 +224,7 @@ def predicted(logs: Array, sample: Sample) -> Array:
     floor, unit, element, compute, bandwidth, sharp = np.exp(logs[:6])
     if sample.shared and logs.size > len(START):  # else as links not shared
         bandwidth = bandwidth * (2.0 / (sample.units + 1.0)) ** logs[6]
-    busy = overlapped(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
+    busy = overlapped_seconds(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
     seconds: Array = floor + unit * sample.units + element * sample.elements + busy
     return seconds
 

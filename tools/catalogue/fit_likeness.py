@@ -28,8 +28,8 @@ from simulation.performance.estimate.measured_corrections import (
     ErrorCovariance,
     ErrorQuantiles,
     Traits,
+    compare_traits,
     learn_corrections,
-    shared,
 )
 from tools.catalogue.error_table import LEAST
 
@@ -65,7 +65,7 @@ def _fit_variances(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
     """Return the variances of maximum marginal likelihood, with an unlimited reach."""
     sample = _sample(rows)
     part = rows.take(sample)
-    common = shared(part, part)
+    common = compare_traits(part, part)
     bounded = FARTHEST * np.tanh(log_errors[sample] / FARTHEST)
     start = np.log([getattr(ASSUMED, name) for name in VARIANCES])
 

@@ -20,7 +20,7 @@ from planner.inputs.scenario.measured_corrections import (
 )
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import AdjustedProfile, adjust_profile
 from simulation.performance.curves import Curve
 from simulation.performance.efficiency import scaled_by_block
 from simulation.performance.estimate.calibration import ENGINES
@@ -161,7 +161,7 @@ def _with_corrected_speed(
     if correction.is_negligible:
         return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {correction.words}")
-    profile = adjusted(
+    profile = adjust_profile(
         instance.profile,
         curve=correction.curve(instance.profile.curve),
         start_s=correction.prefill * instance.profile.start_s,

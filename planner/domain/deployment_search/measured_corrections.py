@@ -8,7 +8,7 @@ from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.measured_corrections import Change, MeasuredCorrections, changes
 from planner.inputs.scenario.measured_corrections import deployment_of, speed_corrections
 from simulation.performance.specs import ModelShape
-from simulation.search.values import Rated
+from simulation.search.values import RatedCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Correction:
 
 
 def corrections_of(
-    rated: Sequence[Rated],
+    rated: Sequence[RatedCandidate],
     users: Sequence[float],
     query: DeploymentQuery,
     shape: ModelShape,

@@ -22,7 +22,7 @@ from simulation.performance.profile import iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import iteration
 from simulation.search.search import SearchResult, copies_needed
-from simulation.search.values import Instance, Rated
+from simulation.search.values import Instance, RatedCandidate
 
 LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
 MTOK = 1e6
@@ -141,7 +141,7 @@ class Row:
 
 
 def rows_of(
-    rated: Sequence[Rated],
+    rated: Sequence[RatedCandidate],
     query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
@@ -200,7 +200,7 @@ def fronts_of(
     A deployment on both fronts has one row, which names both. ``measurements`` correct the
     estimates; None: there are none.
     """
-    deployments: dict[tuple[object, ...], Rated] = {}
+    deployments: dict[tuple[object, ...], RatedCandidate] = {}
     fronts: dict[tuple[object, ...], list[str]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
@@ -217,7 +217,9 @@ def fronts_of(
     return tuple(sorted(named, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
-def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
+def row_of(
+    rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit
+) -> Row:
     """Return the row of one rated candidate; facts that are not known are None."""
     candidate, decode = rated.candidate, rated.candidate.decode
     where, prefill = decode.where, candidate.prefill
@@ -266,7 +268,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     )  # fmt: skip
 
 
-def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
+def _cell_selector(rated: RatedCandidate, query: DeploymentQuery) -> CellSelector:
     """Return the class of deployments whose estimates have the same errors as ``rated``."""
     candidate = rated.candidate
     request_s = (clean(rated.ttft_s) or 0.0) + query.osl * (clean(rated.tbt_s) or 0.0)
@@ -341,7 +343,7 @@ def _batch_limits(copies_of_attention: int) -> dict[str, int]:
     }
 
 
-def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
+def power_w(rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape) -> float:
     """Return watts of all GPUs of ``rated`` at its rate, without servers, for model ``shape``."""
     candidate = rated.candidate
     prefill, decode = candidate.prefill, candidate.decode
@@ -413,7 +415,9 @@ def _steady_state(
     return batch, seconds
 
 
-def _running_sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
+def _running_sequences(
+    rated: RatedCandidate, query: DeploymentQuery
+) -> list[tuple[Instance, float]]:
     """Return (replica, mean number of sequences that it runs), for one replica of each pool."""
     candidate = rated.candidate
     if candidate.prefill is None:  # aggregated candidates have a single replica

@@ -136,7 +136,7 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
     chunks = best_chunked(chunked, prefill.device_bytes, fall_back=prefill.judge is None)
     ways = {
         APART: SharingWay(
-            shared.devices_apart,
+            shared.devices_without_sharing,
             sum(level.power_w for level in shared.apart),
             sum(level.memory_bytes for level in shared.apart) / 1e9,
         )
@@ -206,7 +206,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
         return _way_of_level(level)
     profile = _chunked_profile(plan, phase, prefill)
     limits = Tier(
-        "both", ttft_s=prefill.service.within_s, tbt_s=decode.service.within_s,
+        "both", ttft_s=prefill.service.time_budget_s, tbt_s=decode.service.time_budget_s,
         attainment=max(prefill.limit.attainment, decode.limit.attainment),
     )  # fmt: skip
     pools, lengths, tier = isolated_role(SizingCase(profile, (judge.isl, judge.osl), limits))
@@ -214,7 +214,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     attained = 0.0
     for replicas in range(plan.replicas, int(MORE * plan.replicas) + 2):
         run = trial.at(phase.service.requests_s, (pool_of(profile, replicas),))
-        attained, _ = trial.attained(run)
+        attained, _ = trial.measured_attainment(run)
         if attained >= tier.attainment:
             factor = replicas / plan.replicas
             return SharingWay(
@@ -291,7 +291,7 @@ def _share_between_models(group: list[Case]) -> SharedModels:
         region=group[0].region,
         gpu=group[0].gpu,
         models=tuple(dict.fromkeys(case.model for case in group)),
-        gpus_apart=shared.devices_apart,
+        gpus_apart=shared.devices_without_sharing,
         gpus=shared.devices,
         energy_w_apart=sum(level.power_w for level in separate),
         energy_w=shared.power_w,

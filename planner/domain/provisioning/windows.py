@@ -31,7 +31,12 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s, over_time
 from simulation.provisioning.replay import Requests, can_replay
-from simulation.provisioning.windows import SampledWindows, Windows, demand_known, windows_of
+from simulation.provisioning.windows import (
+    SampledWindows,
+    Windows,
+    demand_of_previous_block,
+    windows_of,
+)
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]
@@ -172,7 +177,7 @@ def _model_demand(
         values=counts[:minutes].astype(float),
         unit=REQUESTS,
     )
-    lengths = demand_known(windows, EVERY[MODULE])
+    lengths = demand_of_previous_block(windows, EVERY[MODULE])
     known = {}
     for level, by_minute in _forecast_by_level(tracked, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # of each window

@@ -46,7 +46,7 @@ from planner.policies.base import Policy
 from planner.policies.context import BuiltPolicy
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Kept:
 
     usd: float = 0.0
     floor: IntArray | None = None
-    guard: Guarded | None = None
+    guard: GuardedPlan | None = None
     schedule: IntArray | None = None
 
 
@@ -429,7 +429,7 @@ class Trials:
         study, floor = case.sizing(), kept.floor
         if kept.guard is None or floor is None or case.lost:
             return False
-        if kept.guard.interval_s != Guarded.interval_s:
+        if kept.guard.interval_s != GuardedPlan.interval_s:
             return False
         fleet = study.fleet(floor)
         below_minimum = floor < [pool.minimum for pool in fleet.pools]

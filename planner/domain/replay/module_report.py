@@ -110,7 +110,7 @@ def _pool_figures(
         most_borrowed_gpus=int(borrowed.max(initial=0)),
         mean_speed=mean(np.array([standing.speed for standing in standings])),
         kv_tokens=int(layout.tokens(layout.start)),
-        most_kv_tokens=int(layout.most_tokens()),
+        most_kv_tokens=int(layout.max_kv_tokens()),
         preemptions=int(result.totals.preemptions[p]),
         unused_memory=_unused_memory_share(
             study, ready, result, rule, p, mean(copies), mean(borrowed)

@@ -14,7 +14,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray, count_codes
 from simulation.cells import per_cell, simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed, first_missed_tier
 from simulation.fleet import Fleet
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.guard import OBSERVED
 from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.static import Static
@@ -122,22 +122,22 @@ class FlatWindow:
         except TargetMissed:
             return ServedRequests(self._requests_by_tier(m), watch.late.copy(), cut=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
-        seen = policy.seen if isinstance(policy, Guarded) else None
+        seen = policy.recorded_observations if isinstance(policy, GuardedPlan) else None
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd, seen=seen)
 
-    def _policy(self, counts: IntArray) -> Static | Guarded:
+    def _policy(self, counts: IntArray) -> Static | GuardedPlan:
         """Return a policy that keeps ``counts``, and records what a guard would observe.
 
         Nothing is recorded in long windows, for a fleet in cells, or with deferrable tiers, whose
         requests are released at scaling decisions.
         """
-        study, every_s = self.study, Guarded.interval_s
+        study, every_s = self.study, GuardedPlan.interval_s
         decisions = int(np.ceil(study.window.duration_s / every_s))
         deferrable = any(tier.deferrable for tier in study.hardware.tiers)
         if study.cells > 1 or deferrable or decisions > MOST_RECORDED:
             return Static(counts)
         schedule = FixedSchedule("flat", [0.0], counts[None])
-        return Guarded(schedule, np.inf, np.inf, np.inf, recorded=decisions, name="flat")
+        return GuardedPlan(schedule, np.inf, np.inf, np.inf, recorded=decisions, name="flat")
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         """Return the key in ``known`` for model ``m`` on a fleet of ``counts``."""

@@ -32,7 +32,7 @@ from planner.domain.traffic.window_rank import ALL as EVERYTHING
 from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.inputs.scenario.build import Hardware
 from simulation.sizing.capacity import Capacity
-from simulation.trace_replay import percentiles_within
+from simulation.trace_replay import percentile_error
 
 CURRENT_FLEET = "Today's fleet"  # source that is listed if the scenario does not state the fleet
 
@@ -149,12 +149,12 @@ class SizedReplica:
 class ReplayedTraffic:
     """The replayed part of the window's traffic: all of it, or one of ``cells`` equal cells.
 
-    ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
+    ``percentile_error`` is the relative error of percentiles; 0 unless replayed as a stream.
     """
 
     requests: int
     cells: int
-    percentiles_within: float
+    percentile_error: float
     sentence: str  # empty if all requests were replayed exactly
 
 
@@ -223,7 +223,7 @@ def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
             f"Replicas change {cells} at a time, with at most {cells - 1} more in a pool "
             "than targeted. Cells share no queue."
         )
-    within = 0.0 if kept else percentiles_within(drawn)
+    within = 0.0 if kept else percentile_error(drawn)
     if within:
         sentences.append(
             f"Replayed as a stream, because {drawn:,} requests exceed the memory. "

@@ -26,7 +26,7 @@ from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.fitting.kalman import Z95, Observations, expected, tune
+from simulation.performance.fitting.kalman import Z95, Observations, mean_iteration_seconds, tune
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, iteration_s
 
@@ -217,8 +217,8 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
         for each in (observations.decodes, observations.prefill_tokens, observations.share)
     )
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
-    profile_s, _ = expected(coefficients, *load)
-    fitted_s, gradient = expected(tuned.history[-1], *load)
+    profile_s, _ = mean_iteration_seconds(coefficients, *load)
+    fitted_s, gradient = mean_iteration_seconds(tuned.history[-1], *load)
     # Delta method: standard error of the logarithm of the iteration time.
     gradient = gradient / fitted_s
     error = float(np.sqrt(gradient @ tuned.covariance @ gradient))
@@ -227,7 +227,10 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     has_drifted = abs(times - 1) > SLOWER and not low <= 1 <= high
     since = None
     if has_drifted:
-        path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / profile_s
+        path = (
+            np.array([mean_iteration_seconds(fitted, *load)[0] for fitted in tuned.history])
+            / profile_s
+        )
         since = moment(float(observations.at_s[_drift_start(path)]))
     return SpeedDrift(
         profile.model,

@@ -58,7 +58,7 @@ class Sharing:
             list(pool.parts),
             *(
                 [
-                    part.shifted(by_s, rules.span_s)
+                    part.shift_arrivals(by_s, rules.span_s)
                     for part, by_s in zip(pool.parts, row, strict=True)
                 ]
                 for row in shifts_s

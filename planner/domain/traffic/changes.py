@@ -42,7 +42,7 @@ def with_times_requests(
         order = np.argsort(arrival, kind="stable")
         order = order[arrival[order] <= last]
         new_ids = None if trace.session is None else session[order]
-        return trace.repeated(rows[order], arrival[order], new_ids)
+        return trace.select_with_arrivals(rows[order], arrival[order], new_ids)
 
     if not len(trace):
         return trace

@@ -191,7 +191,7 @@ def _resampled(
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
     in_order = in_order[arrival_s[in_order] < bins * window.bin_s]  # no turns after the window
-    resampled = pattern.repeated(
+    resampled = pattern.select_with_arrivals(
         rows[original[in_order]],
         arrival_s[in_order],
         None if session is None else new_session[in_order],

@@ -13,7 +13,7 @@ from planner.errors import Infeasible, ScenarioError, SolverFailed
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import IntArray
-from simulation.performance.adjusted_profile import scaled
+from simulation.performance.adjusted_profile import scale_profile_times
 from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile
 
@@ -146,9 +146,11 @@ def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
     """Return ``profile`` with all times longer (``sign`` +1) or shorter (-1) by share ``error``."""
     slower = 1.0 + error
     if sign > 0:
-        return scaled(profile, slower)
+        return scale_profile_times(profile, slower)
     # 1 - error reaches 0 for large errors, so divide by the factor of "slower" instead.
-    return scaled(profile, 1.0 - error if error < LARGEST_SUBTRACTED_ERROR else 1.0 / slower)
+    return scale_profile_times(
+        profile, 1.0 - error if error < LARGEST_SUBTRACTED_ERROR else 1.0 / slower
+    )
 
 
 def _peaks(plan: ScalingPlan) -> IntArray:

@@ -26,7 +26,7 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement
 from simulation.results import RequestLog, SimulationResult
 from simulation.sizing.batch_queue import PoolShape, saturated_rps
-from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, outside_share, pool_of
+from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, extrapolated_share, pool_of
 from simulation.sizing.workload import Workload
 
 REQUESTS = 32_000  # simulated requests, as for sizes
@@ -88,7 +88,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
         profile=profile,
         built_in=section is not None,
         requests=3 * requests,  # the second draw has twice as many
-        outside=max(map(outside_share, runs)),
+        outside=max(map(extrapolated_share, runs)),
     )
 
 

@@ -209,7 +209,7 @@ def corrections_from(
             fit.alike[name].likeness, traits.take(finite), log_error[finite],
             trust=trust[finite],
         )  # fmt: skip
-        for group, belief in corrections[name].doubted.items():
+        for group, belief in corrections[name].outlier_weights.items():
             of_group = np.flatnonzero(traits.labels["deployment"] == group)
             first = rows[int(of_group[0])].deployment
             sentences.append(

@@ -20,7 +20,7 @@ from simulation.performance.fitting.compare import (
     phases_of,
     together,
 )
-from simulation.performance.fitting.kalman import Observations, Tuned, tune
+from simulation.performance.fitting.kalman import Observations, TunedProfile, tune
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check
 from simulation.performance.specs import PHASES, Phase, Provenance
@@ -33,7 +33,7 @@ MIXED_ITERATION = "iteration time"
 
 def tuned_profile(
     profile: LinearProfile, observations: Observations, covariance: FloatArray | None, source: str
-) -> Tuned:
+) -> TunedProfile:
     """Return ``profile`` fitted to observations by a Kalman filter, with its prediction errors.
 
     Each observation is predicted before the filter uses it, so the errors are out of sample. A
@@ -123,7 +123,7 @@ def observed_range(observed: Observations) -> str:
     )
 
 
-def tuning_table(observed: Observations, tuned: Tuned) -> pl.DataFrame:
+def tuning_table(observed: Observations, tuned: TunedProfile) -> pl.DataFrame:
     """Return each observation with the prediction made before it was used."""
     loads = zip(observed.decodes, observed.prefill_tokens, strict=True)
     return measured_and_predicted(

@@ -16,7 +16,7 @@ from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
     LearnedCorrections,
     Times,
-    family,
+    layer_sizes_key,
     traits_of,
 )
 from simulation.performance.profile import Check, check
@@ -35,7 +35,7 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFact
     if section.engine or known.own is None:
         return section.engine or ENGINE
     rows = known.own.tbt.rows
-    same = (rows.labels["model"] == family(shape)) & (rows.labels["gpu"] == gpu.name)
+    same = (rows.labels["model"] == layer_sizes_key(shape)) & (rows.labels["gpu"] == gpu.name)
     return str(rows.labels["engine"][same][0]) if same.any() else ENGINE
 
 
@@ -187,4 +187,4 @@ def _errors_of_own_rows(learnt: LearnedCorrections, same: BoolArray) -> tuple[Ch
     if same.sum() < 2:
         return ()
     measured: FloatArray = np.exp(learnt.off[same])
-    return (check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.left_out()[same])),)
+    return (check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.leave_one_out_errors()[same])),)

@@ -9,9 +9,9 @@ from planner.inputs.catalogue.power import cap_curves, host_watts, power_model
 from planner.inputs.catalogue.serving import typical_context
 from planner.inputs.scenario.schema import SweepRow
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import AdjustedProfile, adjust_profile
 from simulation.performance.attention_ffn import AttentionFfnProfile
-from simulation.performance.curves import scaled
+from simulation.performance.curves import scale_curve
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import (
     CapCurve,
@@ -20,7 +20,7 @@ from simulation.performance.power import (
     PowerCap,
     PowerModel,
     PowerOfSides,
-    capped,
+    cap_power,
 )
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
@@ -39,7 +39,7 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         parts = (PowerAtLoad(power_model(gpu), gpu, graph) for graph in sides)
         return PowerOfSides(tuple(zip(shares, parts, strict=True)))
     cap = getattr(profile, "cap", None)
-    watts = power_model(gpu) if cap is None else capped(power_model(gpu), cap)
+    watts = power_model(gpu) if cap is None else cap_power(power_model(gpu), cap)
     graph = getattr(profile, "graph", None)
     if graph is not None:  # it has the arrangement and the precision
         return PowerAtLoad(watts, gpu, graph)
@@ -86,9 +86,9 @@ def under_cap(
         f"{prefill_speed:.1%} and decode at {decode_speed:.1%} of its speed "
         f"({prefill.provenance.source}; {decode.provenance.source})"
     )
-    return adjusted(
+    return adjust_profile(
         profile,
-        curve=scaled(profile.curve, 1 / prefill_speed, 1 / decode_speed),
+        curve=scale_curve(profile.curve, 1 / prefill_speed, 1 / decode_speed),
         cap=PowerCap(share, prefill_speed, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )

@@ -21,7 +21,7 @@ from planner.inputs.scenario.schema import Profile, Scenario, SweepRow
 from planner.inputs.scenario.schema.hardware import AttentionFfn
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.attention_ffn import AttentionFfn as Split
 from simulation.performance.attention_ffn import attention_ffn_profile, kv_tokens
 from simulation.performance.linear import LinearProfile
@@ -84,7 +84,7 @@ def speed_of(
     # A stored profile, or one stated in full, was measured under the cap.
     if section.kind == "linear" and (section.name is not None or section.in_full):
         clock_mhz = clock_at(section.power_cap, sweep)
-        return adjusted(speed, cap=PowerCap(section.power_cap, 1.0, clock_mhz))
+        return adjust_profile(speed, cap=PowerCap(section.power_cap, 1.0, clock_mhz))
     return under_cap(speed, model, gpu, section.power_cap, sweep)
 
 

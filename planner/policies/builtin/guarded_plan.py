@@ -21,7 +21,7 @@ from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyCont
 from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.feedback import TTFT
-from simulation.policies.guarded_plan import Guarded as Rule
+from simulation.policies.guarded_plan import GuardedPlan as Rule
 from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.parts.service_controller import DECODE
 

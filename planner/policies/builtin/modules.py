@@ -14,7 +14,7 @@ from planner.schema_types import Share
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.memory import MEMORY_SHARE, OVERHEAD_BYTES
 from simulation.policies.modules import ModuleScaling as Rule
 from simulation.provisioning.replay import MESSAGE_S
@@ -110,7 +110,7 @@ class ModuleLevel(Policy):
             ]
             layout = self._layout(pool_modules, devices, context.lengths[p])
             layouts[p] = layout
-            profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
+            profile = adjust_profile(pools[p].profile, kv_capacity_tokens=int(layout.max_kv_tokens()))
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
                 if not lender.serves:
@@ -311,7 +311,7 @@ def _lending_pool(source: Pool, borrower: Pool, count: int) -> Pool:
     The pool takes no requests. Its GPUs are available at once, and paid while they are held. Their
     power by layer is not known, so they draw the power of decoding all the time, an upper bound.
     """
-    profile = adjusted(source.profile, tp=borrower.profile.tp)
+    profile = adjust_profile(source.profile, tp=borrower.profile.tp)
     gpu = replace(source.gpu, idle_w=source.gpu.decode_w)
     return replace(
         source, gpu=gpu, power=None, profile=profile, tiers=(), initial=0, minimum=0,

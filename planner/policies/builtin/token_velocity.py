@@ -65,7 +65,7 @@ class TokenVelocity(Policy):
         has_both_roles = [
             context.today[list(service.prefill)].any() and context.today[list(service.decode)].any()
             for service in services(context.fleet(context.today))
-            if service.paired
+            if service.has_separate_roles
         ]
         if not any(has_both_roles):
             raise ScenarioError(

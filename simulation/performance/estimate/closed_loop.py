@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.performance.curves import overlapped
+from simulation.performance.curves import overlapped_seconds
 from simulation.performance.efficiency import (
     NEAREST,
     Efficiencies,
@@ -176,7 +176,7 @@ def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
         kernels,
         host,
         drafting,
-        decode=overlapped(kernels, host) + drafting,
+        decode=overlapped_seconds(kernels, host) + drafting,
         prompt=iteration_s(loop, loop.prefill, c),
         lone=iteration_s(loop, loop.lone, c),
         eager=eager,
@@ -213,11 +213,13 @@ def _added_to_decode(
     riding = np.where(in_step, times.per_crowd_prompt, riding / loop.prefill_ranks)
     # More than one prompt in an iteration: the weights are read already.
     further = np.maximum(prompts - 1.0, 0.0) * times.crowd / (loop.abreast * loop.prefill_ranks)
-    carrying = overlapped(times.kernels + riding + further, times.host) + times.drafting
+    carrying = overlapped_seconds(times.kernels + riding + further, times.host) + times.drafting
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
     launched = np.where((loop.engine == VLLM) | in_step, 0.0, times.eager)
-    return np.asarray(np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - times.decode))
+    return np.asarray(
+        np.minimum(prompts, 1.0) * (overlapped_seconds(carrying, launched) - times.decode)
+    )
 
 
 def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
@@ -249,7 +251,7 @@ def _ttft_without_queue(
     requests at the same prefill worker. ``prompt`` is the time of the prompt's iteration.
     """
     start = start * np.where(loop.split, c.split_start, 1.0)
-    ttft = start + overlapped(prompt, times.eager) + np.where(loop.split, 0.0, times.decode)
+    ttft = start + overlapped_seconds(prompt, times.eager) + np.where(loop.split, 0.0, times.decode)
     # TensorRT-LLM delays a prompt for those of other attention ranks.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
     passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
@@ -295,7 +297,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # A user's TTFT and decoding last at least as long as the prompts of all users of the worker.
     least_ttft = queued * times.per_crowd_prompt - decoding
     queue = _prefill_queue_s(least_ttft, times.per_crowd_prompt, decoding)
-    split_ttft = ttft + overlapped(queue, first_wait)
+    split_ttft = ttft + overlapped_seconds(queue, first_wait)
     ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, least_ttft))
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + decoding

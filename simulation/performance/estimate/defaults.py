@@ -235,7 +235,7 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     """Return workers and parallelism with defaults filled in, with one note per default."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
-        arrangement, workers = _aggregated(deployment, notes)
+        arrangement, workers = _aggregated_arrangement(deployment, notes)
         if arrangement.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
         return ArrangedDeployment(
@@ -249,7 +249,9 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
         decode, prefill = _spread_sides(deployment, decode, prefill, spread, notes)
-    decode, prefill = (_whole_experts(arrangement, notes) for arrangement in (decode, prefill))
+    decode, prefill = (
+        _avoid_divided_experts(arrangement, notes) for arrangement in (decode, prefill)
+    )
     prefill_workers = deployment.prefill_workers or math.nan
     return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
 
@@ -307,15 +309,15 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
     return ArrangedDeployment(decode_side, prefill_side, workers, math.nan, True, tuple(notes))
 
 
-def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
-    """Return ``where`` with expert parallelism if engines could not divide an expert so far."""
+def _avoid_divided_experts(where: Arrangement, notes: list[str]) -> Arrangement:
+    """Return ``where`` with expert parallelism if engines could not split experts that finely."""
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
     notes.append(f"experts on {where.moe_tp} GPUs assumed expert-parallel")
     return _with_gpus_grouped(where, where.tp, where.attention_dp, experts=True)
 
 
-def _aggregated(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
     """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
 
     With expert parallelism equal to the root of a square number of GPUs on several nodes, tensor

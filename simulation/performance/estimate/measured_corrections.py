@@ -85,7 +85,7 @@ def traits_of(deployments: Sequence[Deployment]) -> Traits:
     )
 
 
-def family(shape: ModelShape) -> str:
+def layer_sizes_key(shape: ModelShape) -> str:
     """Return one name for all model releases with the same layer sizes as ``shape``."""
     sizes = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
     return "-".join(map(str, (*sizes, shape.experts, shape.expert_intermediate)))
@@ -97,7 +97,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
     same = "|".join(
-        (family(deployment.shape), deployment.gpu.name, deployment.engine, weights, mode)
+        (layer_sizes_key(deployment.shape), deployment.gpu.name, deployment.engine, weights, mode)
     )
     parts = [part for part in (deployment.decode, deployment.prefill) if part]
     spread = "|".join("-".join(str(getattr(part, width)) for width in WIDTHS) for part in parts)
@@ -105,7 +105,7 @@ def _labels(deployment: Deployment) -> dict[str, str]:
         "engine": deployment.engine,
         "version": version,
         "gpu": deployment.gpu.name,
-        "model": family(deployment.shape),
+        "model": layer_sizes_key(deployment.shape),
         "mode": mode,
         "deployment": same,
         "release": f"{same}|{version}" if version else "",
@@ -128,11 +128,11 @@ class SharedTraits:
 
     @property
     def same_load(self) -> BoolArray:
-        """The mask of pairs with the same arrangement, load and lengths, ``[a, b]``."""
+        """Return the mask of pairs with the same arrangement, load and lengths, ``[a, b]``."""
         return self.same_arrangement & (self.apart < SAME_LOAD).all(axis=2)
 
 
-def shared(a: Traits, b: Traits) -> SharedTraits:
+def compare_traits(a: Traits, b: Traits) -> SharedTraits:
     """Compare every deployment of ``a`` with every deployment of ``b``.
 
     Returns for each pair the labels that are equal, the distance of loads, and how many of the two
@@ -273,7 +273,7 @@ class LearnedCorrections:
         return np.maximum(2.0 * self.belief - 1.0, 0.0)
 
     @property
-    def doubted(self) -> dict[str, float]:
+    def outlier_weights(self) -> dict[str, float]:
         """Return the weight of each deployment whose rows move estimates by less than half."""
         doubtful = self.weight < 0.5
         names = self.rows.labels["deployment"][doubtful].tolist()
@@ -295,7 +295,7 @@ class LearnedCorrections:
     def _at(self, traits: Traits) -> Shift:
         """Return the corrections of one block of estimates, see ``at``."""
         before = self.likeness.variance(traits)
-        pairs = shared(traits, self.rows)
+        pairs = compare_traits(traits, self.rows)
         covariance = self.likeness.covariance(pairs)
         nearness = np.exp(-np.linalg.norm(pairs.apart, axis=2) / self.likeness.reach)
         applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
@@ -323,13 +323,13 @@ class LearnedCorrections:
             variances.append(np.where(contradicted, before, remaining))
         after, stated = np.sqrt(variances)
         remaining = np.abs(self.errors[None] - shift[:, None])
-        at_load = np.where(shared(traits, self.sound).same_load, remaining, 0.0)
+        at_load = np.where(compare_traits(traits, self.sound).same_load, remaining, 0.0)
         residual = at_load.max(axis=1, initial=0.0)
         return Shift(shift, np.sqrt(before), after, stated, residual)
 
-    def left_out(self) -> FloatArray:
+    def leave_one_out_errors(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
-        return self.weight * _left_out(self.inverse, self.off)
+        return self.weight * _leave_one_out_prediction(self.inverse, self.off)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,7 +359,7 @@ def learn_corrections(
     trust = np.ones(rows.size) if trust is None else trust
     inverse = _inverse(likeness, rows, bounded, trust)
     belief, names = np.ones(rows.size), rows.labels["deployment"]
-    predicted = _left_out(inverse, bounded) if judged else bounded
+    predicted = _leave_one_out_prediction(inverse, bounded) if judged else bounded
     for name in np.unique(names) if judged else ():
         of_name = names == name
         if of_name.sum() >= JUDGED:
@@ -375,8 +375,12 @@ def learn_corrections(
     )  # fmt: skip
 
 
-def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
-    """Predict ``off [rows]`` of each row from the other rows (the book's 5.4.2)."""
+def _leave_one_out_prediction(inverse: FloatArray, off: FloatArray) -> FloatArray:
+    """Predict the log error of each row from the other rows, ``[rows]``.
+
+    ``off`` has the log errors of the rows, ``inverse`` is the inverse of their covariance
+    (Rasmussen and Williams, equation 5.12).
+    """
     return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
 
@@ -403,7 +407,7 @@ def contradictions(
     noise = np.sqrt(likeness.noise_of(rows))
     difference = np.abs(off[:, None] - off[None])
     too_far = difference > CONTRADICTION * np.hypot(noise[:, None], noise[None])
-    contradict = too_far & shared(rows, rows).same_load
+    contradict = too_far & compare_traits(rows, rows).same_load
     names, pairs = rows.labels["deployment"], []
     for name in np.unique(names[contradict.any(axis=1)]):
         of_name = np.where(contradict & (names == name), difference, 0.0)
@@ -415,7 +419,7 @@ def _inverse(
     likeness: ErrorCovariance, rows: Traits, off: FloatArray, trust: FloatArray
 ) -> FloatArray:
     """Return the inverse of the rows' covariance, with noise that is larger for outliers."""
-    covariance = likeness.covariance(shared(rows, rows))
+    covariance = likeness.covariance(compare_traits(rows, rows))
     noise = likeness.noise_of(rows) / trust
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))

@@ -156,8 +156,8 @@ def compare_with(
     concurrency of 1 its TTFT. Above 1, much of TTFT is waiting. It is compared only with
     ``waiting``, as a separate quantity.
     """
-    batches = rows.given("prefill_s", "tokens") & rows.whole
-    lone = rows.given("ttft_s", "isl") & (rows.concurrency <= 1)
+    batches = rows.has_numbers_in("prefill_s", "tokens") & rows.ran_as_one_batch
+    lone = rows.has_numbers_in("ttft_s", "isl") & (rows.concurrency <= 1)
     parts = [
         _prompt_residuals(PREFILL, profile, rows, batches, rows.batch, rows.prefill_s),
         _tbt_residuals(profile, rows, served=False),
@@ -259,7 +259,7 @@ def _prompt_residuals(
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
     """Return the residuals of TBT of served rows, or of batch rows."""
-    selected = rows.served("tbt_s") if served else rows.given("tbt_s", "batch") & rows.whole
+    selected = rows.served_rows_with("tbt_s") if served else rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
     part = rows.take(selected)
     decodes = part.decoding if served else part.batch
     # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
@@ -285,7 +285,7 @@ def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiti
 
     Memory and ``max_batch`` limit the requests in service.
     """
-    selected = rows.served("ttft_s") & (rows.concurrency > 1)
+    selected = rows.served_rows_with("ttft_s") & (rows.concurrency > 1)
     part = rows.take(selected)
     sequences_in_memory = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
     places = np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)

@@ -11,7 +11,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import AdjustedProfile, adjust_profile
 from simulation.performance.curves import scaled_by_phase
 from simulation.performance.fitting.compare import (  # fmt: skip
     FITTED,
@@ -117,7 +117,7 @@ class Fitter:
                 "Give that profile as base."
             )
         rows.single_arrangement()  # raises if there are several
-        return self.calibrated(rows, self.base)
+        return self.calibrate(rows, self.base)
 
     def linear(self, rows: BenchmarkRows) -> Fit:
         """Return the linear profile of the rows (C1).
@@ -146,7 +146,7 @@ class Fitter:
         else:
             line = linear_fit(rows, budget, base)
             if line.tied:
-                phases = Phase(unmeasured(base)), Phase(self.provenance)
+                phases = Phase(provenance_without_rows(base)), Phase(self.provenance)
                 spread = 0.0 if base is None else base.spread
         profile = LinearProfile(
             *arrangement,
@@ -170,7 +170,7 @@ class Fitter:
         Default limits are the largest measured batch and the longest single prompt.
         """
         model, gpu, tp = rows.single_arrangement()
-        whole = rows.take(rows.whole)
+        whole = rows.take(rows.ran_as_one_batch)
         longest = np.nanmax(whole.isl[whole.batch == 1], initial=0.0)
         note = (
             f"{rows.rows - whole.rows} of {rows.rows} rows excluded: their batch took over 1.5 "
@@ -189,7 +189,7 @@ class Fitter:
         )
         return profile, (), (note,) if whole.rows < rows.rows else ()
 
-    def calibrated(self, rows: BenchmarkRows, base: Profile) -> Fit:
+    def calibrate(self, rows: BenchmarkRows, base: Profile) -> Fit:
         """Return ``base`` with prefill and decode scaled by their medians of measured / predicted.
 
         A phase without measurements stays as modelled. If no prefill time was measured and
@@ -224,10 +224,12 @@ class Fitter:
         if (residuals.quantity == SERVED_TBT).any():
             decode = decode_factors(base, rows, prefill_factor, decode, largest)
         phases = tuple(
-            Phase(self.provenance, size) if measured[phase] else Phase(unmeasured(base))
+            Phase(self.provenance, size)
+            if measured[phase]
+            else Phase(provenance_without_rows(base))
             for phase, size in zip(PHASES, largest[::-1], strict=True)
         )
-        profile = adjusted(
+        profile = adjust_profile(
             base,
             kv_capacity_tokens=self.kv_capacity_tokens,
             provenance=together(phases),
@@ -281,7 +283,7 @@ class Fitter:
         return concatenate_residuals(parts) if parts else None
 
 
-def unmeasured(base: Profile | None) -> Provenance:
+def provenance_without_rows(base: Profile | None) -> Provenance:
     """Return the provenance of a phase without rows: ``base``, or an assumption without it."""
     if base is None:
         return Provenance("assumed", "assumed, no more than a decode takes")
@@ -314,7 +316,7 @@ def decode_factors(
     ratio = decode / factor
     for _ in range(STEPS):
         curve = scaled_by_phase(base.curve, factor, prefill, *largest)
-        residuals = compare_with(adjusted(base, curve=curve), rows)
+        residuals = compare_with(adjust_profile(base, curve=curve), rows)
         ratio = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT))).factors
         step = float(np.clip(np.median(ratio), 0.5, 2.0))
         factor = max(factor * step, LEAST)

@@ -120,9 +120,9 @@ def linear_fit(
     run in chunks. Without a measured prefill, ``base`` gives it. Raises SimulationError if no row
     has a TBT with a batch or a concurrency, or if the rows do not differ enough.
     """
-    rows = rows.take(rows.whole)
+    rows = rows.take(rows.ran_as_one_batch)
     long = np.fmax(rows.isl, rows.osl) > CONTEXT
-    decode = rows.take(rows.given("tbt_s", "batch") & ~long)
+    decode = rows.take(rows.has_numbers_in("tbt_s", "batch") & ~long)
     if not decode.rows:
         return _from_served(served_rows(rows))
     saturated_at = saturation(decode)
@@ -178,7 +178,7 @@ def prefills(
 def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
     """Return whether rows have a TBT by batch but no prefill time, as those of llm-d's WVA."""
     _, _, usable = prefills(rows, max_batch_tokens)
-    return bool(rows.given("tbt_s", "batch").any() and not usable.any())
+    return bool(rows.has_numbers_in("tbt_s", "batch").any() and not usable.any())
 
 
 def longest_context(decode: BenchmarkRows) -> float:
@@ -248,7 +248,7 @@ def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
 
     If any of them has at most ``CONTEXT`` tokens of prompt and of output, only such rows count.
     """
-    served = rows.take(rows.served("tbt_s"))
+    served = rows.take(rows.served_rows_with("tbt_s"))
     short = np.fmax(served.isl, served.osl) <= CONTEXT
     return served.take(short) if short.any() else served
 

@@ -43,7 +43,7 @@ def is_sweep(rows: BenchmarkRows) -> bool:
     Then load and lengths vary together, and prefill cannot be told from decode.
     """
     served = served_rows(rows)
-    if rows.given("tbt_s", "batch").any() or not served.rows:
+    if rows.has_numbers_in("tbt_s", "batch").any() or not served.rows:
         return False
     ratio = served.isl / served.osl
     return bool(ratio.max() < APART * ratio.min())
@@ -66,7 +66,7 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
     nothing waits. Above, at most half of TTFT counts as waiting, because the waiting is modelled
     and not measured.
     """
-    complete = rows.given("ttft_s", "concurrency", "isl")
+    complete = rows.has_numbers_in("ttft_s", "concurrency", "isl")
     load = float(np.min(rows.concurrency, where=complete, initial=np.inf))
     if load > LIGHT:
         return None

@@ -76,7 +76,7 @@ class Observations:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tuned:
+class TunedProfile:
     """The profile after the last observation, and its parameters after each."""
 
     profile: LinearProfile
@@ -89,13 +89,13 @@ class Tuned:
 
 def tune(
     profile: LinearProfile, observations: Observations, covariance: FloatArray | None = None
-) -> Tuned:
+) -> TunedProfile:
     """Return ``profile`` updated by observed iteration times, with a Kalman filter.
 
     It estimates the logs of the parameters. The profile's limits, provenance and checks stay.
     Outliers are skipped, until so many follow each other that the parameters must have changed.
-    ``covariance`` of an earlier ``Tuned`` continues that run. By default, every parameter has the
-    standard deviation PRIOR. Raises SimulationError if a parameter of the profile is 0.
+    ``covariance`` of an earlier ``TunedProfile`` continues that run. By default, every parameter
+    has the standard deviation PRIOR. Raises SimulationError if a parameter of the profile is 0.
     """
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     if (start <= 0).any():
@@ -113,14 +113,14 @@ def tune(
     shares = observations.share
     for i in range(count):
         decodes, prefill_tokens = observations.decodes[i], observations.prefill_tokens[i]
-        mean, slope = expected(np.exp(state.logs), decodes, prefill_tokens, shares[i])
+        mean, slope = mean_iteration_seconds(np.exp(state.logs), decodes, prefill_tokens, shares[i])
         error = observations.seconds[i] - mean
         innovation[i] = error / mean
         used[i] = state.update(error, mean, slope, waited_h[i])
         history[i] = np.exp(state.logs)
     values, factor95 = np.exp(state.logs), np.exp(Z95 * np.sqrt(np.diag(state.covariance)))
     alpha, beta, gamma, delta = values.tolist()
-    return Tuned(
+    return TunedProfile(
         replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
         tuple(
             Parameter(name, float(value), float(value / factor), float(value * factor), UNITS[name])
@@ -148,13 +148,13 @@ class _Filter:
         observation. Returns False if the observation is skipped as an outlier.
         """
         noise = (NOISE * mean) ** 2
-        self.covariance = _bounded(self.covariance + np.eye(4) * DRIFT**2 * waited_h)
+        self.covariance = _limit_deviations(self.covariance + np.eye(4) * DRIFT**2 * waited_h)
         variance = slope @ self.covariance @ slope + noise
         if error**2 > GATE**2 * variance:
             self.missed += 1
             if self.missed < PATIENCE:
                 return False
-            self.covariance = _bounded(self.covariance * OPENING**2)
+            self.covariance = _limit_deviations(self.covariance * OPENING**2)
             variance = slope @ self.covariance @ slope + noise
         self.missed = 0
         # Decodes alone tell nothing about prefill, however the parameters are correlated.
@@ -167,16 +167,18 @@ class _Filter:
         return True
 
 
-def _bounded(spread: FloatArray) -> FloatArray:
-    """Return the covariance with standard deviations of at most ``UNKNOWN``.
+def _limit_deviations(spread: FloatArray) -> FloatArray:
+    """Return the covariance ``spread``, with standard deviations of at most ``UNKNOWN``.
 
-    Drift would exceed it without observations.
+    Without this limit, drift would raise them forever while nothing is observed.
     """
     shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(spread)))
     return np.asarray(spread * np.outer(shrink, shrink), np.float64)
 
 
-def expected(parameters: FloatArray, b: float, p: float, share: float) -> tuple[float, FloatArray]:
+def mean_iteration_seconds(
+    parameters: FloatArray, b: float, p: float, share: float
+) -> tuple[float, FloatArray]:
     """Return the mean seconds of iterations, and the gradient in the logs of the parameters.
 
     ``parameters [4]`` are alpha, beta, gamma and delta. The iterations have ``b`` decodes and ``p``

@@ -52,8 +52,8 @@ class _Model:
     parameters: FloatArray
     aic: float
 
-    def updated(self, values: FloatArray) -> "_Model":
-        """Return the model after some steps to the largest likelihood of ``values``."""
+    def refit(self, values: FloatArray) -> "_Model":
+        """Return the model after some search steps towards the largest likelihood of ``values``."""
         from scipy.optimize import minimize  # slow to import
 
         free = list(self.free)
@@ -85,10 +85,10 @@ class _Model:
         return float(mean + _arma(values - mean, phi, theta)[2])
 
 
-def _fitted(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
-    """Return the model of largest likelihood of an order: with intercept or not, p and q of 0 or 1.
+def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
+    """Return the maximum-likelihood model with or without intercept, AR (p) and MA (q) terms.
 
-    Its ``aic`` is infinite, so that it is not chosen, if theta (else phi) is too close to 1.
+    Its ``aic`` is infinite, so that it is never chosen, if its last coefficient is too close to 1.
     """
     from statsmodels.tsa.statespace.sarimax import SARIMAX  # slow to import
 
@@ -110,11 +110,11 @@ def _chosen(values: FloatArray) -> _Model:
     def fitted_orders(intercept: bool) -> Iterator[_Model]:
         """Yield the fits with and without an AR term (``p``) and an MA term (``q``)."""
         for p, q in product((False, True), repeat=2):
-            yield _fitted(values, intercept, p, q)
+            yield _fit_order(values, intercept, p, q)
 
     best = min(fitted_orders(True), key=lambda model: model.aic)
     _, has_ar, has_ma, _ = best.free
-    if _fitted(values, False, has_ar, has_ma).aic < best.aic:
+    if _fit_order(values, False, has_ar, has_ma).aic < best.aic:
         return min(fitted_orders(False), key=lambda model: model.aic)
     return best
 
@@ -144,6 +144,6 @@ class ArimaPredictor:
             if self._logs:
                 self._model = _chosen(logs)
         else:
-            self._model = self._model.updated(logs if self._logs else values)
+            self._model = self._model.refit(logs if self._logs else values)
         ahead = self._model.next(logs if self._logs else values)
         return max(0.0, expm1(ahead) if self._logs else ahead)

@@ -135,7 +135,7 @@ class Endpoints:
                 break
         return change - remaining
 
-    def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
+    def move_all(self, targets: IntArray, change: IntArray) -> BoolArray:
         """Add ``change [endpoints]`` instances to ``targets`` in place, as ``move`` does.
 
         Returns the mask of endpoints that changed.
@@ -164,14 +164,14 @@ class Service:
     decode: tuple[int, ...]
 
     @property
-    def paired(self) -> bool:
+    def has_separate_roles(self) -> bool:
         """Return whether prefill and decode have separate instances."""
         return self.prefill != self.decode
 
     @property
     def pools(self) -> tuple[int, ...]:
         """Return all pools of the service, each once."""
-        return (*self.prefill, *self.decode) if self.paired else self.prefill
+        return (*self.prefill, *self.decode) if self.has_separate_roles else self.prefill
 
 
 def services(fleet: Fleet) -> list[Service]:

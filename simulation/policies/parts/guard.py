@@ -36,8 +36,8 @@ _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
 UNUSED_S = -np.inf  # time of a row without a decision
 
 
-def unguarded(pools: int) -> Guard:
-    """Return a guard without pools, which never acts, for policies that have none."""
+def inactive_guard(pools: int) -> Guard:
+    """Return a guard that watches no pool and never acts, for policies without a guard."""
     none = np.zeros(0)
     return Guard(
         np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOAD), 0)), none,

@@ -39,18 +39,20 @@ class HpaBehaviour:
 
     def limited_replicas(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the replicas of pool ``p`` after stabilization and rate limits."""
-        stable = self._stabilised(p, time_s, present, recommended)
+        stable = self._apply_stabilization(p, time_s, present, recommended)
         changes = self._changes[p]
         longest = max(self._up.period_s, self._down.period_s)
         while changes and changes[0][0] <= time_s - longest:
             changes.popleft()
         if stable > present:
-            at_period_start = present - _changed_since(changes, time_s - self._up.period_s, sign=1)
+            at_period_start = present - _sum_changes_since(
+                changes, time_s - self._up.period_s, sign=1
+            )
             most = max(ceil(at_period_start * (1 + self._up.percent / 100) - ROUNDING),
                        at_period_start + self._up.replicas)  # fmt: skip
             stable = max(min(stable, most), present)
         elif stable < present:
-            at_period_start = present - _changed_since(
+            at_period_start = present - _sum_changes_since(
                 changes, time_s - self._down.period_s, sign=-1
             )
             least = min(floor(at_period_start * (1 - self._down.percent / 100) + ROUNDING),
@@ -60,7 +62,7 @@ class HpaBehaviour:
             changes.append((time_s, stable - present))
         return stable
 
-    def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
+    def _apply_stabilization(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the recommendation for pool ``p`` after the stabilization windows.
 
         Scale-out uses the smallest recommendation of its window, and scale-in the largest.
@@ -74,6 +76,6 @@ class HpaBehaviour:
         return min(max(present, up), down)
 
 
-def _changed_since(changes: deque[Change], after_s: float, *, sign: int) -> int:
+def _sum_changes_since(changes: deque[Change], after_s: float, *, sign: int) -> int:
     """Return the sum of the changes after ``after_s`` that add (``sign`` 1) or remove (-1)."""
     return sum(change for t, change in changes if t > after_s and change * sign > 0)

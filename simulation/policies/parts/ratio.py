@@ -86,7 +86,7 @@ class PdRatio:
         old_weight = 0.5 ** (since_s / self.half_life_s)
         prefill_tps, decode_tps = self._tps  # of one instance, by pool
         for i, service in enumerate(services):
-            if not service.paired:
+            if not service.has_separate_roles:
                 continue
             # Instances that the tokens/s of each role require.
             prefills = sum(signals.prefill_tps[p] / prefill_tps[p] for p in service.prefill)

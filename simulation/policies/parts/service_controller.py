@@ -53,13 +53,13 @@ class ServiceController(ScalingPolicy):
         for i, service in enumerate(self.services):
             pools = self.driving_pools(service)
             present_count = int(present[list(pools)].sum())
-            direction, goal = self.wanted(i, observation)
+            direction, goal = self.direction_and_instances(i, observation)
             changes = (goal - present_count) * direction > 0  # the goal lies in the direction
             if changes and self.cooling.allows(i, direction, observation.time_s):
                 self._scale(targets, i, service, goal, direction)
                 if (targets != present)[list(service.pools)].any():
                     self.cooling.record_change(i, observation.time_s)
-            elif service.paired:
+            elif service.has_separate_roles:
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
 
@@ -67,12 +67,12 @@ class ServiceController(ScalingPolicy):
         """Return the P/D ratio of each pool's service; NaN for pools that do both."""
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):
-            if service.paired:
+            if service.has_separate_roles:
                 ratios[list(service.pools)] = self.ratio.prefills_per_decode(i)
         return (ComputedParameter("prefill replicas per decode replica", ratios),)
 
-    def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``, and the instances wanted of its driving role.
+    def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
+        """Return the direction of service ``i``, and how many instances its driving role needs.
 
         The direction is OUT, STAY or IN. With STAY, the instances are ignored.
         """
@@ -91,8 +91,10 @@ class ServiceController(ScalingPolicy):
         """
         pools = self.driving_pools(service)
         self._set_total(targets, pools, goal)
-        if service.paired:
-            other_pools, other_goal = self._other_role(i, service, int(targets[list(pools)].sum()))
+        if service.has_separate_roles:
+            other_pools, other_goal = self._target_of_other_role(
+                i, service, int(targets[list(pools)].sum())
+            )
             other_count = int(targets[list(other_pools)].sum())
             # ``_rebalance`` corrects the rest.
             if direction == OUT:
@@ -119,8 +121,10 @@ class ServiceController(ScalingPolicy):
             if other_count <= needed_by_one_less and needed - other_count > largest_gap:
                 self._set_total(targets, other_pools, needed)
 
-    def _other_role(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
-        """Return the pools of the other role, and its instances for ``driving`` of this one."""
+    def _target_of_other_role(
+        self, i: int, service: Service, driving: int
+    ) -> tuple[tuple[int, ...], int]:
+        """Return the pools of the other role, and the instances that ``driving`` ones need there."""
         if self.driving_role == PREFILL:
             return service.decode, self.ratio.decode_for(i, driving)
         return service.prefill, self.ratio.prefill_for(i, driving)

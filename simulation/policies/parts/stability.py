@@ -77,7 +77,7 @@ def direction_of(expected: float, present: int, stability: Stability) -> int:
     return IN if ratio < 1 - stability.theta_in - ROUNDING else STAY
 
 
-def damped(expected: float, present: int, damping: float) -> int:
+def damp_change(expected: float, present: int, damping: float) -> int:
     """Return the instances a share ``damping`` of the way from ``present`` to ``expected``.
 
     The result is rounded up. If ``expected`` is below ``present``, at least one is removed.
@@ -88,7 +88,7 @@ def damped(expected: float, present: int, damping: float) -> int:
     return reached
 
 
-def stepped(present: int, factor: float) -> int:
+def scale_count(present: int, factor: float) -> int:
     """Multiply ``present`` by ``factor``, rounded up when it grows and down when it shrinks."""
     exact = present * factor
     return ceil(exact - ROUNDING) if factor >= 1 else floor(exact + ROUNDING)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.fleet import Fleet, same_replica
+from simulation.fleet import Fleet, replica_switch_key
 from simulation.policies.parts.endpoints import Service, services
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
@@ -260,7 +260,7 @@ def _keep_ratios(
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
-        grows = [p for p in service.pools if wanted[p]] if service.paired else []
+        grows = [p for p in service.pools if wanted[p]] if service.has_separate_roles else []
         share = min((granted[p] / wanted[p] for p in grows), default=1.0)
         for p in grows:
             targets[p] = present[p] + min(granted[p], ceil(wanted[p] * share))
@@ -278,7 +278,7 @@ def _can_start_on_lent(fleet: Fleet) -> BoolArray:
         swaps_same = start is not None and start.same_architecture_s is not None
         for q, other in enumerate(fleet.pools):
             # The keys have the model, then what the GPUs of both must share.
-            if same_replica(pool)[1:] != same_replica(other)[1:]:
+            if replica_switch_key(pool)[1:] != replica_switch_key(other)[1:]:
                 continue
             same_architecture = bool(pool.architecture) and pool.architecture == other.architecture
             same_model = pool.model == other.model

@@ -61,7 +61,8 @@ class SignalRecorder(Wrapper):
         below = _limit_per_value(gauge.in_below, values)
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
         if not read or (
-            self.signal_range is not None and _is_within(self.signal_range, gauge.words, read)
+            self.signal_range is not None
+            and _leaves_unchanged(self.signal_range, gauge.words, read)
         ):
             return
         measured = [value for value, _, _ in read]
@@ -73,16 +74,16 @@ class SignalRecorder(Wrapper):
             any(value < limit for value, _, limit in read),
         )  # fmt: skip
         self.signal_range = (
-            signal_range if self.signal_range is None else _widened(self.signal_range, signal_range)
+            signal_range if self.signal_range is None else _union(self.signal_range, signal_range)
         )
 
 
-def _is_within(
+def _leaves_unchanged(
     signal_range: SignalRange, words: str, read: list[tuple[float, float, float]]
 ) -> bool:
     """Return whether a reading leaves ``signal_range`` unchanged, which is the usual case.
 
-    ``read`` has a value and its two thresholds per pool.
+    ``read`` has the value of each pool, and the thresholds above and below which its policy acts.
     """
     return words == signal_range.words and all(
         signal_range.low <= value <= signal_range.high
@@ -108,7 +109,7 @@ def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[flo
     return by_value
 
 
-def _widened(before: SignalRange, now: SignalRange) -> SignalRange:
+def _union(before: SignalRange, now: SignalRange) -> SignalRange:
     """Return the union of two ranges."""
     return SignalRange(
         now.words,

@@ -54,11 +54,11 @@ def test_copies_stand_on_idle_gpus_and_take_what_is_there():
 def test_moved_caches_make_room_up_to_what_idle_gpus_hold():
     layout = layout_of(TIGHT, replace(ELASTIC, moves_kv=True))
     assert layout.tokens(layout.start) == pytest.approx(700)
-    most = layout.most_tokens()
+    most = layout.max_kv_tokens()
     assert 20_000 < most <= (700e6 + 72e9) / 1e6
     fleet, _ = fleet_of(TIGHT, replace(ELASTIC, moves_kv=True))
     assert [pool.profile.kv_capacity_tokens for pool in fleet.pools] == [int(most)] * 2
-    assert layout_of(TIGHT, ELASTIC).most_tokens() == pytest.approx(700)  # it may not move them
+    assert layout_of(TIGHT, ELASTIC).max_kv_tokens() == pytest.approx(700)  # it may not move them
 
 
 def test_an_elastic_instance_becomes_faster_during_the_run():

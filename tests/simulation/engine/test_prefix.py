@@ -53,12 +53,12 @@ def test_off_means_off():
 
 def test_the_cached_context_is_attended_to():
     """Pairs of queries and keys of the missing tokens count those that were found."""
-    from simulation.performance.adjusted_profile import adjusted
+    from simulation.performance.adjusted_profile import adjust_profile
     from simulation.performance.curves import Part, grid
 
     # A prompt token takes as many seconds as it has keys in the mean, over 1024.
     part = Part(np.array([1.0, 65.0]), np.array([0.0, 64.0]), np.array([[0, 64.0], [0, 4160.0]]))
-    prof = adjusted(profile(), curve=grid(prefill=Part(part.x, part.y, part.seconds / 1024)))
+    prof = adjust_profile(profile(), curve=grid(prefill=Part(part.x, part.y, part.seconds / 1024)))
     result = replay(prof, [0.0, 200.0], [60, 60], [1, 1], [[1, 2, 3, 4]] * 2)
     assert result.requests.ttft_s == pytest.approx([60 * 30 / 1024, 12 * (48 + 6) / 1024])
 

@@ -10,7 +10,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.faults import Crash, SlowInstance
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.curves import NOTHING, Part, grid
 from simulation.policies.static import Static
 from simulation.policy import Actions
@@ -350,7 +350,7 @@ def test_any_curve(block):
             mixed=float(rng.choice([0.0, 1.1])),
         )
         curve = grid(**vars(timing))
-        prof = adjusted(random_profile(rng, int((isl + osl).max())), curve=curve)
+        prof = adjust_profile(random_profile(rng, int((isl + osl).max())), curve=curve)
         instances = [Instance(prof, timing=timing)]
         jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)

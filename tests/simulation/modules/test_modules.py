@@ -8,7 +8,13 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.modules.parts import MIB, acting_cost, modules_of
-from simulation.modules.reduction import Assessment, Instance, LayerBytes, reduce, weights_held
+from simulation.modules.reduction import (
+    Assessment,
+    Instance,
+    LayerBytes,
+    reduce,
+    weight_bytes_by_device,
+)
 from simulation.modules.scale_up import ModuleProblem, algorithm1, optimum, runs, speedup
 from simulation.performance.specs import ModelShape
 
@@ -119,7 +125,7 @@ def test_what_cannot_be_is_refused():
 
 
 def instance(batch=15, devices=3):
-    return Instance.whole(np.zeros(4, np.int64), devices, batch)
+    return Instance.undivided(np.zeros(4, np.int64), devices, batch)
 
 
 def layers_of(cache):
@@ -141,7 +147,7 @@ def judge(capacity, kv_per_sequence=0.1, limit=99.0):
 def memory(state, sizes, kv_per_sequence):
     """Bytes on each device: parts of layers, copies, and KV of the batch where it lives."""
     caches = np.bincount(state.kv_home, minlength=state.replicated.shape[1])
-    return weights_held(state, sizes) + caches * state.batch * kv_per_sequence
+    return weight_bytes_by_device(state, sizes) + caches * state.batch * kv_per_sequence
 
 
 def test_memory_of_an_instance_by_hand():

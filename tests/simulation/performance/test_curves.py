@@ -9,14 +9,14 @@ from numba import njit
 from planner.domain.sources import BEYOND, provenance_at
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import adjusted, scaled
+from simulation.performance.adjusted_profile import adjust_profile, scale_profile_times
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
 from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Provenance
 from simulation.policies.static import Static
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import outside_share
+from simulation.sizing.trial import extrapolated_share
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.fluid import assert_simulation_agrees, steady_state
 
@@ -52,7 +52,7 @@ def test_a_linear_curve_never_grows():
 
 
 def test_mixed_iterations_by_hand():
-    prof = adjusted(profile(), curve=CURVE)
+    prof = adjust_profile(profile(), curve=CURVE)
     # 8 decodes of 15 tokens and 51 tokens of prompt: 3 + 6 - 0.5.
     assert iteration_s(prof, [0, 8, 8], [0, 120, 120], [51, 0, 51], 0.0).tolist() == [6, 3, 8.5]
 
@@ -60,13 +60,13 @@ def test_mixed_iterations_by_hand():
 def test_decodes_beside_a_prompt_may_have_times_of_their_own():
     slow = Part(np.array([8.0]), np.array([10.0, 20.0]), np.array([[7.0, 9.0]]))
     curve = grid(decode=DECODE, prefill=PREFILL, beside=slow, overlap_s=0.5)
-    prof = adjusted(profile(), curve=curve)
+    prof = adjust_profile(profile(), curve=curve)
     # 8 decodes of 15 tokens alone, and with 51 tokens of prompt: 8 + 6 - 0.5.
     assert iteration_s(prof, [8, 8], [120, 120], [0, 51], 0.0).tolist() == [3, 13.5]
     assert inside(curve, [7, 7, 8, 8], [140, 140, 160, 240], [0, 51, 51, 51], 0.0).tolist() == [
         True, False, True, False,
     ]  # fmt: skip
-    assert iteration_s(scaled(prof, 2.0), 8, 120, 51, 0.0) == 27.0
+    assert iteration_s(scale_profile_times(prof, 2.0), 8, 120, 51, 0.0) == 27.0
 
 
 def test_measured_range_by_hand():
@@ -82,16 +82,16 @@ def test_measured_range_by_hand():
 def test_scaling_scales_every_iteration(curve):
     rng = np.random.default_rng(0)
     asked = rng.integers(0, 10, 50), rng.integers(1, 500, 50), rng.integers(0, 200, 50), 1000.0
-    prof = adjusted(profile(), curve=curve)
+    prof = adjust_profile(profile(), curve=curve)
     np.testing.assert_allclose(
-        iteration_s(scaled(prof, 1.25), *asked), 1.25 * iteration_s(prof, *asked)
+        iteration_s(scale_profile_times(prof, 1.25), *asked), 1.25 * iteration_s(prof, *asked)
     )
     with pytest.raises(SimulationError, match="positive"):
-        scaled(prof, 0.0)
+        scale_profile_times(prof, 0.0)
 
 
 def test_iterations_outside_the_measured_range_are_counted():
-    prof = adjusted(profile(budget=200, kv=1000), curve=CURVE)
+    prof = adjust_profile(profile(budget=200, kv=1000), curve=CURVE)
     result = simulate(trace([0.0], [30], [20]), fleet(pool(prof)), Static([1]), duration_s=120.0)
     # Decodes attend to 31, 32 ... 49 tokens: up to 40 they are measured.
     assert result.totals.iterations[0] == 20
@@ -118,7 +118,7 @@ def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
     decode = 0.02 + 1e-4 * b[:, None] + 1e-7 * b[:, None] * y
     prefill = 0.01 + 5e-5 * p[:, None] + 1e-8 * p[:, None] * y
     curve = grid(decode=Part(b, y, decode), prefill=Part(p, y, prefill), overlap_s=0.005)
-    prof = adjusted(profile(max_batch=256, budget=4096, kv=2_000_000), curve=curve)
+    prof = adjust_profile(profile(max_batch=256, budget=4096, kv=2_000_000), curve=curve)
     isl, osl = 800, 200
     assert_simulation_agrees(prof, rate, isl, osl)
     limit, named = largest_rate(prof, isl, osl)
@@ -140,7 +140,7 @@ def test_what_is_said_of_a_load_is_measured_as_far_as_measurements_go_and_no_fur
     source = Provenance("measured", "rows")
     prof = replace(profile(kv=100_000), provenance=source, fitted_decodes=decodes)
     run = simulate(trace([0.0] * 12, [30] * 12, [20] * 12), fleet(pool(prof)), Static([1]))
-    beyond = outside_share(run)
+    beyond = extrapolated_share(run)
     assert (beyond > BEYOND) == (decodes < prof.max_batch)
     label = provenance_at(prof, beyond)
     assert (label == source) == (beyond < BEYOND)

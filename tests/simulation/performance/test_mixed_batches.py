@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.compiled_graph import compile_graph
 from simulation.performance.graph import operator_graph
 from simulation.performance.profile import iteration_s
@@ -27,7 +27,7 @@ def slower(operator, it):
 def test_only_iterations_that_also_prefill_take_longer():
     graph = operator_graph(TINY, Arrangement())
     plain, beside = (
-        adjusted(profile(), curve=compile_graph(graph, timing, mixed=mixed))
+        adjust_profile(profile(), curve=compile_graph(graph, timing, mixed=mixed))
         for mixed in (None, slower)
     )
     for b, p in ((8, 0), (0, 128)):

@@ -6,9 +6,9 @@ import pytest
 from planner.inputs import catalogue
 from planner.inputs.catalogue.power import cap_curves, power_model
 from simulation.errors import SimulationError
-from simulation.performance.curves import evaluate, scaled
+from simulation.performance.curves import evaluate, scale_curve
 from simulation.performance.graph import operator_graph
-from simulation.performance.power import CapCurve, PowerAtLoad, PowerCap, capped
+from simulation.performance.power import CapCurve, PowerAtLoad, PowerCap, cap_power
 from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 
 MEASURED = Provenance("measured", "test")
@@ -20,7 +20,7 @@ PROFILES = [
 
 @pytest.mark.parametrize("curve", PROFILES)
 def test_each_phase_slows_by_its_factor(curve):
-    slower = scaled(curve, 1.5, 1.1)
+    slower = scale_curve(curve, 1.5, 1.1)
     b = np.array([1.0, 16.0, 64.0])
     decodes = [evaluate(each, b, 1000 * b, 0, 0) for each in (curve, slower)]
     np.testing.assert_allclose(decodes[1], 1.1 * decodes[0])
@@ -33,7 +33,7 @@ def test_each_phase_slows_by_its_factor(curve):
 
 def test_a_grid_reads_its_weights_as_fast_as_decodes():
     graph_curve = catalogue_roofline().curve
-    slower = scaled(graph_curve, 2.0, 1.0)
+    slower = scale_curve(graph_curve, 2.0, 1.0)
     one = [float(evaluate(each, 1.0, 500.0, 0, 0)) for each in (graph_curve, slower)]
     assert one[1] == pytest.approx(one[0])
     long = [float(evaluate(each, 0, 0, 8192.0, 8192.0**2 / 2)) for each in (graph_curve, slower)]
@@ -56,7 +56,7 @@ def test_power_stays_below_the_cap_and_below_that_without_one(share):
     gpu, shape = catalogue.gpu("H100-SXM"), catalogue.model("llama-3.1-70b").shape
     graph = operator_graph(shape, Arrangement(tp=4))
     free = power_model(gpu)
-    limited = capped(free, PowerCap(share, 0.8))
+    limited = cap_power(free, PowerCap(share, 0.8))
     b = np.array([1.0, 32.0, 256.0])
     load = 0.03, b, 1000 * b, np.array([0.0, 256.0, 2048.0]), np.array([0.0, 1e5, 1e6])
     before, after = (PowerAtLoad(model, gpu, graph).watts(*load) for model in (free, limited))

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.curves import Curve, evaluate, overlapped
+from simulation.performance.curves import Curve, evaluate, overlapped_seconds
 from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, computed_in
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels
@@ -161,10 +161,10 @@ def test_a_gpu_without_units_for_4_bits_unpacks_experts_to_16() -> None:
 def test_time_of_reading_and_computing_lies_between_the_longer_and_the_sum() -> None:
     a, b = np.array([1.0, 1.0, 0.0]), np.array([1.0, 3.0, 0.0])
     for sharpness in (1.0, 2.0, 20.0):
-        both = overlapped(a, b, sharpness)
+        both = overlapped_seconds(a, b, sharpness)
         assert (both >= np.maximum(a, b)).all()
         assert (both <= a + b + 1e-15).all()
-    np.testing.assert_allclose(overlapped(a, b, 1.0), a + b, atol=1e-29)
+    np.testing.assert_allclose(overlapped_seconds(a, b, 1.0), a + b, atol=1e-29)
 
 
 def synthetic(scale: float) -> list[KernelRows]:

@@ -198,7 +198,7 @@ def test_real_rows_come_back_from_their_table():
         assert isinstance(profile, Profile)
         assert (profile.model, profile.gpu, profile.tp, profile.kind) == (model, gpu, tp, "table")
         assert profile.max_batch == (32 if tp == 2 else 64)  # 64 did not fit on two GPUs
-        unbroken = part.take(part.whole)
+        unbroken = part.take(part.ran_as_one_batch)
         none = np.zeros(unbroken.rows)
         first = iteration_s(
             profile, none, none, unbroken.tokens, unbroken.tokens * unbroken.isl / 2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Region
-from simulation.policies.dynamo_planner import DynamoPlanner, Kalman, engine_rps, within_budget
+from simulation.policies.dynamo_planner import DynamoPlanner, Kalman, engine_rps, fit_to_budget
 from simulation.policy_check import check
 from tests.simulation.builders import fleet, pool, profile
 from tests.simulation.policies.observations import seen
@@ -93,7 +93,7 @@ def test_the_filter_follows_a_straight_line():
 )
 def test_budgets_are_kept_and_no_direction_is_turned(current, asked, most):
     cost = (2.0, 1.0)
-    way = within_budget(current, asked, cost, most, 1)
+    way = fit_to_budget(current, asked, cost, most, 1)
     total = np.dot(current, cost)
     if total > most:
         return  # recovery: the fleet shrinks in proportion

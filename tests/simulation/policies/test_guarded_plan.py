@@ -5,7 +5,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.guard import AIM
 from simulation.policies.parts.schedule import FixedSchedule
 from tests.simulation.builders import fleet, pool
@@ -19,7 +19,7 @@ def guarded(planned=4, roles=("both",), closed=False, **how):
     """Of one pool for each of the roles, in one region, or in as many that are closed."""
     plan_schedule = FixedSchedule("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
     fields = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
-    policy = Guarded(plan_schedule, **fields)
+    policy = GuardedPlan(plan_schedule, **fields)
     links = {"prefill": {"link": KvLink(1.0, 1e9)}}
     regions = tuple("abcd"[: len(roles)]) if closed else ("r",) * len(roles)
     pools = (

@@ -53,16 +53,16 @@ def test_tokens_that_fit_by_hand():
 def test_speeds_by_hand(reading):
     layout = replace(LAYOUT, reading=reading)
     state = layout.start
-    assert layout.speed(state, PROFILE, 16.0) == pytest.approx(1.0)
+    assert layout.relative_speed(state, PROFILE, 16.0) == pytest.approx(1.0)
     copies = state.replicated.copy()
     copies[:8, 1] = True
     pass_s, crossing = 0.036, 2 * (1e-6 + 16e4 / 25e9)
     layer = 0.5 * 0.0036 if reading == "source" else 0.0028
     expected = pass_s / (8 * layer + 2 * 0.0036 + crossing)
     copied = replace(state, replicated=copies)
-    assert layout.speed(copied, PROFILE, 16.0) == pytest.approx(expected)
+    assert layout.relative_speed(copied, PROFILE, 16.0) == pytest.approx(expected)
     moved = replace(state, kv_home=np.r_[np.zeros(7, np.int64), np.ones(3, np.int64)])
-    assert layout.speed(moved, PROFILE, 16.0) == pytest.approx(pass_s / (pass_s + 3 * crossing))
+    assert layout.relative_speed(moved, PROFILE, 16.0) == pytest.approx(pass_s / (pass_s + 3 * crossing))
     with pytest.raises(SimulationError, match="no reading"):
         replace(LAYOUT, reading="guess")
 

@@ -6,7 +6,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.feedback import Feedback
-from simulation.policies.guarded_plan import Guarded
+from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.hpa import Hpa
 from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.parts.stability import Stability
@@ -181,13 +181,13 @@ def test_a_recorded_static_fleet_tells_whether_a_guard_would_act():
     schedule, acted = FixedSchedule("flat", [0.0], [[3]]), []
     for rate in (2.0, 6.0, 12.0, 18.0, 30.0, 60.0):
         requests = load(rate, 1800.0)
-        recorder = Guarded(schedule, np.inf, np.inf, np.inf, recorded=120)
+        recorder = GuardedPlan(schedule, np.inf, np.inf, np.inf, recorded=120)
         still = simulate(requests, served, recorder, duration_s=1800.0)
-        rule = Guarded(schedule, prefill_tps=600.0, decode_tps=120.0, in_flight=16.0)
+        rule = GuardedPlan(schedule, prefill_tps=600.0, decode_tps=120.0, in_flight=16.0)
         guarded = simulate(requests, served, rule, duration_s=1800.0)
         acted.append(bool(guarded.series.ready.max() > 3.1))
         assert still.series.ready[0] == pytest.approx(3.0)
-        assert rule.never_acts(served, recorder.seen) != acted[-1]
+        assert rule.never_acts(served, recorder.recorded_observations) != acted[-1]
         if not acted[-1]:
             assert np.array_equal(still.requests.e2e_s, guarded.requests.e2e_s, equal_nan=True)
     assert acted == sorted(acted) and set(acted) == {False, True}

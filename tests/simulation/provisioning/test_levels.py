@@ -13,7 +13,7 @@ from simulation.provisioning.bounds import (
     device_options,
     devices_filled_by,
     filled_devices,
-    whole_devices,
+    round_up_devices,
 )
 from simulation.provisioning.energy import PhasePower, energy_of_pass, fleet_watts
 from simulation.provisioning.exact import exact_plan
@@ -23,7 +23,7 @@ from simulation.provisioning.level import savings
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
-from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
+from simulation.provisioning.replicas import latency_of, plan_whole_replicas, watts_of
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 from tests.simulation.provisioning.test_workload import SHAPE, service, timing
@@ -58,7 +58,7 @@ def test_energy_of_a_pass_by_hand():
 
 def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
     phase = phase_problem(service(requests_s=60.0), timing)
-    plan = whole_replicas(phase, DEVICE)
+    plan = plan_whole_replicas(phase, DEVICE)
     drawn = watts_of(phase, plan)
     for b, p in np.ndindex(phase.replica_s.shape):
         if plan.devices % phase.problem.parallel[p]:
@@ -145,11 +145,11 @@ def test_no_placement_needs_fewer_devices_than_its_plan_fills():
         if plan is None:
             continue
         demand = random_demand(problem, seed)
-        least = whole_devices(devices_filled_by(problem, demand, plan, 10.0))
+        least = round_up_devices(devices_filled_by(problem, demand, plan, 10.0))
         placed = algorithm2(problem, demand, plan, 10.0).devices
         assert 1 <= least <= placed
         near += least == placed
-        assert least >= whole_devices(float(filled_devices(problem, demand, 10.0).min()))
+        assert least >= round_up_devices(float(filled_devices(problem, demand, 10.0).min()))
     assert near >= 10
 
 

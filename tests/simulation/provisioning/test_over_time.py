@@ -15,7 +15,7 @@ from simulation.provisioning.windows import (
     Windows,
     block_means,
     demand_keys,
-    demand_known,
+    demand_of_previous_block,
     windows_of,
 )
 from simulation.provisioning.workload import at_rate, phase_problem
@@ -126,8 +126,8 @@ def test_plans_that_stand_longer_see_the_mean_of_the_block_before():
     windows = Windows(10.0, rate, np.array([10.0, 20.0, 30.0, 30.0, 50.0]), np.full(5, 8.0))
     assert block_means(windows, 2).requests_s.tolist() == [2.0, 2.0, 6.0, 6.0, 9.0]
     assert block_means(windows, 2).isl[0] == pytest.approx((1 * 10 + 3 * 20) / 4)
-    assert demand_known(windows, 2).requests_s.tolist() == [2.0, 2.0, 2.0, 2.0, 6.0]
-    assert demand_known(windows, 1).requests_s.tolist() == [1.0, 1.0, 3.0, 5.0, 7.0]
+    assert demand_of_previous_block(windows, 2).requests_s.tolist() == [2.0, 2.0, 2.0, 2.0, 6.0]
+    assert demand_of_previous_block(windows, 1).requests_s.tolist() == [1.0, 1.0, 3.0, 5.0, 7.0]
     assert [windows_to_act(level, 600.0, 10.0) for level in ("operator", "module", "model")] == [
         0, 0, 60,
     ]  # fmt: skip

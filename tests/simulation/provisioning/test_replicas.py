@@ -7,7 +7,7 @@ import pytest
 
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.replicas import latency_of, whole_replicas
+from simulation.provisioning.replicas import latency_of, plan_whole_replicas
 from simulation.provisioning.workload import at_rate, phase_problem
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.test_workload import GPU, service, timing
@@ -40,17 +40,17 @@ def by_trying(phase, most=3000):
 def test_prompts_take_the_fewest_of_any_number_and_arrangement(requests_s):
     """Also where one GPU each is best and it takes more than 64 of them."""
     phase = phase_problem(service("prefill", requests_s, 1.0), timing, parallel=(1, 2, 4))
-    plan = whole_replicas(phase, DEVICE)
+    plan = plan_whole_replicas(phase, DEVICE)
     assert plan.devices == by_trying(phase)
     assert plan.busy < 1 and plan.latency_s <= 1.0 and plan.memory_bytes <= plan.devices * DEVICE
-    assert whole_replicas(phase, 1e9) is None
+    assert plan_whole_replicas(phase, 1e9) is None
     if requests_s == 1800.0:
         assert plan.replicas > 64 and plan.parallel == 1
 
 
 def test_sequences_in_flight_are_those_of_littles_law():
     phase = phase_problem(service("decode", 60.0, 0.05), timing)
-    plan = whole_replicas(phase, DEVICE)
+    plan = plan_whole_replicas(phase, DEVICE)
     j = list(phase.problem.parallel).index(plan.parallel)
     seconds = np.interp(plan.in_flight, phase.problem.batches, phase.replica_s[:, j])
     assert plan.latency_s == pytest.approx(seconds)
@@ -64,7 +64,7 @@ def test_sequences_in_flight_are_those_of_littles_law():
             held = phase.replica_bytes[-1, p]
             beyond = latency_of(phase, fewer) > 0.05
             sequences = phase.problem.rate / fewer.replicas * latency_of(phase, fewer)
-            assert beyond or held + sequences * phase.kept_per_request[p] > DEVICE
+            assert beyond or held + sequences * phase.kv_bytes_per_request[p] > DEVICE
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

@@ -69,7 +69,7 @@ def test_sharing_is_never_worse_than_devices_apart(rate):
         for phase in phases
     ]
     shared = place_on_common_devices(phases, apart, DEVICE)
-    assert shared.devices <= shared.devices_apart
+    assert shared.devices <= shared.devices_without_sharing
     if shared.placement is not None:
         assert shared.placement.latency_s <= 1.0
         assert (shared.placement.memory_bytes <= DEVICE).all()

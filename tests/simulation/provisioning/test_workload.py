@@ -12,7 +12,7 @@ from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import GEMM_MEMORY_BOUND, SHARED_KINDS
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import critical_path
-from simulation.provisioning.replicas import whole_replicas
+from simulation.provisioning.replicas import plan_whole_replicas
 from simulation.provisioning.workload import PhaseLoad, phase_problem
 from tests.simulation.performance.oracles import ideal_s
 
@@ -121,7 +121,7 @@ def test_a_pass_of_a_replica_is_one_operator_after_the_other():
 
 def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():
     phase = phase_problem(service(requests_s=200.0), timing)
-    replicas = whole_replicas(phase, 72e9)
+    replicas = plan_whole_replicas(phase, 72e9)
     plan = greedy_plan(phase.problem)
     placed = algorithm2(phase.problem, phase.demand, plan, 72e9)
     assert placed.feasible and exact_plan(phase.problem).slots <= plan.slots

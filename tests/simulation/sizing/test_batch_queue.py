@@ -69,7 +69,7 @@ def test_heavy_load_saturates_near_the_fluid_limit(isl, osl):
     assert evaluate_pool(LARGE, work.at(0.98 * most)).stable
     beyond = evaluate_pool(LARGE, work.at(1.02 * most))
     assert not beyond.stable
-    assert beyond.attained(TIER) == 0.0
+    assert beyond.attainment(TIER) == 0.0
 
 
 @pytest.mark.parametrize("load", [0.1, 0.5, 0.8])

@@ -13,13 +13,13 @@ from simulation.sizing.queueing import erlang_c, mmc_mean_wait
 def test_one_place_waits_as_pollaczek_and_khinchine_say(rho, scv):
     law = solve_occupancy(rho, np.ones(1), service_scv=scv)
     assert law.mean_queue / rho == pytest.approx(rho * (1 + scv) / 2 / (1 - rho))
-    assert law.at_least(1) == pytest.approx(rho)
+    assert law.probability_of_at_least(1) == pytest.approx(rho)
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.9), (3, 2.0), (20, 17.0)])
 def test_many_places_at_one_speed_are_mmc(servers, load):
     law = solve_occupancy(load, np.arange(1.0, servers + 1))
-    assert law.at_least(servers) == pytest.approx(erlang_c(servers, load))
+    assert law.probability_of_at_least(servers) == pytest.approx(erlang_c(servers, load))
     assert law.mean_queue / load == pytest.approx(mmc_mean_wait(servers, load, 1.0))
 
 

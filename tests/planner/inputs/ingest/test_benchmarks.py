@@ -162,17 +162,17 @@ def test_the_published_tables_read_as_what_they_are():
     assert splitwise.rows.tbt_s.max() < 0.2
     assert np.isfinite(splitwise.rows.power_share).sum() == 260
     # 64 sequences of Llama-2-70B do not fit beside its weights on two 80 GB GPUs
-    parts = ~splitwise.rows.whole
+    parts = ~splitwise.rows.ran_as_one_batch
     assert set(zip(splitwise.rows.batch[parts], splitwise.rows.tp[parts], strict=True)) == {(64, 2)}
     assert parts.sum() == 15
     # asked for 8,192 tokens, most engines stopped far earlier
     asked = splitwise.rows.osl == 8192
-    assert np.median(splitwise.rows.generated[asked]) < 1000
+    assert np.median(splitwise.rows.generated_tokens[asked]) < 1000
     sageserve = read_benchmarks(PROFILES / "sageserve_llama3_perf.csv")
     assert (sageserve.format, sageserve.rows.rows) == ("sageserve", 400)
     assert 0.003 < np.median(sageserve.rows.tbt_s) < 0.02  # 3B and 8B models
     assert np.isnan(sageserve.rows.prefill_s[sageserve.rows.batch > 1]).all()
-    assert sageserve.rows.whole.all()
+    assert sageserve.rows.ran_as_one_batch.all()
     prefill = read_benchmarks(PROFILES / "sageserve_llama31_8b_tp4_prefill.csv", tp=4)
     assert (prefill.rows.batch == 1).all()
     assert prefill.rows.rows == 2715

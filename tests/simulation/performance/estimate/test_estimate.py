@@ -12,7 +12,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
-from simulation.performance.curves import overlapped
+from simulation.performance.curves import overlapped_seconds
 from simulation.performance.efficiency import REACHED
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
@@ -116,14 +116,14 @@ def test_one_user_gets_what_an_iteration_takes() -> None:
     context = query.isl + query.osl / 2
     kernels = demands(graph, query.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.0015
     host = np.float64(0.0005)  # the host prepares the sequence meanwhile
-    decode = overlapped(kernels, host)
+    decode = overlapped_seconds(kernels, host)
     isl = query.isl
     prompt = demands(graph, query.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
     # beside its own decode a prompt reads the weights that are read anyway
     beside = iteration(1.0, context, isl, isl**2 / 2)
     riding = demands(graph, query.gpu, KERNELS, beside)["busy"] + 0.0015 - kernels
     answer = one(query, plain)
-    carrying = overlapped(kernels + riding, host)
+    carrying = overlapped_seconds(kernels + riding, host)
     assert answer.tbt_s == pytest.approx(decode + (carrying - decode) / query.osl)
     assert answer.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
 

@@ -11,9 +11,9 @@ from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
     LEVELS,
     ErrorCovariance,
+    compare_traits,
     contradictions,
     learn_corrections,
-    shared,
     traits_of,
 )
 from simulation.performance.specs import Arrangement
@@ -94,7 +94,7 @@ def test_two_rows_by_hand() -> None:
     """One shared part of variance 0.04 beside noise of 0.01: the mean of both, shrunk."""
     likeness = replace(PLAIN, deployment=0.2)
     rows = traits_of([ONE, replace(ONE, concurrency=1.0)])
-    common = likeness.covariance(shared(rows, rows))
+    common = likeness.covariance(compare_traits(rows, rows))
     assert common == pytest.approx(np.full((2, 2), 0.04))
     assert likeness.variance(rows) == pytest.approx(0.05)
     learnt = learn_corrections(likeness, rows, np.array([0.2, 0.2]))
@@ -108,7 +108,7 @@ def test_rows_that_do_not_predict_each_other_are_hardly_believed() -> None:
     loads = [replace(ONE, concurrency=float(4**n)) for n in range(6)]
     off = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5])
     learnt = learn_corrections(replace(PLAIN, deployment=1.0), traits_of(loads), off)
-    assert learnt.doubted.keys() == {*traits_of([ONE]).labels["deployment"].tolist()}
+    assert learnt.outlier_weights.keys() == {*traits_of([ONE]).labels["deployment"].tolist()}
     assert abs(learnt.at(traits_of([ONE])).shift[0]) < 0.05
 
 
@@ -137,7 +137,7 @@ def test_left_out_rows_are_not_further_from_what_the_others_say_than_from_nothin
         level, scale = random.normal(0.0, 0.3), random.uniform(0.02, 0.6)
         off = level + scale * random.standard_t(3.0, loads.size)
         learnt = learn_corrections(FIT[name].likeness, loads, off)
-        left = np.minimum(np.abs(np.expm1(learnt.left_out() - learnt.off)), 0.5)
+        left = np.minimum(np.abs(np.expm1(learnt.leave_one_out_errors() - learnt.off)), 0.5)
         assert left.mean() <= 1.1 * np.minimum(np.abs(np.expm1(-learnt.off)), 0.5).mean()
 
 
@@ -145,7 +145,7 @@ def test_an_unknown_version_is_like_no_other() -> None:
     likeness = replace(PLAIN, version=0.3)
     unknown = replace(ONE, version="")
     rows = traits_of([unknown, unknown, ONE, ELSEWHERE])
-    between = likeness.covariance(shared(rows, rows))
+    between = likeness.covariance(compare_traits(rows, rows))
     assert not between[:2].any() and not between[:, :2].any()
     assert between[2, 3] == pytest.approx(0.09)  # the same version on another GPU
 

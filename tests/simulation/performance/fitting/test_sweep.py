@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import AdjustedProfile, adjust_profile
 from simulation.performance.curves import Part, grid, scaled_by_phase
 from simulation.performance.fitting.compare import (
     EXPECTED,
@@ -174,7 +174,7 @@ def shaped():
 def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
     base = shaped()
     ends = max(loads), 1024.0
-    true = adjusted(base, curve=scaled_by_phase(base.curve, 1.5, 1.2, *ends))
+    true = adjust_profile(base, curve=scaled_by_phase(base.curve, 1.5, 1.2, *ends))
     result = Fitter("roofline", base=base, waiting=WAITING, **LIMITS).fit(sweep(true, loads=loads))
     values = {p.name: p.value for p in result.parameters}
     assert values["decode factor"] == pytest.approx(1.5, rel=0.02)
@@ -182,7 +182,7 @@ def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
 
 
 def test_ttft_of_a_crowd_is_no_prefill():
-    base, rows = shaped(), sweep(adjusted(shaped()), loads=(64.0,))
+    base, rows = shaped(), sweep(adjust_profile(shaped()), loads=(64.0,))
     result = Fitter("roofline", base=base, waiting=WAITING, **LIMITS).fit(
         replace(rows, ttft_s=rows.ttft_s + 60)
     )
