@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer import solve_window
-from planner.optimizer.decomposition import compiled
+from planner.optimizer.decomposition import compile_kernels
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.problem import PlanningProblem, WindowPlan
 
@@ -136,7 +136,7 @@ def main() -> int:
     row = "{:<14} {:<6} {:>6} {:<10} {:>12} {:>12} {:>10} {:>8} {:>8} {:>8}"
     heading = ("instance", "solver", "limit", "status", "objective", "bound", "gap")
     print(row.format(*heading, "build", "solve", "cpu"), file=sys.stderr)
-    compiled()
+    compile_kernels()
     runs = []
     for size, path in instances:
         problem = load_instance(path)

@@ -221,7 +221,7 @@ def _draft(path: Path, _: Values) -> Attempt:
     """Draft a scenario from a file, and begin it as a run does."""
     from dataclasses import asdict
 
-    from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
+    from planner.domain.trace_statistics.context_limits import EVERY_LABEL, requests_beyond_context
     from planner.inputs import catalogue
     from planner.management.runs import load_trace
     from planner.services.draft_profiles import choose_serving
@@ -236,7 +236,9 @@ def _draft(path: Path, _: Values) -> Attempt:
         return Attempt("refuse", words=" ".join(problems))
     model = serving.profile.model
     context = catalogue.shape(model).max_context
-    found = beyond_context(row_arrays.local_path(trace.store), {EVERY_LABEL: (model, context)})
+    found = requests_beyond_context(
+        row_arrays.local_path(trace.store), {EVERY_LABEL: (model, context)}
+    )
     span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
     values = {"requests": trace.requests, "span_s": span_s, **_beyond([asdict(f) for f in found])}
     return Attempt("read", values)

@@ -244,7 +244,7 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
     return np.where(count[:, None] > 0, lower + (right - lower) * (position - low), 0.0)
 
 
-def widened(
+def widen_for_sampling(
     middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
 ) -> FloatArray:
     """Return ``quantiles [series, levels, steps]``, widened because demand was sampled.

@@ -164,7 +164,7 @@ class Panel:
         return int(self.values.shape[1])
 
     @property
-    def observed(self) -> BoolArray:
+    def observed_bins(self) -> BoolArray:
         """Return the mask of observed bins, ``[series, bins]``."""
         return ~np.isnan(self.values)
 

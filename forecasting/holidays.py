@@ -118,7 +118,7 @@ def ratios_of(
         return ratios
     days = _days(start_s, bin_s, bins)
     span = np.arange(days[0], days[-1] + AHEAD_DAYS)
-    ends = Holidays(tuple(span[_days_left(span) < month_ends.days].tolist()))
+    ends = Holidays(tuple(span[_days_to_month_end(span) < month_ends.days].tolist()))
     of_ends = HolidayRatio.fit(ends, usual, start_s, bin_s)
     if of_ends is None:
         return ratios
@@ -151,7 +151,7 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
     totals = np.where(is_whole, np.add.reduceat(amounts, first), np.nan)
-    days_left = _days_left(day)
+    days_left = _days_to_month_end(day)
     for last_days in range(MOST_LAST_DAYS, 0, -1):
         is_end = days_left < last_days
         ratio = _log_ratios(day, totals, is_end)
@@ -201,8 +201,8 @@ def _means(values: FloatArray, groups: IntArray) -> FloatArray:
     return np.asarray(np.bincount(index, values) / np.bincount(index))
 
 
-def _days_left(days: IntArray) -> IntArray:
-    """Return how many days of the month follow each of ``days`` (since the epoch)."""
+def _days_to_month_end(days: IntArray) -> IntArray:
+    """Return how many days of the month follow each of ``days`` (days since the epoch)."""
     dates = days.astype("datetime64[D]")
     next_month = (dates.astype("datetime64[M]") + 1).astype("datetime64[D]")
     return np.asarray((next_month - dates).astype(np.int64) - 1)

@@ -37,12 +37,12 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
     return tuple(edges)
 
 
-def _windows_apart(stride: int, horizon: int, end: int) -> float:
-    """Return the distance of origins in windows, by which errors of a block are discounted.
+def _origin_distance(stride: int, horizon: int, end: int) -> float:
+    """Return the distance of two origins in windows, which discounts the older errors of a block.
 
-    Origins are ``stride`` bins apart, and a window has ``horizon`` bins. The error of a block
-    counts half after HALF_LIFE windows, or after HALF_LIFE_LEADS times the block's last step
-    ``end`` if that is longer.
+    Origins are ``stride`` bins apart, and a window has ``horizon`` bins. The error of a block that
+    ends at step ``end`` counts half after HALF_LIFE windows. If HALF_LIFE_LEADS times ``end`` is
+    longer, it counts half after that.
     """
     return stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end))
 
@@ -60,7 +60,7 @@ class LeadWeights:
         shape = methods, series
         self.blocks = tuple(pairwise(edges))
         self.errors = [
-            DiscountedMeans.empty(shape, _windows_apart(stride, horizon, end), default=np.inf)
+            DiscountedMeans.empty(shape, _origin_distance(stride, horizon, end), default=np.inf)
             for _, end in self.blocks
         ]
         self.origins: IntArray = np.empty(0, np.int64)  # all of them

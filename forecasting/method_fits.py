@@ -122,17 +122,17 @@ class MethodFits:
 
         The bins are those of ``_cleaned_since``.
         """
-        removed = self._cleaned_since(panel, fit_bins, int(origins[0]))
+        removed = self._bins_cleaned_after_fit(panel, fit_bins, int(origins[0]))
         for count in range(1, len(origins)):
-            later = self._cleaned_since(panel, fit_bins, int(origins[count]))
+            later = self._bins_cleaned_after_fit(panel, fit_bins, int(origins[count]))
             if not np.array_equal(removed, later):
                 return count, removed
         return len(origins), removed
 
-    def _cleaned_since(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
-        """Return rows and bins, ``[2, n]``, that are removed as no demand by ``origin``.
+    def _bins_cleaned_after_fit(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
+        """Return rows and bins, ``[2, n]``, that cleaning removes with the data up to ``origin``.
 
-        Origins before the end of the first panel use the cleaning of the fit only.
+        An origin before the end of the fit has none, since the fit's own cleaning applies there.
         """
         if origin <= self.fitted:
             return np.empty((2, 0), np.int64)

@@ -17,12 +17,14 @@ T = TypeVar("T")
 BATCH_SIZE = 20_000  # series times bins ahead at a time, to bound memory
 
 
-def forecast_each(series: Sequence[DemandSeries], method: str, horizon_s: float) -> list[Forecast]:
+def forecast_series(
+    series: Sequence[DemandSeries], method: str, horizon_s: float
+) -> list[Forecast]:
     """Return the forecast of each series over the next ``horizon_s`` seconds."""
     return _by_group(series, horizon_s, partial(_forecast, method))
 
 
-def backtest_each(
+def backtest_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest]:
     """Backtest ``method`` on each series from its last ``origins`` origins, one horizon apart.
@@ -32,14 +34,14 @@ def backtest_each(
     return _by_group(series, horizon_s, partial(_backtest, method, origins))
 
 
-def backtest_each_or_none(
+def backtest_long_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest | None]:
-    """Backtest each series as ``backtest_each`` does; the result is None for a series too short."""
+    """Backtest each series as ``backtest_series`` does; None for a series that is too short."""
     return _by_group(series, horizon_s, partial(_backtest_or_none, method, origins))
 
 
-def past_forecasts_each(
+def past_forecasts_by_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float, ahead_s: float, moments: int
 ) -> list[list[Forecast]]:
     """Forecast each series ``ahead_s`` seconds ahead from up to ``moments`` past origins.

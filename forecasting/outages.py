@@ -118,7 +118,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
     level, variance = _surrounding_statistics(sums, empty)
     busy = level > SMALLEST_LEVEL
     empty, level, variance = empty[busy], level[busy], variance[busy]
-    unlikely = _chance_of_at_most(np.zeros(len(empty)), level, variance) < CHANCE
+    unlikely = _cumulative_probability(np.zeros(len(empty)), level, variance) < CHANCE
     first_bins = empty[unlikely, 0] * bins_per_sum
     # The run of a bin is the last one that begins at or before it.
     improbable[np.searchsorted(runs[:, 0], first_bins, side="right") - 1] = True
@@ -153,7 +153,9 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
 
 
-def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
+def _cumulative_probability(
+    amounts: FloatArray, level: FloatArray, variance: FloatArray
+) -> FloatArray:
     """Return the probability of at most ``amounts`` in a bin, 1 where the level is unknown.
 
     ``level`` is the expected amount of the bin. Counts are negative binomial if ``variance``
@@ -189,7 +191,9 @@ def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
     for side, step in ((0, -1), (1, 0)):
         edge = runs[:, side] + step
         amounts = values[np.clip(edge, 0, len(values) - 1)]
-        partial = _chance_of_at_most(np.nan_to_num(amounts, nan=np.inf), level, variance) < CHANCE
+        partial = (
+            _cumulative_probability(np.nan_to_num(amounts, nan=np.inf), level, variance) < CHANCE
+        )
         extended[:, side] += np.where(partial, -1 if side == 0 else 1, 0)
     return extended
 

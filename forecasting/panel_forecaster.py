@@ -95,18 +95,22 @@ class PanelForecaster:
         """Forecast the next ``steps`` bins of every series."""
         with single_blas_thread():
             pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
-        forecast = _joined(pieces)
+        forecast = _join_forecasts(pieces)
         errors = self._level_errors
         if errors is None or not errors.any():
             return forecast
         return replace(
             forecast,
-            quantiles=conformal.widened(forecast.mean, forecast.quantiles, forecast.levels, errors),
-            peaks=conformal.widened(forecast.top, forecast.peaks, forecast.levels, errors),
+            quantiles=conformal.widen_for_sampling(
+                forecast.mean, forecast.quantiles, forecast.levels, errors
+            ),
+            peaks=conformal.widen_for_sampling(
+                forecast.top, forecast.peaks, forecast.levels, errors
+            ),
         )
 
 
-def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
+def _join_forecasts(parts: Sequence[PanelForecast]) -> PanelForecast:
     """Return one forecast with the series of all ``parts``, in their order."""
     fields: dict[str, Any] = {}
     for name in ("mean", "top", "quantiles", "peaks", "limit", "scores", "growth"):  # by series
@@ -252,14 +256,14 @@ class _PanelPart:
             peaks=np.minimum(bands.peaks, limit[:, None]),
             methods=tuple(names[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
-            errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
+            errors=_smaller_errors(errors, len(self.names)) / self.scale[:, 0],
             shares=_weight_by_method(_peak_weights(both_tops, recent.errors))[:, :, 0],
             end_shares=selected.end_shares[:, :, 0],
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
             limit=limit,
             scores=bands.scores,
-            growth_share=conformal.prior_share(self._days_known(age)),
+            growth_share=conformal.prior_share(self._history_days(age)),
             growth=self._day_growth(slice(None), age),
             swing=self._unknown_swing(age),
         )
@@ -283,7 +287,7 @@ class _PanelPart:
 
     def _ages(self) -> IntArray:
         """Return the bins since the last observed one, ``[series]``; 0 without an observed bin."""
-        observed = self.panel.observed
+        observed = self.panel.observed_bins
         return np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
 
     def _limit(self, ages: IntArray) -> FloatArray:
@@ -495,7 +499,7 @@ class _PanelPart:
         """Return indices of the past origins that quantiles are based on, about a window apart."""
         return np.arange(len(self.record.origins))[:: self._origins_per_window]
 
-    def _days_known(self, age: int) -> float:
+    def _history_days(self, age: int) -> float:
         """Return the days of history up to ``age`` bins before the end."""
         return (self.panel.bins - age) * self.panel.bin_s / DAY_S
 
@@ -503,7 +507,7 @@ class _PanelPart:
         """Return the log amplitude of a daily rhythm that the forecast does not follow yet."""
         # These repeat the last day as soon as it is known.
         known_from = 1.0 if self.method in (AUTO, ENSEMBLE) else conformal.RHYTHM_DAYS
-        return conformal.unknown_swing(self._days_known(age), known_from)
+        return conformal.unknown_swing(self._history_days(age), known_from)
 
     def _day_growth(self, rows: IntArray | slice, age: int) -> FloatArray:
         """Return the deviation of a day's log growth without the last ``age`` bins, ``[rows]``."""
@@ -526,7 +530,7 @@ class _PanelPart:
         lead = np.tile(np.arange(age, age + steps), 2)
         in_window = lead < self.window
         prior = conformal.growth_prior(
-            self._days_known(age), int(known.sum()), self._day_growth(rows, age),
+            self._history_days(age), int(known.sum()), self._day_growth(rows, age),
             (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S, self._unknown_swing(age),
         )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
@@ -610,7 +614,10 @@ def _weight_by_method(weights: FloatArray) -> FloatArray:
     return np.asarray(weights[:methods] + weights[methods:])
 
 
-def _smaller_of_both(errors: FloatArray, methods: int) -> FloatArray:
-    """Return the smaller of each method's two errors, followed by the ensemble's error."""
+def _smaller_errors(errors: FloatArray, methods: int) -> FloatArray:
+    """Return the smaller of each method's two errors, followed by the ensemble's error.
+
+    ``errors`` has the first errors of all ``methods``, then their second ones, then the ensemble's.
+    """
     smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
     return np.concatenate([smaller, errors[-1:]])

@@ -13,7 +13,7 @@ from planner.domain.recommend.trials import STATIC, Trials, shortfall, with_tune
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
-from planner.domain.replay.replica_loss import spared
+from planner.domain.replay.replica_loss import with_spare_replica
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import PolicyRun, Study
@@ -115,7 +115,9 @@ def _level(
             and (contained := its.contains(share)) is not None
         ],
         "over_static": (
-            candidate.expected(trials.days) / static[0].expected(trials.days) if static else None
+            candidate.expected_cost_usd(trials.days) / static[0].expected_cost_usd(trials.days)
+            if static
+            else None
         ),
     }
 
@@ -124,7 +126,7 @@ def _run(
     policy: Policy, candidate: Candidate, study: Study, trials: Trials, seed: int, **rules: Any
 ) -> PolicyRun:
     """Simulate a candidate on the window itself."""
-    made = spared(study) if candidate.spare else study
+    made = with_spare_replica(study) if candidate.spare else study
     level = int(candidate.value or 0) if policy.name == STATIC else 0
     return run_policy(
         made, with_tuned_value(policy, candidate.value), seed=seed, progress=silent,

@@ -26,7 +26,7 @@ from planner.domain.progress import silent
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, parse
 from planner.inputs.scenario.schema import Scenario
-from planner.optimizer.sharing import pack, pack_exact, remembered
+from planner.optimizer.sharing import cache_fits, pack, pack_exact
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
 from simulation.sharing.replay import SharedHost, SharingModel, replay_gpu
@@ -60,7 +60,7 @@ def _small(seed: int) -> tuple[int, int]:
     def fits(group: tuple[int, ...]) -> bool:
         return replay_gpu([models[i] for i in group], HOST, to_the_end=False).met
 
-    test = remembered(fits)
+    test = cache_fits(fits)
     return len(pack(busy, test)), len(pack_exact(MODELS, fits))
 
 

@@ -49,7 +49,7 @@ def service(model: str = MODEL, rate: float = 40.0, isl: int = ISL) -> PhaseLoad
 
 def planned(load: PhaseLoad, name: str) -> Level | None:
     """Return a level that the replay confirms; None if there is none."""
-    judge = Judge.drawn((load.isl, SPREAD), (OSL, 0.0), ATTAINMENT, 1)
+    judge = Judge.log_normal((load.isl, SPREAD), (OSL, 0.0), ATTAINMENT, 1)
     _, levels = solve_levels(load, "bf16", Rules((name,), proofs=False), judge=judge)
     level = levels.get(name)
     if level is None or level.replayed is None or level.replayed.attainment < ATTAINMENT:

@@ -83,7 +83,7 @@ class FittedArima:
                     shock = shocks[:, self.ma.shape[1] + start + step - lag]
                     ahead[:, :, step] += weight[:, None] * shock
         amounts = self.scale.inverse(ahead + windows_at(cycle, start, steps))
-        seen = np.logical_or.accumulate(panel.observed[:, :bins], axis=1)[:, origins - 1]
+        seen = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)[:, origins - 1]
         return np.where(seen[:, :, None], amounts, np.nan)
 
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -94,7 +94,7 @@ class FittedArima:
         """
         known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
         # A walk begins where it was first seen, a stationary series at its mean.
-        begin = np.where(known.any(axis=1), _first_known(rest, known), 0.0)
+        begin = np.where(known.any(axis=1), _first_observed(rest, known), 0.0)
         is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
         filled = np.empty((len(ar) + rest.shape[1], len(rest)))
         filled[: len(ar)] = np.where(is_walk, begin, 0.0)
@@ -204,7 +204,7 @@ class Arima:
         return _Row(cycles, ar, ma, f"{best.order} + {name}" if name else str(best.order))
 
 
-def _first_known(values: FloatArray, known: BoolArray) -> FloatArray:
+def _first_observed(values: FloatArray, known: BoolArray) -> FloatArray:
     """Return the first value of each row that is not NaN."""
     return np.asarray(values[np.arange(len(values)), np.argmax(known, axis=1)])
 

@@ -86,14 +86,14 @@ def _hannan_rissanen(
     # Residuals of a long autoregression stand for the shocks.
     long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
     shocks = np.zeros_like(w)
-    lagged, rows = _lagged(w, long_lags), target[long_lags:]
+    lagged, rows = _lagged_values(w, long_lags), target[long_lags:]
     residual = w[long_lags:] - lagged @ least_squares(lagged[rows], w[long_lags:][rows])
     shocks[long_lags:] = np.where(rows, residual, 0.0)
     first = max(max_p, max_q) + (long_lags if max_q else 0)
     first = min(first, w.size // 2)
     rows = target[first:]
     regressors = np.hstack([
-        _lagged(w, max_p)[first - max_p:], _lagged(shocks, max_q)[first - max_q:],
+        _lagged_values(w, max_p)[first - max_p:], _lagged_values(shocks, max_q)[first - max_q:],
     ])[rows]  # fmt: skip
     y = w[first:][rows]
     # Normal equations of all regressors. Each order is a regression on some of them.
@@ -129,7 +129,9 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
         (by_ma,) = recursion(shocks[None], ma)
         first = max(p, q)
         rows = target[first:]
-        slopes = np.hstack([_lagged(by_ar, p)[first - p :], _lagged(by_ma, q)[first - q :]])
+        slopes = np.hstack(
+            [_lagged_values(by_ar, p)[first - p :], _lagged_values(by_ma, q)[first - q :]]
+        )
         step = least_squares(slopes[rows], shocks[first:][rows])
         if not is_regular(parameters + step, p):
             break
@@ -180,12 +182,12 @@ def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatAr
 
 def is_regular(parameters: FloatArray, p: int) -> bool:
     """Return whether the inverse roots of AR and MA terms are below their limits."""
-    return _roots_within(LARGEST_AR_ROOT, [-phi for phi in parameters[:p].tolist()]) and (
-        _roots_within(LARGEST_MA_ROOT, parameters[p:].tolist())
+    return _has_roots_within(LARGEST_AR_ROOT, [-phi for phi in parameters[:p].tolist()]) and (
+        _has_roots_within(LARGEST_MA_ROOT, parameters[p:].tolist())
     )
 
 
-def _roots_within(radius: float, coefficients: list[float]) -> bool:
+def _has_roots_within(radius: float, coefficients: list[float]) -> bool:
     """Return whether all roots of ``z^n + c1 z^(n - 1) + ... + cn`` are within ``radius``.
 
     By Schur and Cohn's recursion on the roots over ``radius``.
@@ -199,8 +201,8 @@ def _roots_within(radius: float, coefficients: list[float]) -> bool:
     return True
 
 
-def _lagged(values: FloatArray, lags: int) -> FloatArray:
-    """Return the ``lags`` values before each bin, latest first, from the bin ``lags`` on."""
+def _lagged_values(values: FloatArray, lags: int) -> FloatArray:
+    """Return the ``lags`` values before each bin, ``[bins - lags, lags]``, latest first."""
     if not lags:
         return np.empty((values.size, 0))
     return sliding_window_view(values[:-1], lags)[:, ::-1]

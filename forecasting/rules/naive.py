@@ -69,7 +69,7 @@ class MovingMaximum:
         The shape is ``[series, origins, steps]``. Gaps do not shorten the period. NaN: nothing was
         observed before the origin.
         """
-        seen = panel.observed
+        seen = panel.observed_bins
         # The k-th observed bin of each series, so that gaps do not shorten the period.
         position = np.argsort(~seen, axis=1, kind="stable")
         amounts = np.take_along_axis(panel.values, position, axis=1)

@@ -48,7 +48,7 @@ class FittedRegression:
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         residual = self.scale.transform(panel.values[:, first:bins]) - cycle[:, : bins - first]
-        residual = self._filled(residual)
+        residual = self._fill_gaps(residual)
         ahead = np.zeros((len(residual), len(origins), steps))
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
@@ -62,7 +62,7 @@ class FittedRegression:
         largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
         return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
 
-    def _filled(self, residual: FloatArray) -> FloatArray:
+    def _fill_gaps(self, residual: FloatArray) -> FloatArray:
         """Fill the gaps of ``residual [series, bins]`` with the autoregression."""
         rows, bins = np.nonzero(np.isnan(residual))
         filled = np.where(np.isnan(residual), 0.0, residual)

@@ -31,7 +31,7 @@ class Level:
         """Return the level before each origin at every step, ``[series, origins, steps]``."""
         levels = np.empty((len(panel.values), len(origins)))
         for gain, rows in _rows_by_value(self.gain):
-            levels[rows] = discounted(panel.values[rows], gain)[:, origins - 1]
+            levels[rows] = discounted_mean(panel.values[rows], gain)[:, origins - 1]
         return np.repeat(levels[:, :, None], steps, axis=2)
 
 
@@ -42,7 +42,9 @@ class Smoothing:
     def fit(self, panel: Panel) -> Level:
         """Choose the gain of each series by the errors of the level as forecast of the next bin."""
         values = panel.values
-        errors = [_mean_error(values[:, 1:], discounted(values, gain)[:, :-1]) for gain in GAINS]
+        errors = [
+            _mean_error(values[:, 1:], discounted_mean(values, gain)[:, :-1]) for gain in GAINS
+        ]
         return Level(np.take(GAINS, np.argmin(errors, axis=0)))
 
 
@@ -91,7 +93,7 @@ class SeasonalSmoothing:
         Without two whole seasons, it has no season and forecasts nothing.
         """
         season, values = panel.season_bins(self.season_s), panel.values
-        seen = panel.observed
+        seen = panel.observed_bins
         mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
         floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
         if season < 2 or panel.bins < 2 * season:
@@ -107,8 +109,11 @@ class SeasonalSmoothing:
         return LevelOverProfile(season, np.array(pairs)[np.argmin(errors, axis=0)], floor)
 
 
-def discounted(values: FloatArray, gain: float) -> FloatArray:
-    """Return the mean up to each bin, weighted by ``(1 - gain)^age``; NaN before any is known."""
+def discounted_mean(values: FloatArray, gain: float) -> FloatArray:
+    """Return the mean of all values up to each bin, weighted by ``(1 - gain)^age``.
+
+    It is NaN before the first observed bin.
+    """
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 
@@ -122,7 +127,7 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
     padded = np.full((series, seasons * season), np.nan)
     padded[:, :bins] = values
     phases = padded.reshape(series, seasons, season).transpose(0, 2, 1).reshape(-1, seasons)
-    levels = discounted(phases, gain).reshape(series, season, seasons).transpose(0, 2, 1)
+    levels = discounted_mean(phases, gain).reshape(series, season, seasons).transpose(0, 2, 1)
     return levels.reshape(series, -1)[:, :bins]
 
 

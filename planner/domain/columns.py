@@ -60,7 +60,7 @@ class Columns:
     columns: tuple[Column, ...]
     key: str = ""  # attribute that keys the rows in JSON; "": JSON has a list
 
-    def named(self, name: str) -> Column:
+    def column(self, name: str) -> Column:
         """Return the column of that name."""
         return next(column for column in self.columns if column.name == name)
 

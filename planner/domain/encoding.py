@@ -69,9 +69,9 @@ class _Writer:
             case None | bool() | str():
                 return value
             case np.ndarray():
-                return ["array", self._stored(value)]
+                return ["array", self._store_array(value)]
             case np.generic():
-                return ["scalar", self._stored(np.asarray(value))]
+                return ["scalar", self._store_array(np.asarray(value))]
             case int() | float():
                 return value
             case datetime():
@@ -79,7 +79,7 @@ class _Writer:
             case pl.DataFrame():
                 table = io.BytesIO()
                 value.write_ipc(table)
-                return ["table", self._stored(np.frombuffer(table.getvalue(), np.uint8))]
+                return ["table", self._store_array(np.frombuffer(table.getvalue(), np.uint8))]
             case Mapping():
                 return ["dict", [[self.plain(k), self.plain(v)] for k, v in value.items()]]
             case tuple() if hasattr(value, "_fields"):
@@ -93,7 +93,7 @@ class _Writer:
             return ["object", *_name(type(value)), values]
         raise TypeError(f"{type(value).__qualname__} cannot be part of a result")
 
-    def _stored(self, array: np.ndarray[Any, Any]) -> str:
+    def _store_array(self, array: np.ndarray[Any, Any]) -> str:
         """Store a numeric array, and return the name under which the JSON refers to it."""
         if array.dtype.hasobject:
             raise TypeError("an array of objects cannot be part of a result")

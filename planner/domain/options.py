@@ -18,14 +18,14 @@ from planner.policies.user_policies import policy_names
 OptionsT = TypeVar("OptionsT", bound="RunOptions")
 
 
-def _known_policy(key: str) -> str:
+def _check_policy(key: str) -> str:
     """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
     if not known_policy(key):
         raise ValueError(f"there is no policy {key!r}. Choose from {', '.join(policy_names())}")
     return key
 
 
-def _known_or_all(key: str) -> str:
+def _check_policy_or_all(key: str) -> str:
     """Return ``key`` if it is ``ALL`` or names a policy; raise ValueError otherwise."""
     if key != ALL and not known_policy(key):
         names = ", ".join(policy_names())
@@ -35,8 +35,8 @@ def _known_or_all(key: str) -> str:
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 # A policy's name, followed by a colon and a label if the scenario has several of that name.
-PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_known_policy)]
-PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_known_or_all)]
+PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_check_policy)]
+PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_check_policy_or_all)]
 
 
 class RunOptions(BaseModel):
@@ -50,7 +50,7 @@ class RunOptions(BaseModel):
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    def given(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """Return the options that were set, as JSON."""
         return self.model_dump(mode="json", exclude_unset=True)
 

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from planner.domain.progress import Progress, shared
+from planner.domain.progress import Progress, split_progress
 from simulation.trace_replay import is_long
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def begun(
     use cores that other threads leave idle.
     """
     collector = _ThreadProgress()
-    reports = shared(collector, len(steps))
+    reports = split_progress(collector, len(steps))
     with ThreadPoolExecutor(at_once, initializer=_give_way if background else None) as pool:
         futures = [pool.submit(step, report) for step, report in zip(steps, reports, strict=True)]
 

@@ -20,8 +20,8 @@ def part(progress: Progress, start: float, end: float) -> Progress:
     return report
 
 
-def shared(progress: Progress, count: int) -> list[Progress]:
-    """Return one progress for each of ``count`` parallel steps; their mean is reported."""
+def split_progress(progress: Progress, count: int) -> list[Progress]:
+    """Return one progress for each of ``count`` parallel steps; ``progress`` gets their mean."""
     done = [0.0] * count
 
     def of(index: int) -> Progress:

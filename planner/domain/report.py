@@ -171,7 +171,7 @@ class Table:
         return [[row[i] for row in self.rows] for i in range(len(self.heads))]
 
     @property
-    def shown_heads(self) -> tuple[Head, ...]:
+    def display_heads(self) -> tuple[Head, ...]:
         """Return the heads for people: a column with long times has its units in the cells."""
         return tuple(
             replace(head, unit="") if _has_long_times(head, values) else head

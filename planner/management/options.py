@@ -108,7 +108,7 @@ def given_options(declared: type[RunOptions], words: Namespace) -> dict[str, Any
         if value != []:
             values[name] = value
     try:
-        return options_of(declared, values).given()
+        return options_of(declared, values).explicit_values()
     except OptionsRefused as refused:
         faults = [
             f._replace(value=str(getattr(words, f.name, None) or f.value)) for f in refused.faults

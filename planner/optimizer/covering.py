@@ -69,7 +69,7 @@ class Covering:
         for side in self._sides:
             usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
             pools = _Pools(model, region, column, usable)
-            carried = self._carried(pools, self.target[pools.index], side)
+            carried = self._capacity_after_loss(pools, self.target[pools.index], side)
             missing = needs.tps * side.share - np.where(usable, carried, 0.0).sum(axis=1)
             uncovered = np.maximum(uncovered, self._add(pools, missing, side, single) / side.share)
         return uncovered
@@ -122,21 +122,21 @@ class Covering:
         # Running instances cost no start. Take them first and price new ones in a later round.
         still_running = problem.current[cells] - chosen  # not yet in the target
         limit = np.where(still_running > 0, np.minimum(room, still_running), room)
-        before = self._carried(pools, chosen, side)
+        before = self._capacity_after_loss(pools, chosen, side)
         fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
         count = fully_used + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
-        added = self._carried(pools, chosen + count, side) - before
+        added = self._capacity_after_loss(pools, chosen + count, side) - before
         start_cost = np.where(still_running > 0, 0.0, self._start[cells])
         charge = (self._hourly[cells] + start_cost) / self._shared[column] * count
         useful = np.minimum(added, need)
         price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
         return count, added, np.where(room > 0, price_per_token, np.inf)
 
-    def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
+    def _capacity_after_loss(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
         """Return the tokens/s of ``count`` instances per pool after the losses of ``side``."""
         model, _, column = pools.index
-        return self._curves.carried(model, column, np.maximum(0, count - side.lost[column]))
+        return self._curves.capacity_tps(model, column, np.maximum(0, count - side.lost[column]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

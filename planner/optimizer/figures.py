@@ -66,8 +66,8 @@ def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
     return float((price(problem) * target).sum())
 
 
-def least_fleet_usd(problem: PlanningProblem) -> float:
-    """Return a lower limit of what any plan of ``problem`` costs in an hour, in US dollars.
+def min_fleet_usd(problem: PlanningProblem) -> float:
+    """Return a lower bound on the hourly cost of any plan of ``problem``, in US dollars.
 
     It counts whole instances of models that have one column, and fractions of instances otherwise.
     Limits of GPUs, power and cost do not count.

@@ -91,7 +91,7 @@ def serve_limited(
         raise ScenarioError("The minimums take more GPUs than there are: lower one of them.")
     if np.isfinite(problem.churn):
         raise ScenarioError("Greedy policies ignore limits on changes. Use Exact.")
-    if not _within_caps(problem, problem.minimum):
+    if not _respects_caps(problem, problem.minimum):
         raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
     tiers = None if tier_tps is None or tier_weights is None else (tier_tps, tier_weights)
     target = _greedy_by_policy(problem, weight, policy, tiers)
@@ -123,7 +123,7 @@ def _greedy_by_policy(
     fleet, workloads = _GreedyFleet(problem), _workloads(problem, weight, tiers)
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for workload in workloads:
-            before = fleet.saved()
+            before = fleet.snapshot()
             if fleet.serve(workload) > 0 and policy == NONE:  # not whole, so not at all
                 fleet.restore(before)
                 fleet.skip(workload)
@@ -152,7 +152,7 @@ class _GreedyFleet:
         # tokens/s of skipped workloads by model and region; they must not count for later tiers
         self._skipped: dict[tuple[int, int], float] = {}
 
-    def saved(self) -> tuple[IntArray, IntArray]:
+    def snapshot(self) -> tuple[IntArray, IntArray]:
         """Return copies of the instances and of the free GPUs, for ``restore``."""
         return self.target.copy(), self._covering.free.copy()
 
@@ -180,17 +180,17 @@ class _GreedyFleet:
             return float(self._covering.cover(needs, single=single)[0])
         # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
         while True:
-            before = self.saved()
+            before = self.snapshot()
             unserved = float(self._covering.cover(needs, single=True)[0])
-            if not _within_caps(problem, self.target):
+            if not _respects_caps(problem, self.target):
                 self.restore(before)
                 return max(unserved, TOLERANCE)
             if single or unserved <= 0 or self.target.sum() == before[0].sum():
                 return unserved
 
 
-def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
-    """Return True if the target is within every plan-wide cap."""
+def _respects_caps(problem: PlanningProblem, target: IntArray) -> bool:
+    """Return whether the target respects every plan-wide cap."""
     return all(
         cap_use(problem, target, cap) <= cap.limit * (1 + TOLERANCE) for cap in caps(problem)
     )

@@ -62,12 +62,12 @@ def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
 
 def price(problem: PlanningProblem) -> FloatArray:
     """Return the charge for an instance-hour in US dollars, ``[model, region, GPU column]``."""
-    return _weighted(problem, per_hour)
+    return _weighted_sum(problem, per_hour)
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
     """Return the charge for a start before it serves, ``[model, region, GPU column]`` dollars."""
-    return _weighted(problem, per_start)
+    return _weighted_sum(problem, per_start)
 
 
 def start_cost(problem: PlanningProblem) -> FloatArray:
@@ -138,7 +138,7 @@ def totals(problem: PlanningProblem, target: IntArray) -> Totals:
     return Totals(usd, gpu_hours, kwh, kg, int(starts.sum()), int(stops.sum()))
 
 
-def _weighted(
+def _weighted_sum(
     problem: PlanningProblem, part: Callable[[PlanningProblem, str], FloatArray]
 ) -> FloatArray:
     """Return the sum of all measures times their weights in the objective.

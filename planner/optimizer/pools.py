@@ -39,15 +39,18 @@ def pool_capacity(
     instances.
     """
     models, columns = theta_tps.shape
-    curves = CapacityCurves(theta_tps, known_capacity(theta_tps, pool_tps))
-    return curves.carried(np.arange(models)[:, None, None], np.arange(columns), target)
+    curves = CapacityCurves(theta_tps, capacity_after_loss(theta_tps, pool_tps))
+    return curves.capacity_tps(np.arange(models)[:, None, None], np.arange(columns), target)
 
 
-def known_capacity(theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0) -> FloatArray:
-    """Return tokens/s of 0, 1, ... instances less ``lost``, ``[model, GPU column, count]``.
+def capacity_after_loss(
+    theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0
+) -> FloatArray:
+    """Return the tokens/s of 0, 1, ... instances of which ``lost`` are lost.
 
-    The list ends ``lost`` after the last count of ``pool_tps``; None: with ``lost``. Each further
-    instance adds ``theta_tps``.
+    The shape is ``[model, GPU column, count]``. ``pool_tps`` has the capacity of 1, 2, ...
+    instances. Without it, the list ends at ``lost`` instances, which serve nothing. Each instance
+    after the end of the list adds ``theta_tps``.
     """
     none_left = np.zeros((*theta_tps.shape, 1 + lost))
     return none_left if pool_tps is None else np.concatenate([none_left, pool_tps], axis=2)
@@ -63,7 +66,7 @@ class CapacityCurves:
     @classmethod
     def from_problem(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
         """Return the curves of ``problem`` when ``lost`` instances of each pool are gone."""
-        known = known_capacity(problem.theta_tps, problem.pool_tps, lost)
+        known = capacity_after_loss(problem.theta_tps, problem.pool_tps, lost)
         return cls(problem.theta_tps, known)
 
     @property
@@ -72,8 +75,8 @@ class CapacityCurves:
         steps = np.diff(self.known, axis=2)
         return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
 
-    def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
-        """Return tokens/s of ``count`` instances of pools, by indices ``model`` and ``column``."""
+    def capacity_tps(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
+        """Return the tokens/s of ``count`` instances in pools of each ``model`` and ``column``."""
         within = np.minimum(count, self.known.shape[2] - 1)
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)

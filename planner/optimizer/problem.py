@@ -292,7 +292,7 @@ class HorizonProblem:
         """Return the name of a period for use in sentences."""
         return self.names[period] if self.names else f"period {period + 1}"
 
-    def within(self, period: int) -> str:
+    def period_suffix(self, period: int) -> str:
         """Return " in period 2" for sentences, or "" for a single period without a name."""
         is_single = len(self.windows) == 1 and not self.names
         return "" if is_single else f" in {self.name(period)}"

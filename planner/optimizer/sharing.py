@@ -22,11 +22,11 @@ def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
     ``fits(group)`` tells whether the models of a group fit together. ``sizes`` gives the orders. At
     the end, a group is dissolved if all its models find a place in other groups.
     """
-    test = remembered(fits)
+    test = cache_fits(fits)
     largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     best: list[Group] = []
     for order in (largest_first, largest_first[::-1]):
-        groups = _dissolved(_first_fit(order, test), test)
+        groups = _dissolve_groups(_first_fit(order, test), test)
         if not best or len(groups) < len(best):
             best = groups
         if len(best) <= 1:
@@ -58,10 +58,11 @@ def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
     return tuple(sorted(group for group, used in is_used.items() if used.value() > 0.5))
 
 
-def remembered(fits: Fits) -> Fits:
-    """Return ``fits`` with its answers kept; a group of one model always fits.
+def cache_fits(fits: Fits) -> Fits:
+    """Return ``fits`` with a cache of its answers.
 
-    A group that contains a group which does not fit is not tested.
+    A group of one model always fits. A group that contains a group which does not fit is not
+    tested.
     """
     known: dict[Group, bool] = {}
     failed: list[set[int]] = []
@@ -99,11 +100,14 @@ def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> b
     return new
 
 
-def _dissolved(groups: list[Group], fits: Fits) -> list[Group]:
-    """Return the groups without those whose models all find a place in others."""
+def _dissolve_groups(groups: list[Group], fits: Fits) -> list[Group]:
+    """Return the groups that are left after moving models out of small groups into others.
+
+    A group goes if each of its models fits into another group.
+    """
     smallest_first = sorted(groups, key=len)
     for group in smallest_first:
         others = [other for other in groups if other != group]
         if all(_join(others, model, fits, new=False) for model in group):
-            return _dissolved(others, fits)
+            return _dissolve_groups(others, fits)
     return groups

@@ -74,7 +74,7 @@ def cheapest_shift(
     values = start if solution.values is None else solution.values
     target = None
     if values is not None:
-        rates, target = values[flows.variable], draft.whole_counts(values, draft.x)
+        rates, target = values[flows.variable], draft.round_counts(values, draft.x)
     tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
     work_tokens = np.maximum(0.0, rates) * problem.period_s
     np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)

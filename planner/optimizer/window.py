@@ -9,7 +9,13 @@ import numpy as np
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.conflict import conflict_sentences, unserved_sentence
-from planner.optimizer.decomposition import Cells, Outcome, compiled, compiled_repair, decompose
+from planner.optimizer.decomposition import (
+    Cells,
+    Outcome,
+    compile_kernels,
+    compiled_repair,
+    decompose,
+)
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
@@ -139,7 +145,7 @@ def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> Outcome:
     return Outcome(solved.status, target, bound, build_s=build_s, solve_s=solve_s)
 
 
-def _solve_whole(problem: PlanningProblem, effort: Effort) -> Outcome:
+def _solve_undivided(problem: PlanningProblem, effort: Effort) -> Outcome:
     """Solve the whole window as one program of arrays."""
     began = perf_counter()
     search = Search.from_problem(single_period(problem), effort)
@@ -153,7 +159,7 @@ def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
-        target = search.draft.whole_counts(solved.values, search.draft.x)[0]
+        target = search.draft.round_counts(solved.values, search.draft.x)[0]
     return Outcome(solved.status, target, bound, solved.died)
 
 
@@ -163,7 +169,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     For a stable plan, the time that is left goes to a search for fewer starts and stops.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
-    compiled()
+    compile_kernels()
     compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.from_problem(problem)
@@ -174,7 +180,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     ended = perf_counter()
     if outcome is None:
         rest = replace(effort, time_limit_s=max(LEAST_S, limit_s - (ended - began)))
-        by_program = _solve_whole(problem, rest)
+        by_program = _solve_undivided(problem, rest)
         return replace(
             by_program,
             build_s=built - began + by_program.build_s,
@@ -192,7 +198,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     return replace(outcome, build_s=built - began, solve_s=ended - built)
 
 
-SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decomposed}
+SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_undivided, DECOMPOSED: _solve_decomposed}
 
 
 def _checked_outcome(

@@ -20,7 +20,7 @@ from planner.domain.columns import (
     Column,
 )
 from planner.domain.replay.equal_attainment import EQUAL_SLO
-from planner.domain.reports.change import simulated
+from planner.domain.reports.change import simulated_policy
 from planner.domain.results.basis import SizedReplica
 from planner.domain.results.figures import DETAIL_TABLES, POLICIES, POLICY_TABLE
 from planner.domain.results.stored import StoredForecast, StoredPolicy, StoredResult
@@ -171,7 +171,7 @@ def _policy_of(result: StoredResult, name: str) -> StoredPolicy | None:
 
     Its attainment without a replica is the lowest of the window and the test days.
     """
-    found = simulated(result, name)
+    found = simulated_policy(result, name)
     if found is None:
         return None
     policy = result.policies[name]

@@ -9,7 +9,7 @@ from itertools import product
 from django.db.models import Count, QuerySet
 
 from planner.domain.results.stored import PlannedReplicas
-from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, ranked
+from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, rank_cells
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_by_number
@@ -108,7 +108,7 @@ def _runs(sweep: Sweep) -> QuerySet[Run]:
 
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     """Return the grid of one figure of the runs, with the best cells and the time left."""
-    cells = ranked(sweep_cells(sweep), figure)
+    cells = rank_cells(sweep_cells(sweep), figure)
     columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
     going = sum(state in Run.ACTIVE_STATES for state in states)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.domain.formats import milliseconds, percent
-from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
+from planner.domain.trace_statistics.context_limits import EVERY_LABEL, requests_beyond_context
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
 from planner.inputs import catalogue
@@ -87,7 +87,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         label: (model, catalogue.shape(model).max_context) for label, model in models.items()
     }
     gpus = {each.profile.gpu for each in served.values()}
-    for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
+    for beyond in requests_beyond_context(row_arrays.local_path(trace.store), contexts):
         larger = models_for(beyond.longest, gpus, beyond.model)[:3]
         offer = f"Models with a large enough context: {', '.join(larger)}."
         yield Assumption(

@@ -128,7 +128,7 @@ def _savings_row(
 
     Only the limit is returned if a plan is missing, or misses the pool's SLO target in the replay.
     """
-    judge = Judge.drawn(
+    judge = Judge.log_normal(
         (load.isl, pool.isl_cv or 0.0), (load.osl, pool.osl_cv or 0.0), pool.attainment, 1
     )
     _, levels = solve_levels(load, pool.weights, rules, measured, judge)

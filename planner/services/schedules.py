@@ -99,7 +99,9 @@ def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action
         raise PlannerError("name: a schedule needs one.")
     if schedule.kind not in Schedule.Kind.values:
         raise PlannerError(f"kind: choose from {', '.join(Schedule.Kind.values)}.")
-    schedule.options = options_of(KINDS[schedule.kind].options, schedule.options or {}).given()
+    schedule.options = options_of(
+        KINDS[schedule.kind].options, schedule.options or {}
+    ).explicit_values()
     _check_limits(schedule)
     schedule.next_due = cron_of(schedule).after(now)
     try:

@@ -16,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import write_character
-from planner.domain.trace_statistics.context_limits import beyond_context, repeated_blocks
+from planner.domain.trace_statistics.context_limits import repeated_blocks, requests_beyond_context
 from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
 from planner.files.atomic_write import write_upload
 from planner.inputs.catalogue.hardware import known_model, shape
@@ -399,7 +399,9 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
             unknown.append(label)
         else:
             contexts[label] = canonical, shape(canonical).max_context
-    beyond = beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
+    beyond = (
+        requests_beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
+    )
     return {
         "beyond_context": [asdict(excess) for excess in beyond],
         "unknown_models": unknown,

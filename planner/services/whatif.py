@@ -107,7 +107,7 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
         scenario = planned_together(scenario)
     plan = StoredPlan(scenario, stored_hardware(run.resolved), basis)
     hardware = build_hardware(scenario, plan.known, spot=True)
-    return Base(plan, settings_for(plan.kept, hardware))
+    return Base(plan, settings_for(plan.scenario_with_spare, hardware))
 
 
 def what_if_answer(run: Run, chosen: Chosen) -> WhatIf:
@@ -264,7 +264,7 @@ def _objective(run: Run) -> Variation:
     A plan has that of its options. A comparison may add a spare replica (N+1).
     """
     if run.kind == Run.Kind.COMPARE:
-        spare = base_of(run).plan.kept.objective.spare
+        spare = base_of(run).plan.scenario_with_spare.objective.spare
         return {f"objective.spare.{key}": value for key, value in spare if spare.instances}
     options = run.options if run.kind == Run.Kind.PLAN else {}
     return {f"objective.{key}": value for key, value in options.items() if key != "verify"}
@@ -373,7 +373,7 @@ def sweep_create(
     requested = {
         "kind": kind,
         "document": document,
-        "options": options_of(KINDS[kind].options, options or {}).given(),
+        "options": options_of(KINDS[kind].options, options or {}).explicit_values(),
         "axes": [{"key": axis.key, "values": list(axis.values)} for axis in axes],
     }
     if (first := runs.run_with_key(owner, idempotency_key)) is not None:

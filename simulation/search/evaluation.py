@@ -180,7 +180,10 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandi
     decoding = evaluate_pool(decode.profile, arriving, _decode_pool(candidate, first))
     if not (prefill.stable and decoding.stable):
         return None
-    if prefill.ttft.share_within(tier.ttft_s) * decoding.tbt.share_within(tier.tbt_s) < tier.attainment:
+    if (
+        prefill.ttft.share_within(tier.ttft_s) * decoding.tbt.share_within(tier.tbt_s)
+        < tier.attainment
+    ):
         return None
     rated = _rated_candidate(candidate, decoding, "", requests)
     return replace(rated, ttft_s=prefill.ttft.quantile(tier.attainment))

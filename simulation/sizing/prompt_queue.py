@@ -85,7 +85,10 @@ class PromptQueue:
         # the other prompts.
         share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
-            pool_busy, one_busy = self.law.probability_of_at_least(self.servers), max(self.one.probability_of_at_least(1), NEVER)
+            pool_busy, one_busy = (
+                self.law.probability_of_at_least(self.servers),
+                max(self.one.probability_of_at_least(1), NEVER),
+            )
             # Mean delays of the prompts that find every server busy
             one_delay_s = _mean_delay(self.one, rate, self.alone.mean) / one_busy
             if min(pool_busy, one_delay_s) > NEVER:

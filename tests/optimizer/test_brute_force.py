@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import greedy_target, solve_window
-from planner.optimizer.figures import is_feasible, least_fleet_usd
+from planner.optimizer.figures import is_feasible, min_fleet_usd
 from planner.optimizer.pools import is_nonlinear
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.roles import role_sides
@@ -135,7 +135,7 @@ def test_greedy_keeps_its_limits_never_beats_the_optimum_and_mostly_finds_a_plan
 def test_no_plan_costs_less_than_the_lower_limit(kind):
     for instance in made(kind)[1]:
         usd = (instance.usd_per_hour * solve_window(instance, gap=0.0).target).sum()
-        assert 0 < least_fleet_usd(instance) <= usd * (1 + 1e-9)
+        assert 0 < min_fleet_usd(instance) <= usd * (1 + 1e-9)
 
 
 def test_the_lower_limit_is_the_cost_of_one_column_with_room():
@@ -158,5 +158,5 @@ def test_the_lower_limit_is_the_cost_of_one_column_with_room():
         if plan.status == OPTIMAL:  # a model that cannot run on the column has no plan
             optimal += 1
             usd = (alone.usd_per_hour * plan.target).sum()
-            assert least_fleet_usd(alone) == pytest.approx(usd)
+            assert min_fleet_usd(alone) == pytest.approx(usd)
     assert optimal >= 3

@@ -24,7 +24,7 @@ from tests.optimizer.problems import (
 
 def carried(instance, model, column, count):
     curves = CapacityCurves.from_problem(instance)
-    return float(curves.carried(*map(np.array, (model, column, count))))
+    return float(curves.capacity_tps(*map(np.array, (model, column, count))))
 
 
 def horizon(seed):
@@ -78,7 +78,7 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     points = grid.reshape(-1, len(able))
     curves = CapacityCurves.from_problem(instance)
     held = sum(
-        curves.carried(np.zeros(len(points), np.int64), g, points[:, column])
+        curves.capacity_tps(np.zeros(len(points), np.int64), g, points[:, column])
         for column, g in enumerate(able)
     )
     points = points[held >= need]

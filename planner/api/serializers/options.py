@@ -134,7 +134,7 @@ def chosen_values(declared: type[RunOptions], values: Values) -> Values:
     Raises ValidationError with the faults by field.
     """
     try:
-        return options_of(declared, values).given()
+        return options_of(declared, values).explicit_values()
     except OptionsRefused as refused:
         raise serializers.ValidationError(
             {

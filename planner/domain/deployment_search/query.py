@@ -73,7 +73,7 @@ class DeploymentQuery(RunOptions):
     disaggregated: bool = True  # search these too; they take most of the time
 
     @property
-    def wanted(self) -> Requests:
+    def requests(self) -> Requests:
         """Return the requests and limits in the format that the search uses."""
         tier = Tier(
             LIMITS,

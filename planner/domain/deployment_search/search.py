@@ -108,7 +108,7 @@ def search_deployments(
     if not query.disaggregated:
         instances = [replace(i, mode="agg") for i in instances if i.mode != "disagg"]
     searched = search(
-        instances, query.wanted, top=query.top, seed=query.seed,
+        instances, query.requests, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()

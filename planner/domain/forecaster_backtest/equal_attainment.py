@@ -29,7 +29,7 @@ class Figures:
     attainment: dict[str, float | None]
     spare: float  # attainment minus target of the tightest interactive tier
 
-    def mixed(self, other: Figures, share: float) -> Figures:
+    def weighted_mean(self, other: Figures, share: float) -> Figures:
         """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""
 
         def mean(first: float, second: float) -> float:
@@ -170,5 +170,8 @@ def _nearest_trial(trials: _Trials) -> EqualAttainment:
         return EqualAttainment((above,), figures[above], equal=False, replays=count)
     share = -figures[below].spare / (figures[above].spare - figures[below].spare)
     return EqualAttainment(
-        (below, above), figures[below].mixed(figures[above], share), equal=True, replays=count
+        (below, above),
+        figures[below].weighted_mean(figures[above], share),
+        equal=True,
+        replays=count,
     )

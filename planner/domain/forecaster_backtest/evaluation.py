@@ -123,8 +123,8 @@ def _figures_of_plan(
     """
     try:
         if by_replay:
-            return figures_of(driver.study, driver.replayed(heights, progress))
-        planned = driver.planned(heights, progress)
+            return figures_of(driver.study, driver.replay_at(heights, progress))
+        planned = driver.plan_at(heights, progress)
     except Infeasible:
         return None
     hours = planned.plan.period_s / 3600
@@ -149,7 +149,7 @@ def _oracle_cost_of_plan(
     """
     if equal is None:
         return None
-    return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
+    return oracle_cost(driver, driver.plan_at(driver.heights(equal.at[-1]), progress), progress)
 
 
 def baseline_names(reactive: str, *, tune: bool) -> list[str]:

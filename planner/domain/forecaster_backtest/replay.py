@@ -122,9 +122,9 @@ class Driver:
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
         quantiles = replace(quantiles_of(self.inputs), forecast=section)
-        return quantiles.planned(at_once=self.inputs.plans_all_at_once, progress=progress)
+        return quantiles.planned_quantiles(at_once=self.inputs.plans_all_at_once, progress=progress)
 
-    def planned(self, heights: Heights, progress: Progress) -> PlannedWindow:
+    def plan_at(self, heights: Heights, progress: Progress) -> PlannedWindow:
         """Return the plan for the forecasts at ``heights`` (kept for reuse).
 
         Raises Infeasible if the demand is too high.
@@ -136,9 +136,9 @@ class Driver:
             self._planned[heights] = PlannedWindow(plan, forecasts, load)
         return self._planned[heights]
 
-    def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
+    def replay_at(self, heights: Heights, progress: Progress) -> PolicyRun:
         """Plan for the forecasts at ``heights``, and simulate that plan in the window."""
-        planned = self.planned(heights, part(progress, 0.0, 0.3))
+        planned = self.plan_at(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
             shared=SharedInputs(planned),
@@ -150,7 +150,9 @@ class Driver:
         past = []
         for _, rolled in self.rolled:
             per_period = rolled.window.bins_per_period
-            planned = np.stack([rolled.planned(height) for height in heights])  # [level, bin]
+            planned = np.stack(
+                [rolled.planned_demand(height) for height in heights]
+            )  # [level, bin]
             # A plan covers the largest bin of each period.
             planned_peaks = planned.reshape(len(heights), -1, per_period).max(axis=2)
             past.append(PastPeriods(planned_peaks, rolled.actual.reshape(-1, per_period)))

@@ -36,7 +36,7 @@ from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import ConstantFleets, ReplayOptions, run_policy
-from planner.domain.replay.replica_loss import spared
+from planner.domain.replay.replica_loss import with_spare_replica
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
 from planner.domain.results.assurance import (
@@ -122,7 +122,7 @@ def run(
     level = LEVELS.index(options.assurance or scenario.assurance)
     test_days = TestDays(study, scenario.test_days, scenario.seed)
     spare = test_days.spare_at(level)
-    without_spare, study = study, spared(study) if spare else study
+    without_spare, study = study, with_spare_replica(study) if spare else study
     planned = planned_of(study, part(progress, 0.06, 0.08))
     preview = Preview(first_answer(study, planned))
     progress(0.08, _first_answer_words(preview.answer))
@@ -178,8 +178,8 @@ def run(
     progress(1.0, "Comparing")
     # Days that only a higher level requires were simulated after the candidates were listed.
     tested = [
-        *(trials.updated(row) for row in candidates),
-        *(replace(trials.updated(row), policy=key) for key, row in others.items()),
+        *(trials.with_results(row) for row in candidates),
+        *(replace(trials.with_results(row), policy=key) for key, row in others.items()),
     ]
     result = CompareResult(
         frame=frame_of(study),
@@ -280,7 +280,7 @@ class _WindowRuns:
             Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
             for policy in self.early
         ]
-        with parts.ahead(steps, shared=self._shared, at_once=self._at_once) as results:
+        with parts.ahead(steps, shared=self._shared_objects, at_once=self._at_once) as results:
 
             def outcomes(progress: Progress) -> Outcomes:
                 """Wait for the runs."""
@@ -319,13 +319,13 @@ class _WindowRuns:
                      partial(self._profile_errors, planned_load)),
             ],
             progress,
-            shared=self._shared,
+            shared=self._shared_objects,
             at_once=self._at_once,
         )  # fmt: skip
         return dict(zip(steps, runs, strict=True)), errors
 
     @property
-    def _shared(self) -> tuple[Any, ...]:
+    def _shared_objects(self) -> tuple[Any, ...]:
         """Return the large objects that parts refer to and every process has already."""
         hardware = self.study.hardware
         return *hardware.profiles.values(), *hardware.gpus
@@ -374,7 +374,7 @@ class _WindowRuns:
 
         ``key`` names the run in the result.
         """
-        study = spared(self.without_spare) if candidate.spare else self.without_spare
+        study = with_spare_replica(self.without_spare) if candidate.spare else self.without_spare
         # The tuned value of a static fleet is the level of assurance that it is sized for.
         fleet_level = 0 if candidate.value is None else int(candidate.value)
         static = partial(self.trials.static_fleet, fleet_level, candidate.spare)

@@ -11,7 +11,12 @@ from forecasting.backtest import Backtest
 from forecasting.cleaning import clean
 from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
 from forecasting.forecast import Forecast, MethodScore
-from forecasting.multi_series import backtest_each, backtest_each_or_none, forecast_each, steps_of
+from forecasting.multi_series import (
+    backtest_long_series,
+    backtest_series,
+    forecast_series,
+    steps_of,
+)
 from planner.domain.columns import NUMBER, SECONDS, TEXT, Column
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
@@ -204,7 +209,7 @@ def run(
     quantiles = Quantiles(
         hardware, traffic, window, planned.forecast, tiers_planned_separately=planned.tiers_apart,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
-    ).planned(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
+    ).planned_quantiles(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
     groups = groups_of(hardware, apart=planned.tiers_apart)
     forecasts = forecast_window(
         [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
@@ -266,12 +271,12 @@ def run_series(
         series = [replace(demand, holidays=holidays) for demand in series]
     holidays_named = holidays_in_words(options.holidays, begin, end)
     progress(0.0, f"Forecasting {len(series):,} series")
-    ahead = forecast_each(series, method, options.horizon_s)
+    ahead = forecast_series(series, method, options.horizon_s)
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
     notes = [""] * len(series)
     if origins:
         progress(0.3, f"Forecasting from {origins:,} past moments")
-        backtests = backtest_each(series, method, options.horizon_s, origins)
+        backtests = backtest_series(series, method, options.horizon_s, origins)
         errors = [{name: getattr(tested, name) for name in ERRORS} for tested in backtests]
         notes = _worse_than_naive(series, backtests, options.horizon_s, origins)
     cleaned = map(_cleaned_bins_sentence, series)
@@ -318,7 +323,7 @@ def _worse_than_naive(
     """
     notes = [""] * len(series)
     for method in NAIVE:
-        naive_backtests = backtest_each_or_none(series, method, horizon_s, origins)
+        naive_backtests = backtest_long_series(series, method, horizon_s, origins)
         for i, (tested, naive) in enumerate(zip(backtests, naive_backtests, strict=True)):
             if notes[i] or naive is None:  # a simpler method already won, or it cannot be used
                 continue

@@ -42,7 +42,7 @@ from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json, milliseconds
 from planner.domain.sizing.curves import curve_of
 from planner.domain.sources import Fact, facts_of
-from planner.domain.traffic.known_lengths import known_traffic
+from planner.domain.traffic.known_lengths import traffic_before_plan
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware, build_hardware
@@ -132,7 +132,7 @@ def run(
     hardware = build_hardware(scenario, known)
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
-    traffic = known_traffic(settings_of(scenario), traces)
+    traffic = traffic_before_plan(settings_of(scenario), traces)
     hardware = replace(hardware, asked=traffic.asked)
     pairs, notes = _pairs(hardware, traffic, m, options, part(progress, 0.05, 0.3))
     # Pairs are sorted by cost. Only the cheapest is simulated.

@@ -150,7 +150,7 @@ def _begin_closed_forms(study: Study) -> None:
         study.hardware,
         pools,
         [sample.lengths for sample in samples],
-        [sample.shared for sample in samples],
+        [sample.shared_prompts for sample in samples],
     )
     looser = [with_looser_limits(study.hardware, limit) for limit in LIMITS]
     for hardware in (*looser, *hardware_at_errors(study.hardware)):

@@ -211,7 +211,7 @@ def run(
         pays=figures.saves_gpus(savings),
         warnings=(
             *figures.missed_limits(chosen),
-            *figures.beyond_capacity(chosen),
+            *figures.capacity_warnings(chosen),
             *on_sharing.lost,
             *figures.no_savings_notes(savings),
             *on_windows.lost,

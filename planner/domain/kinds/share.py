@@ -161,8 +161,8 @@ def run(
             words_of(load.start_s, traffic.clock), load.duration_s, len(load.trace)
         ),
         warnings=(
-            *_left_out(models, hardware, load.trace),
-            *_aggregated(models, hardware),
+            *_models_without_pool(models, hardware, load.trace),
+            *_disaggregated_models(models, hardware),
             *_warnings(models, pools, plans, hardware),
         ),
         notes=(
@@ -197,7 +197,7 @@ def _replays_alone(pool: SharingPool) -> list[ModelReplay]:
     return [replay_gpu([own], host).models[0] for own in pool.parts]
 
 
-def _left_out(
+def _models_without_pool(
     models: Sequence[figures.ModelFigures], hardware: Hardware, trace: Trace
 ) -> Iterator[str]:
     """Yield a warning that names the models that have requests but no pool that may share GPUs."""
@@ -216,7 +216,9 @@ def _left_out(
         )
 
 
-def _aggregated(models: Sequence[figures.ModelFigures], hardware: Hardware) -> Iterator[str]:
+def _disaggregated_models(
+    models: Sequence[figures.ModelFigures], hardware: Hardware
+) -> Iterator[str]:
     """Yield a warning that names the models whose prefill and decode become one replica."""
     regions = {region.name: r for r, region in enumerate(hardware.regions)}
     model_index = {model.name: m for m, model in enumerate(hardware.models)}
@@ -260,15 +262,15 @@ def _warnings(
 
 def _table(rows: Sequence[figures.ModelFigures] | Sequence[figures.GpuFigures]) -> pl.DataFrame:
     """Return figures (rows of dataclasses) as a table, with lists as text."""
-    return pl.DataFrame([_flattened(as_json(row)) for row in rows], infer_schema_length=None)
+    return pl.DataFrame([_flatten(as_json(row)) for row in rows], infer_schema_length=None)
 
 
-def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a row without nested values: ``alone.met`` becomes ``alone_met``."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            flat |= _flattened(value, f"{prefix}{name}_")
+            flat |= _flatten(value, f"{prefix}{name}_")
         else:
             flat[prefix + name] = ", ".join(value) if isinstance(value, list) else value
     return flat

@@ -66,7 +66,7 @@ def run(
     scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     if options.requests:
-        _check_kept(len(study.trace))
+        _check_row_limit(len(study.trace))
     replay = run_policy(
         study,
         policy_chosen(scenario, options.policy),
@@ -93,7 +93,7 @@ def run(
     )
 
 
-def _check_kept(requests: int) -> None:
+def _check_row_limit(requests: int) -> None:
     """Raise ScenarioError if there are too many requests to keep a row for each."""
     if requests > MOST_KEPT:
         raise ScenarioError(

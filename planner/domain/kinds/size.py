@@ -26,7 +26,7 @@ from planner.domain.sizing.size_errors import SIMULATION, Bias, SizeError, laten
 from planner.domain.sizing.sizing import Sizes, size
 from planner.domain.sizing.splits import SplitSize, splits_of
 from planner.domain.sources import Fact, provenance_at
-from planner.domain.traffic.known_lengths import known_traffic
+from planner.domain.traffic.known_lengths import traffic_before_plan
 from planner.domain.traffic.lengths import Lengths
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.verification.profile_error import (
@@ -225,7 +225,7 @@ def _assumed_requests(
     peaks: list[dict[str, float]]
     peaks = [{} if options.rate is None else {"": options.rate}] * models
     if options.lengths is None or stated is None:
-        traffic = known_traffic(settings_of(scenario), traces)
+        traffic = traffic_before_plan(settings_of(scenario), traces)
         if stated is None:
             variation = [variation_in(traffic, m, notes) for m in range(models)]
         if options.rate is None:
@@ -283,7 +283,7 @@ def _sized_pool(
         attainment=sizes.capacity[model_column][1].attainment,
         burstiness=assumed.variation[m],
         profile=profile.kind,
-        provenance=provenance_at(profile, sizes.outside(model_column)),
+        provenance=provenance_at(profile, sizes.extrapolated_share(model_column)),
         expected_error=error.value if error else None,
         error_basis=error.basis if error else UNCHECKED,
         demand_rps=max(assumed.peaks[m].values(), default=None),

@@ -187,7 +187,7 @@ def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
     """
     step = max(1, len(workload.isl) // SAMPLE)
 
-    def scaled(lengths: Int32Array, factor: float) -> Int32Array:
+    def sampled_lengths(lengths: Int32Array, factor: float) -> Int32Array:
         """Return every n-th length times ``factor``, at least 1 token."""
         return np.asarray(np.maximum(np.rint(lengths[::step] * factor), 1), np.int32)
 
@@ -195,7 +195,8 @@ def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
     if workload.cached is not None:
         cached = CachedTokens(np.floor(workload.cached.tokens[::step] * isl).astype(np.int32))
     return Workload(
-        scaled(workload.isl, isl), scaled(workload.osl, osl), burstiness=workload.burstiness,
+        sampled_lengths(workload.isl, isl), sampled_lengths(workload.osl, osl),
+        burstiness=workload.burstiness,
         cached=cached,
     )  # fmt: skip
 

@@ -219,7 +219,7 @@ def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigure
         region=hardware.regions[placed.region].name,
         affinity=service.affinity if placed.hands_over else None,
         priority=service.priority,
-        needs=TIERS[service.need],
+        needs=TIERS[service.lowest_priority],
         roles=tuple(
             RoleFigures(
                 role=hardware.role(g),

@@ -99,7 +99,7 @@ class Placer:
             if min(missing) < 0:
                 return SolvedPlacement(run_algorithm4(problem, before))
             services.append(replace(service, wanted=missing))
-        used = problem.taken + before.used(len(problem.topology))
+        used = problem.taken + before.used_gpus(len(problem.topology))
         to_add = PlacementProblem(problem.topology, tuple(services), used)
         if self.method == BLIND:
             return SolvedPlacement(_join_placements(before, place_blind(to_add, self.seed)))

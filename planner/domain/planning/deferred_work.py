@@ -95,7 +95,7 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
             parts = [
-                _known_series(inputs, tier, demand, origins[p], end_s)
+                _work_known_at(inputs, tier, demand, origins[p], end_s)
                 for tier, demand in tier_series
             ]
             work = DeferredWork.of(parts).without_first(served)
@@ -108,17 +108,18 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     return deferrable_tps
 
 
-def _known_series(
+def _work_known_at(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> TierWork:
     """Return the work of ``tier`` per bin from the window's start to ``end_s``.
 
-    It is as known at ``origin_s``. Both are epoch seconds.
+    Bins before ``origin_s`` are observed. Later ones have the demand that the scenario describes,
+    or else the mean rate of the last period. Both times are epoch seconds.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
     edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
-    described = inputs.traffic.described(
+    described = inputs.traffic.described_demand(
         series.key.model, series.key.region, {tier.name}, series.unit, window
     )
     if described is None:

@@ -44,7 +44,7 @@ class PlanInput:
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the forecast percentile that is planned for, by group of tiers."""
         quantiles = self.quantiles or quantiles_of(self)
-        return quantiles.planned(at_once=self.plans_all_at_once, progress=progress)
+        return quantiles.planned_quantiles(at_once=self.plans_all_at_once, progress=progress)
 
     def at_once(self) -> PlanInput:
         """Return the inputs with all periods planned in one program, whatever the scenario says."""

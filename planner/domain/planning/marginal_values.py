@@ -84,7 +84,7 @@ def marginal_values(
     settings = inputs.settings
     if settings.reroute is not None:
         return None  # a period planned alone here would ignore the rerouting limits
-    dearest = _most_expensive_period(inputs, planned)
+    dearest = _plan_most_expensive_period(inputs, planned)
     if dearest is None:
         return None
     progress(0.1, "Value of more GPUs")
@@ -107,8 +107,10 @@ def marginal_values(
     )
 
 
-def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _ExpensivePeriod | None:
-    """Plan the period with the highest objective alone; return None if it has no plan."""
+def _plan_most_expensive_period(
+    inputs: PlanInput, planned: PlannedWindow
+) -> _ExpensivePeriod | None:
+    """Plan the period with the highest objective by itself; return None if it has no plan."""
     plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target

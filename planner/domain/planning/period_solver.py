@@ -65,11 +65,11 @@ class Periods:
         return cls(inputs, load, tuple(problems), tuple(names))
 
     @property
-    def worth(self) -> FloatArray:
-        """Return what serving one token/s of each tier and model is worth, ``[tier, model]``.
+    def tier_values(self) -> FloatArray:
+        """Return the value of serving one token/s of each tier and model, ``[tier, model]``.
 
-        It decides which demand stays unserved. With ``utility_usd``, it is in dollars per token/s
-        and hour, else it is relative.
+        The demand of the least value stays unserved. With ``utility_usd``, values are dollars per
+        token/s and hour. Otherwise only their order matters.
         """
         settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
@@ -229,7 +229,7 @@ def solve_period(
     objective = periods.inputs.settings.objective
     problem_now = replace(periods.problems[period], current=current)
     if objective.utility_usd is not None:
-        return _traded_period(periods, period, problem_now, check)
+        return _plan_by_utility(periods, period, problem_now, check)
     if objective.reroute is None:
         window = solve_window(
             problem_now,
@@ -251,11 +251,13 @@ def solve_period(
     return PeriodPlan(window, unserved)
 
 
-def _traded_period(
+def _plan_by_utility(
     periods: Periods, period: int, window_problem: PlanningProblem, check: Callable[[], None] | None
 ) -> PeriodPlan:
     """Plan a period that serves only demand whose utility in dollars exceeds its cost."""
-    partial = replace(periods.alone(period, window_problem), priority=periods.worth, traded=True)
+    partial = replace(
+        periods.alone(period, window_problem), priority=periods.tier_values, traded=True
+    )
     plan = _solve_horizon(periods, partial, check)
     if plan.status == INFEASIBLE:
         raise Infeasible(f"There is no feasible plan for {periods.names[period]}. {plan.conflict}")
@@ -346,7 +348,7 @@ def _serve_partially(
     sentence on the conflict is kept. If no plan is feasible at all, return (failed plan, None).
     """
     policy = periods.inputs.settings.objective.limited or EXACT
-    worth = periods.worth
+    worth = periods.tier_values
     if policy == EXACT:
         # A minimum above the maximum is one of the conflicts, so lower it.
         within = replace(
@@ -401,7 +403,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     """
     objective, horizon = periods.inputs.settings.objective, periods.together()
     if objective.utility_usd is not None:
-        horizon = replace(horizon, priority=periods.worth, traded=True)
+        horizon = replace(horizon, priority=periods.tier_values, traded=True)
 
     def check() -> None:
         """Report progress, which can raise to cancel."""
@@ -412,7 +414,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         if objective.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
         first_conflict = plan.conflict
-        plan = _solve_horizon(periods, replace(horizon, priority=periods.worth), check)
+        plan = _solve_horizon(periods, replace(horizon, priority=periods.tier_values), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"

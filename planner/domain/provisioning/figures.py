@@ -401,7 +401,7 @@ def missed_limits(cases: Iterable[Case]) -> list[str]:
     ]
 
 
-def beyond_capacity(cases: list[Case]) -> list[str]:
+def capacity_warnings(cases: list[Case]) -> list[str]:
     """Return a sentence for each region and GPU type with fewer GPUs than some level needs."""
     sentences = []
     for group in groups(cases, lambda case: (case.region, case.gpu)):

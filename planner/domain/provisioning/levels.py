@@ -115,13 +115,13 @@ def measured_on(
         table = None
         if interference == AUTO:
             uploaded = interference_table(gpu, source, sharing) if sharing else None
-            table = uploaded or _known_interference(gpu)
+            table = uploaded or _interference_of(gpu)
         times = kernels(gpu, source, rows) if rows and timing == AUTO else None
         measured[gpu] = Measurements(times, table)
     return measured
 
 
-def _known_interference(gpu: str) -> InterferenceTable | None:
+def _interference_of(gpu: str) -> InterferenceTable | None:
     """Return the shipped measurements of a GPU type, else published ones; None without any."""
     name = gpu_known_as(gpu)
     sharing = [row for row in _shipped_interference().sharing if row.gpu == name]
@@ -201,7 +201,7 @@ class Judge:
     seed: int
 
     @classmethod
-    def drawn(
+    def log_normal(
         cls, isl: tuple[float, float], osl: tuple[float, float], attainment: float, seed: int
     ) -> Judge:
         """Return a judge with log-normal lengths.

@@ -47,7 +47,7 @@ class LevelFiguresOverTime:
     held: HeldPlan | None = field(metadata={OPTIONAL: True})
 
     @property
-    def kept(self) -> bool:
+    def meets_target(self) -> bool:
         """Return whether the level meets its attainment target at some headroom."""
         return self.attainment >= ATTAINMENT
 
@@ -143,7 +143,7 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
             headroom=course.headroom,
             refused=course.refused,
             as_whole=_share_as_whole_replicas(course),
-            held=_held_plan(tracked, name),
+            held=_fixed_plan(tracked, name),
         )
         for name, course in tracked.courses.items()
     }
@@ -165,7 +165,7 @@ def _share_as_whole_replicas(course: LevelOverTime) -> float:
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
-def _held_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
+def _fixed_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
     """Return the level's plan for the busiest hour, kept all the time; None without a replay."""
     if name not in tracked.held:
         return None
@@ -228,13 +228,15 @@ def sentences(over_time: OverTime | None) -> Sentences:
                 f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
                 f"against {coarse:,.1f} by whole replicas."
             )
-        elif all(pool.levels[name].kept for pool in over_time.pools for name in (level, MODEL)):
+        elif all(
+            pool.levels[name].meets_target for pool in over_time.pools for name in (level, MODEL)
+        ):
             with_savings.append(
                 f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
                 f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
                 f"requests within the limit, {checked}." + _faster_scaling_words(over_time, level)
             )
-    return Sentences((*without_savings, *_cheaper_if_held(over_time)), tuple(with_savings))
+    return Sentences((*without_savings, *_fixed_plan_savings(over_time)), tuple(with_savings))
 
 
 def _faster_scaling_words(over_time: OverTime, level: str) -> str:
@@ -254,7 +256,7 @@ def _missed_targets(over_time: OverTime) -> Iterator[str]:
     """Yield a sentence for each level that misses its target at every headroom tried."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
-            if not course.kept:
+            if not course.meets_target:
                 yield (
                     f"Window by window, {pool.phase} of {pool.model} in {pool.region} "
                     f"{WORDS[level]} misses its target: {course.attainment:.1%} of requests are "
@@ -263,8 +265,8 @@ def _missed_targets(over_time: OverTime) -> Iterator[str]:
                 )
 
 
-def _cheaper_if_held(over_time: OverTime) -> Iterator[str]:
-    """Yield a sentence for each level that costs more than keeping the plan of the busiest hour."""
+def _fixed_plan_savings(over_time: OverTime) -> Iterator[str]:
+    """Yield a sentence for each level that costs more than a fixed plan for the busiest hour."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
             held = course.held

@@ -122,7 +122,7 @@ class Candidate:
         results = [self.on(i, day) for i, day in enumerate(days) if day.required_at(level)]
         return max((1.0 if its is None else its.shortfall for its in results), default=0.0)
 
-    def expected(self, days: Sequence[TestDay]) -> float:
+    def expected_cost_usd(self, days: Sequence[TestDay]) -> float:
         """Return the weighted mean cost of the test days in dollars; infinite if unknown."""
         total = weights = 0.0
         for i, day in enumerate(days):
@@ -186,11 +186,11 @@ def recommend(
     qualifying = [c for c in candidates if c.qualifies(days, level)]
     if not qualifying:
         return _nearest(candidates, days, level)
-    lowest = min(c.expected(days) for c in qualifying)
-    equal = [c for c in qualifying if c.expected(days) <= lowest * (1 + TIE)]
-    best = min(equal, key=lambda c: (simplicity(c.policy), c.expected(days)))
+    lowest = min(c.expected_cost_usd(days) for c in qualifying)
+    equal = [c for c in qualifying if c.expected_cost_usd(days) <= lowest * (1 + TIE)]
+    best = min(equal, key=lambda c: (simplicity(c.policy), c.expected_cost_usd(days)))
     others = [c for c in qualifying if c.policy != best.policy]
-    runner_up = min(others, key=lambda c: c.expected(days), default=None)
+    runner_up = min(others, key=lambda c: c.expected_cost_usd(days), default=None)
     return Choice(best, qualifies=True, failing=(), runner_up=runner_up)
 
 
@@ -205,7 +205,7 @@ def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: in
         return None
     smallest = min(c.shortfall(days, level) for c in candidates)
     near = [c for c in candidates if c.shortfall(days, level) <= smallest + NEAR]
-    nearest = min(near, key=lambda c: c.expected(days))
+    nearest = min(near, key=lambda c: c.expected_cost_usd(days))
     failing = tuple(
         day.name
         for i, day in enumerate(days)

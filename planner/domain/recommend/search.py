@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from math import inf, log
 
 from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
-from planner.domain.progress import Progress, part, shared
+from planner.domain.progress import Progress, part, split_progress
 from planner.domain.recommend.rule import NEAR, TIE, Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.recommend.trials import STATIC, Trial, Trials, values
@@ -93,7 +93,7 @@ class LevelSearch:
         if self.omits_static and self.below is not None:
             self._try_all(led, part(progress, 0.0, 0.1))
             led = []
-            if self._static_fails(min(self._limit(), self._least_static_cost())):
+            if self._static_fails(min(self._limit(), self._min_static_cost())):
                 self._try_all(guarded, part(progress, 0.1, 0.2))
                 guarded = []
         if static and not (self.omits_static and self._static_fails(self._limit())):
@@ -126,7 +126,7 @@ class LevelSearch:
         }
         return sorted(checks, key=lambda check: order[check[1]], reverse=True)
 
-    def _least_static_cost(self) -> float:
+    def _min_static_cost(self) -> float:
         """Return a lower limit of the static fleet's cost on the forecast day, in dollars.
 
         It is the cost of the fleet at the level below, which requires fewer days. It is 0 if
@@ -136,11 +136,11 @@ class LevelSearch:
             return 0.0
         costs = [self.trials.on_forecast_day(its) for its in self.below.candidates
                  if its.policy == STATIC]  # fmt: skip
-        return next((cost for cost in costs if cost < inf), self.below._least_static_cost())
+        return next((cost for cost in costs if cost < inf), self.below._min_static_cost())
 
     def _static_fails(self, usd: float) -> bool:
         """Return whether static fleets of at most ``usd`` dollars are known not to pass."""
-        return self._least_static_cost() > usd or self.trials.static_fails(self.level, usd)
+        return self._min_static_cost() > usd or self.trials.static_fails(self.level, usd)
 
     def _limit(self) -> float:
         """Return the cost on the forecast day above which a policy cannot win, in dollars."""
@@ -158,26 +158,26 @@ class LevelSearch:
             return False
         trials = self.trials
 
-        def least(case: Case, solve: bool) -> CaseResult:
+        def lower_bound(case: Case, solve: bool) -> CaseResult:
             """Return the result of a case, or a lower bound if it was not simulated."""
             trial = self._trial(policy, index, case)
             known = trials.results.get(trial)
             if known is not None and known.cost_usd < inf:
                 return known
-            return CaseResult(trials.least_cost_usd(policy, trial, solve=solve), {}, 0.0)
+            return CaseResult(trials.min_cost_usd(policy, trial, solve=solve), {}, 0.0)
 
         def bound(solve: bool) -> float:
             """Return a lower bound of the expected cost; a better one if plans are solved."""
             return replace(
                 trials.candidate(policy, index, self.level),
                 results={
-                    i: tuple(least(case, solve) for case in day.cases)
+                    i: tuple(lower_bound(case, solve) for case in day.cases)
                     for i, day in enumerate(trials.days)
                     if day.weight
                 },
-            ).expected(trials.days)
+            ).expected_cost_usd(trials.days)
 
-        usd = self.best.expected(trials.days)
+        usd = self.best.expected_cost_usd(trials.days)
         wins_ties = simplicity(policy.key) < simplicity(self.best.policy)
         limit = usd * (1 + TIE) + CENT if wins_ties else usd / (1 + TIE) - CENT
         before_solving = bound(solve=False)
@@ -193,11 +193,11 @@ class LevelSearch:
         """Screen ``policies`` on two days, then try those that may win on all, cheapest first."""
         trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
 
-        def screened(policy: Policy, report: Progress) -> Screened:
+        def screen(policy: Policy, report: Progress) -> Screened:
             return self._screen(policy, limit, report)
 
         found = trials.map(
-            [Part(f"Screen: {policy.title}", partial(screened, policy)) for policy in policies],
+            [Part(f"Screen: {policy.title}", partial(screen, policy)) for policy in policies],
             part(progress, 0.0, 0.6),
         )
         starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
@@ -209,7 +209,7 @@ class LevelSearch:
                 cost = trials.results[self._trial(policy, index, forecast_day)].cost_usd
                 starts.append((cost, policy, index))
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
-        reports = shared(part(progress, 0.6, 1.0), len(starts))
+        reports = split_progress(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
             too_dear = not self._has_floor(policy) and cost > self._limit()
             if not too_dear and not self._cannot_win(policy, index):
@@ -234,8 +234,8 @@ class LevelSearch:
         at = self._last_with_same_schedules(policy, at, progress)
         candidate = trials.candidate(policy, at, self.level)
         self.candidates.append(candidate)
-        usd = candidate.expected(trials.days)
-        if self.best is None or usd < self.best.expected(trials.days):
+        usd = candidate.expected_cost_usd(trials.days)
+        if self.best is None or usd < self.best.expected_cost_usd(trials.days):
             self.best = candidate
 
     def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
@@ -282,7 +282,7 @@ class LevelSearch:
                 if trial not in trials.results:
                     results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
                 return True
-            kept_usd = trials.least_cost_usd(policy, self._trial(policy, index, forecast_day))
+            kept_usd = trials.min_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day. Nor
             # does a loss, if all losses are alike.
             only_plan = policy.traits.plan is not None and not policy.traits.may_exceed_plan
@@ -349,10 +349,10 @@ class LevelSearch:
 
         def passes_hardest(index: int) -> bool:
             beaten = self._cannot_win(policy, index)
-            return beaten or self._failed(policy, index, checks[:1], progress) is None
+            return beaten or self._first_failed_check(policy, index, checks[:1], progress) is None
 
         while index < count and not self._cannot_win(policy, index):
-            at = self._failed(policy, index, checks, progress)
+            at = self._first_failed_check(policy, index, checks, progress)
             if at is None:
                 break
             checks.insert(0, checks.pop(at))
@@ -376,14 +376,14 @@ class LevelSearch:
 
         def differs(other: int) -> bool:
             pairs = ((self._trial(policy, i, case) for i in (index, other)) for case in cases)
-            return not all(trials.same_schedule(policy, *pair) for pair in pairs)
+            return not all(trials.have_same_schedule(policy, *pair) for pair in pairs)
 
         last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
         known = [case for case in cases if self._trial(policy, index, case) in trials.results]
         trials.simulate_all(policy, [self._trial(policy, last, case) for case in known], progress)
         return last
 
-    def _failed(
+    def _first_failed_check(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress
     ) -> int | None:
         """Return the index of the first of ``checks`` that a value fails, or None.
@@ -410,7 +410,7 @@ class LevelSearch:
         weighted = [i for i, day in enumerate(trials.days) if day.weight]
         candidates: list[Candidate] = []
         lowest = inf
-        for policy, report in zip(policies, shared(progress, len(policies)), strict=True):
+        for policy, report in zip(policies, split_progress(progress, len(policies)), strict=True):
             worst, last = 0.0, trials.last(policy)
             for day in list(required):
                 trials.measure(policy, last, self.level, [day], report)

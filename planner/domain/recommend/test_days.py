@@ -102,7 +102,7 @@ class TestDays:
     _percentiles: dict[float, Case] = field(default_factory=dict, init=False)
 
     @cached_property
-    def every(self) -> tuple[TestDay, ...]:
+    def all_days(self) -> tuple[TestDay, ...]:
         """Return all test days, in the order of the scenario.
 
         If no day has a weight, the forecast day is added, because costs are compared on weighted
@@ -127,7 +127,7 @@ class TestDays:
         return past_studies(self.study)
 
     @cached_property
-    def drawn(self) -> DrawnDays:
+    def drawn_paths(self) -> DrawnDays:
         """Return demand paths drawn from the forecast."""
         paths = max((d.paths for d in self.declared if isinstance(d, schema.Drawn)), default=PATHS)
         study = self.study
@@ -142,7 +142,7 @@ class TestDays:
     @cached_property
     def _order(self) -> IntArray:
         """Return the indices of the drawn paths by rising demand in their busiest hour."""
-        busiest = busiest_hours(self.study.traffic.demand, self.study.window, self.drawn)
+        busiest = busiest_hours(self.study.traffic.demand, self.study.window, self.drawn_paths)
         return np.argsort(busiest, kind="stable")
 
     def _percentile(self, share: float) -> Case:
@@ -159,7 +159,7 @@ class TestDays:
 
     def path(self, path: int) -> Study:
         """Return the study with the requests of drawn day number ``path`` in its window."""
-        study, days = self.study, self.drawn
+        study, days = self.study, self.drawn_paths
         # Requests arrive within bins as on the last past window; without one, there is no pattern.
         pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
         trace = requests_of_path(
@@ -167,7 +167,7 @@ class TestDays:
         )
         demand = with_path(study.traffic.demand, days, path)
         carried = self.past[0].carried if self.past else None
-        return replace(changed(study, trace, demand), carried=carried)
+        return replace(with_other_traffic(study, trace, demand), carried=carried)
 
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
         """Return the test days of a declaration; each past window is a separate day."""
@@ -190,7 +190,7 @@ class TestDays:
             case schema.Past():
                 return self._past_days(declared, day)
             case schema.Drawn():
-                return [self._drawn_day(declared, day)]
+                return [self._day_of_drawn_paths(declared, day)]
             case schema.SlowerProfile():
                 return [self._slower_day(declared, day)]
             case schema.MoreDemand():
@@ -231,7 +231,7 @@ class TestDays:
             for i, (span, make) in enumerate(zip(spans, makers, strict=True))
         ]
 
-    def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
+    def _day_of_drawn_paths(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
         """Return the test day of drawn days: their percentiles, and the day at ``pass_share``.
 
         A policy that serves the day at ``pass_share`` is assumed to serve all days that are less
@@ -298,7 +298,7 @@ class TestDays:
             study, when = self.forecast_day.study(), self._busiest_hours(hours)
             trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
             demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
-            return changed(study, trace, demand)
+            return with_other_traffic(study, trace, demand)
 
         return Case(busier_day, sizing=busier_day)
 
@@ -324,7 +324,7 @@ class TestDays:
             demand = scale_demand(
                 study.traffic.demand, ("output_tokens",), factor, middle_s, study.window.end_s
             )
-            return changed(study, trace, demand)
+            return with_other_traffic(study, trace, demand)
 
         return Case(longer_day, sizing=longer_day)
 
@@ -344,7 +344,7 @@ class TestDays:
         return day(f"Region lost for {declared.hours:g} h", *cases)
 
 
-def changed(study: Study, trace: Trace, demand: Demand) -> Study:
+def with_other_traffic(study: Study, trace: Trace, demand: Demand) -> Study:
     """Return the study with other traffic in its window, which policies see only as it arrives."""
     traffic = replace(study.traffic, demand=demand)
     # Sizes of later periods come from lengths that policies must not know ahead.

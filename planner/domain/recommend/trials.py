@@ -25,7 +25,7 @@ from planner.domain.replay.replay import (
     BRIEF,
     ReplayOptions,
     build_policy,
-    least_cost_usd,
+    min_cost_usd,
     run_policy,
 )
 from planner.domain.replay.replica_loss import (
@@ -33,11 +33,11 @@ from planner.domain.replay.replica_loss import (
     by_place,
     interactive_targets,
     losses_of,
-    spared,
+    with_spare_replica,
     worst_loss,
 )
 from planner.domain.replay.static_replay import Known, recorded_signals, served_by
-from planner.domain.replay.static_search import costs_more, smallest_flat, with_spare
+from planner.domain.replay.static_search import costs_more_than, smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import Study
 from planner.errors import EXPECTED
@@ -70,7 +70,7 @@ class Trial:
     case: Case
 
     @property
-    def planned(self) -> Planned:
+    def plan_key(self) -> Planned:
         """Return what a plan of this trial depends on."""
         return self.policy, self.value, self.spare, self.case.study
 
@@ -115,7 +115,7 @@ class Trials:
     )
 
     def __post_init__(self) -> None:
-        self.days = self.test_days.every
+        self.days = self.test_days.all_days
         cases = [self.test_days.forecast_day, *(case for day in self.days for case in day.cases)]
         self.cases = [*dict.fromkeys(cases)]  # the first is the forecast day
         self._tests = PressureTests(self.study, self._lock)
@@ -159,15 +159,17 @@ class Trials:
 
     def static_fails(self, level: int, usd: float) -> bool:
         """Return whether static fleets of at most ``usd`` dollars surely fail at ``level``."""
-        return costs_more(usd, [make() for make in self._sizing(level)], self.seed, self._known)
+        return costs_more_than(
+            usd, [make() for make in self._sizing(level)], self.seed, self._known
+        )
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
         """Size the static fleet of a level of assurance before workers of the run need it."""
 
-        def sized(report: Progress) -> tuple[int, ...]:
+        def smallest_fleet(report: Progress) -> tuple[int, ...]:
             return tuple(self._smallest(level, report).tolist())
 
-        (fleet,) = self.map([Part(f"Static fleet: {LEVELS[level]}", sized)], progress)
+        (fleet,) = self.map([Part(f"Static fleet: {LEVELS[level]}", smallest_fleet)], progress)
         self._static[level, False] = np.array(fleet, np.int64)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
@@ -312,25 +314,25 @@ class Trials:
             known = self.simulate(policy, day, report, whole=True)
         return losses[known.worst_loss or 0]
 
-    def least_cost_usd(self, policy: Policy, trial: Trial, *, solve: bool = True) -> float:
-        """Return a lower limit of a policy's cost on a day, in dollars; 0 if unknown.
+    def min_cost_usd(self, policy: Policy, trial: Trial, *, solve: bool = True) -> float:
+        """Return a lower bound on a policy's cost on a day, in dollars; 0 if unknown.
 
-        It is the cost of the replicas that it always keeps, scaled to the length of the planned
-        window, as costs of trials are. Without ``solve``, no plan is solved for it, and the limit
-        may be lower.
+        It is the cost of the replicas that the policy always keeps, scaled to the length of the
+        planned window, like every cost of a trial. Without ``solve``, no plan is solved for it, and
+        the bound may be lower.
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        if solve or trial.planned in self._kept:
-            return self._always_kept(policy, trial).usd
-        if trial.planned not in self._least_usd:
+        if solve or trial.plan_key in self._kept:
+            return self._permanent_replicas(policy, trial).usd
+        if trial.plan_key not in self._least_usd:
             try:
                 study, ready = self._built(policy, trial)
-                usd = self._scale(study) * least_cost_usd(study, ready, BRIEF, solve=False)
+                usd = self._scale(study) * min_cost_usd(study, ready, BRIEF, solve=False)
             except EXPECTED:
                 usd = 0.0
-            self._least_usd[trial.planned] = usd
-        return self._least_usd[trial.planned]
+            self._least_usd[trial.plan_key] = usd
+        return self._least_usd[trial.plan_key]
 
     def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
         """Return the study of a trial, and the inputs that its policy is built from."""
@@ -345,12 +347,12 @@ class Trials:
         tuned = with_tuned_value(policy, trial.value)
         return study, build_policy(study, tuned, seed=self.seed, shared=shared)
 
-    def _always_kept(self, policy: Policy, trial: Trial) -> Kept:
+    def _permanent_replicas(self, policy: Policy, trial: Trial) -> Kept:
         """Return the replicas that a policy always keeps on the day of a trial, with their cost."""
-        if trial.planned not in self._kept:
+        if trial.plan_key not in self._kept:
             try:
                 study, ready = self._built(policy, trial)
-                kept = Kept(self._scale(study) * least_cost_usd(study, ready, BRIEF))
+                kept = Kept(self._scale(study) * min_cost_usd(study, ready, BRIEF))
                 if ready.keeps_floor and ready.plan is None:
                     floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
                     kept = Kept(kept.usd, floor, ready.guard)
@@ -362,28 +364,29 @@ class Trials:
                     kept = Kept(kept.usd, schedule=study.pools(ready.plan().target))
             except EXPECTED:
                 kept = Kept()
-            self._kept[trial.planned] = kept
-        return self._kept[trial.planned]
+            self._kept[trial.plan_key] = kept
+        return self._kept[trial.plan_key]
 
     def has_floor(self, policy: Policy, trial: Trial) -> bool:
         """Return whether the cost of the replicas that a policy always keeps is known."""
-        kept = self._always_kept(policy, trial)
+        kept = self._permanent_replicas(policy, trial)
         return kept.usd > 0 or kept.schedule is not None
 
-    def same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+    def have_same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
         """Return whether both trials of a policy have the same schedule, and no other replicas."""
-        kept, others = (self._always_kept(policy, each).schedule for each in (trial, other))
+        kept, others = (self._permanent_replicas(policy, each).schedule for each in (trial, other))
         return kept is not None and others is not None and np.array_equal(kept, others)
 
-    def _same_decisions(self, policy: Policy, trial: Trial, other: Trial) -> bool:
-        """Return whether two trials of a policy on one day surely decide alike.
+    def _decide_equally(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+        """Return whether two trials of a policy on one day surely make the same decisions.
 
-        They have the same schedule, or the same static fleet, to which a guard adds alike. A spare
-        replica in the plan may change where requests are sent, although counts are equal.
+        They do with the same schedule, or with the same static fleet, to which a guard adds the
+        same replicas. Schedules with other spare replicas do not count, since requests may go
+        elsewhere.
         """
         if policy.traits.plan is not None:
-            return other.spare == trial.spare and self.same_schedule(policy, trial, other)
-        floor, others = (self._always_kept(policy, each).floor for each in (trial, other))
+            return other.spare == trial.spare and self.have_same_schedule(policy, trial, other)
+        floor, others = (self._permanent_replicas(policy, each).floor for each in (trial, other))
         return floor is not None and others is not None and np.array_equal(floor, others)
 
     def result_of_same_decisions(
@@ -392,7 +395,7 @@ class Trials:
         """Return the one of ``results`` of another value of the policy that decides alike."""
         for other, result in [*results.items()]:
             same_day = (other.policy, other.case) == (policy.key, trial.case)
-            if same_day and not result.dear and self._same_decisions(policy, trial, other):
+            if same_day and not result.dear and self._decide_equally(policy, trial, other):
                 return result
         return None
 
@@ -411,19 +414,23 @@ class Trials:
         plan = self.study.settings.plan
         if plan.objective.reserve or plan.objective.lend_share is not None:
             return None
-        kept = self._always_kept(policy, trial)
-        if kept.usd <= limit and kept.guard is not None and self._adds_nothing(trial.case, kept):
+        kept = self._permanent_replicas(policy, trial)
+        if (
+            kept.usd <= limit
+            and kept.guard is not None
+            and self._guard_adds_nothing(trial.case, kept)
+        ):
             return kept.floor
         if len(self.study.hardware.regions) > 1 or kept.schedule is None or kept.usd > limit:
             return None
         first: IntArray = kept.schedule[0]
         return first if (kept.schedule == first).all() else None
 
-    def _adds_nothing(self, case: Case, kept: Kept) -> bool:
-        """Return whether a guard adds nothing to its static fleet on the day of a case.
+    def _guard_adds_nothing(self, case: Case, kept: Kept) -> bool:
+        """Return whether a guard adds no replica to its static fleet on the day of a case.
 
-        An earlier replay of that fleet tells. It cannot tell after a loss, which the guard does not
-        see, or where unexpected starts are needed.
+        An earlier replay of that fleet shows it. It cannot show it after a loss, which the guard
+        does not see, or if the fleet needs unexpected starts.
         """
         assert case.sizing is not None
         study, floor = case.sizing(), kept.floor
@@ -448,7 +455,7 @@ class Trials:
         if case.lost:
             fleet = by_place(study, counts[None])
             loss = losses_of(study)[worst_loss(study, fleet)]
-            counts = study.pools(loss.left(fleet))[0]
+            counts = study.pools(loss.replicas_after_loss(fleet))[0]
             other_replay = other_replay or loss.region is not None
         served = None if other_replay else served_by(study, counts, self.seed, self._known, goals)
         if served is None:
@@ -486,7 +493,7 @@ class Trials:
                     break
                 del self._shared[oldest]
             study, loads = self._shared[key]
-        return (spared(study) if trial.spare else study), loads
+        return (with_spare_replica(study) if trial.spare else study), loads
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
         """Return the policy with a parameter value as a candidate, with all its results so far."""
@@ -500,9 +507,9 @@ class Trials:
     def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
         """Return the policy with a parameter value as a candidate, with all its results so far."""
         parameters = _parameters(policy, value)
-        return self.updated(Candidate(policy.key, policy.title, value, spare, parameters))
+        return self.with_results(Candidate(policy.key, policy.title, value, spare, parameters))
 
-    def updated(self, candidate: Candidate) -> Candidate:
+    def with_results(self, candidate: Candidate) -> Candidate:
         """Return the candidate with all its results so far."""
 
         def known(case: Case) -> CaseResult | None:

@@ -28,7 +28,8 @@ def cells_of(study: Study) -> int:
     average, and to one replica per cell at least. All of that together stays within the cost of
     half a replica in LEAST.
     """
-    arriving = study.traffic.expected(*study.window.observed_s)  # ahead of it: about as many
+    # A window after the end of the traffic has about as many requests as the observed one.
+    arriving = study.traffic.expected_requests(*study.window.observed_s)
     arriving *= float(study.window.grown.mean())
     limit = study.settings.traffic.max_replayed
     if study.window.ahead or study.traffic.binned:

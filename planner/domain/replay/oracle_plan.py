@@ -84,7 +84,7 @@ class Oracle:
         settings = self.study.settings.plan
         # The other kinds of schedules have no spare replicas, unserved demand or lending.
         if plan.unserved_tps is None and plan.lent is None and not settings.spare:
-            if self._one_pool_each():
+            if self._has_one_pool_per_region():
                 self._search_factors((*FACTORS, 1.0), self._plan_by_bin)
             self._search_factors((*FACTORS, 1.0), self._constant_plan)
             self._trim()
@@ -143,7 +143,9 @@ class Oracle:
         middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
         while low < high and self.replays < REPLAYS:
             candidate = candidate_at(factors[middle])
-            if candidate is not None and (self._costs_more(candidate) or self._try(candidate)):
+            if candidate is not None and (
+                self._costs_at_least_best(candidate) or self._try(candidate)
+            ):
                 high, following = middle, middle - step
             else:
                 low, following = middle + 1, middle + step
@@ -166,7 +168,7 @@ class Oracle:
             self._best = candidate, usd
         return True
 
-    def _costs_more(self, candidate: Candidate) -> bool:
+    def _costs_at_least_best(self, candidate: Candidate) -> bool:
         """Return whether the candidate costs no less than the best, even if starts are free."""
         hours = candidate.window.period_s / HOUR_S
         usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
@@ -218,7 +220,7 @@ class Oracle:
         largest = np.broadcast_to(planned.counts.max(axis=0), planned.counts.shape)
         return Candidate(largest.copy(), planned.window)
 
-    def _one_pool_each(self) -> bool:
+    def _has_one_pool_per_region(self) -> bool:
         """Return whether each model has one pool per region and stage.
 
         The demand of a bin then determines the replica counts.

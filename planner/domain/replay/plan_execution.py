@@ -15,7 +15,7 @@ from planner.domain.planning.period_solver import (
 )
 from planner.domain.planning.planning import decision_times_s, schedule_of
 from planner.domain.study import Study
-from planner.optimizer.figures import least_fleet_usd
+from planner.optimizer.figures import min_fleet_usd
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan
 from simulation.arrays import FloatArray, IntArray
@@ -58,7 +58,7 @@ class RollingPlanner:
             index = tuple(np.array(self._study.hardware.pool_index).T)
             current = np.zeros_like(current)
             current[index] = running
-        answer = self._planned(period, current)
+        answer = self._plan_period(period, current)
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
@@ -72,10 +72,10 @@ class RollingPlanner:
         answers = list(self._answers)
         for period in range(len(answers), len(self._periods.problems)):
             current = answers[-1].window.target if answers else self._periods.problems[0].current
-            answers.append(self._planned(period, current))
+            answers.append(self._plan_period(period, current))
         return plan_of(self._periods, answers)
 
-    def least_usd(self) -> FloatArray:
+    def min_usd_per_hour(self) -> FloatArray:
         """Return a lower limit of the hourly cost in each period, ``[periods]``, in US dollars.
 
         Nothing is solved. It is 0 if the plan may leave demand unserved.
@@ -83,9 +83,9 @@ class RollingPlanner:
         objective, problems = self._periods.inputs.settings.objective, self._periods.problems
         if objective.limited or objective.utility_usd is not None or objective.reroute is not None:
             return np.zeros(len(problems))
-        return np.array([least_fleet_usd(problem) for problem in problems])
+        return np.array([min_fleet_usd(problem) for problem in problems])
 
-    def _planned(self, period: int, current: IntArray) -> PeriodPlan:
+    def _plan_period(self, period: int, current: IntArray) -> PeriodPlan:
         """Return the plan of a period from the fleet ``current [l, r, g]``, solved once."""
         key = period, _fleet_key(current)
         if key not in self._solved:
@@ -107,7 +107,7 @@ def as_decided(
         rolling, window.period_starts_s - window.start_s, decision_times_s(window)
     )
     plan = _followed_plan(study, schedule, rolling.plan, periods.load)
-    return replace(plan, least_usd=rolling.least_usd)
+    return replace(plan, least_usd=rolling.min_usd_per_hour)
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:

@@ -59,7 +59,7 @@ class Loads:
                 self._known[key] = forecast_load(inputs, progress, method=plan.method).load
             return self._known[key].times(plan.load_factor)
 
-    def solved(self, plan: Plan, spare: SpareSettings) -> Solved:
+    def solved_periods(self, plan: Plan, spare: SpareSettings) -> Solved:
         """Return the periods solved so far for a plan that keeps ``spare`` replicas."""
         return self._solved.setdefault((plan, spare), {})
 
@@ -107,7 +107,7 @@ def policy_context_of(
             known = planned.plan if plan.load_factor == 1.0 else None
         if inputs.settings.objective.periods == ALL:
             return by_clock(study, known or plan_load(inputs, load, planning), load)
-        solved = loads_known.solved(plan, study.settings.plan.spare)
+        solved = loads_known.solved_periods(plan, study.settings.plan.spare)
         return as_decided(study, Periods.of(inputs, load), known, solved)
 
     return PolicyContext(

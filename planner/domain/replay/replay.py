@@ -137,10 +137,10 @@ def run_policy(
     """
     ready = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
     limit = options.cost_limit
-    if np.isfinite(limit) and limit < least_cost_usd(study, ready, options):
+    if np.isfinite(limit) and limit < min_cost_usd(study, ready, options):
         raise CostLimitExceeded
     rest = part(progress, ready.work_done, 1.0)
-    return replayed(study, policy, ready, seed=seed, progress=rest, options=options)
+    return replay_policy(study, policy, ready, seed=seed, progress=rest, options=options)
 
 
 def build_policy(
@@ -161,14 +161,14 @@ def build_policy(
     return policy.build(context)
 
 
-def least_cost_usd(
+def min_cost_usd(
     study: Study, ready: BuiltPolicy, options: ReplayOptions, *, solve: bool = True
 ) -> float:
-    """Return a lower limit of a policy's cost in the window, in dollars, known without a replay.
+    """Return a lower bound on a policy's cost in the window, in dollars, without a replay.
 
     It is the cost of the replicas that the policy always keeps. It is 0 if none are known, or if
     ``options`` or faults may remove replicas. Without ``solve``, no plan is solved for it, and the
-    limit may be lower.
+    bound may be lower.
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.objective.lend_share is not None
@@ -195,7 +195,7 @@ def least_cost_usd(
     return float(seconds @ usd) / HOUR_S
 
 
-def replayed(
+def replay_policy(
     study: Study,
     policy: Policy,
     ready: BuiltPolicy,
@@ -335,7 +335,7 @@ def _with_survival(
         survival = replace(survival, attainment={}, share=None)
     else:
         options = replace(BRIEF, lost=losses_of(study)[run.worst_loss], constant=options.constant)
-        after = replayed(study, policy, ready, seed=seed, progress=silent, options=options)
+        after = replay_policy(study, policy, ready, seed=seed, progress=silent, options=options)
         survival = survival_of(study, after.summary.slo_attainment)
     if survival is None or not study.settings.plan.spare:
         return replace(run, survival=survival)

@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from planner.domain.replay.smallest_counts import trimmed
+from planner.domain.replay.smallest_counts import remove_unneeded
 from planner.domain.study import Study, Survival
 from planner.inputs.scenario.settings import SpareSettings
 from planner.optimizer.pools import pool_capacity
@@ -30,15 +30,15 @@ class Loss:
     counts: IntArray
     region: int | None = None
 
-    def left(self, counts: IntArray) -> IntArray:
-        """Return the replicas that are left of ``counts [t, l, r, g]`` after the loss."""
+    def replicas_after_loss(self, counts: IntArray) -> IntArray:
+        """Return what the loss leaves of ``counts [t, l, r, g]``."""
         left: IntArray = np.maximum(counts - self.counts, 0)
         if self.region is not None:
             left[:, :, self.region] = 0
         return left
 
 
-def spared(study: Study) -> Study:
+def with_spare_replica(study: Study) -> Study:
     """Return the study with plans that include a spare replica (N+1).
 
     A study that already plans spare replicas is returned unchanged.
@@ -98,7 +98,7 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
 
     def severity(index: int) -> tuple[float, float]:
         """Return the demand without capacity after a loss, and minus the capacity that is left."""
-        left = capacity_of(study, losses[index].left(counts)) @ regions.T
+        left = capacity_of(study, losses[index].replicas_after_loss(counts)) @ regions.T
         return float(np.maximum(need - left, 0.0).sum()), -float(left.sum())
 
     return max(range(len(losses)), key=severity)
@@ -140,7 +140,7 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
     more than ``MOST_MIXED`` replicas are lost in a region, only losses within one pool are covered.
     """
     _, regions = open_region_sets(study)
-    ways = (counts, *(loss.left(counts) for loss in losses_of(study)))
+    ways = (counts, *(loss.replicas_after_loss(counts) for loss in losses_of(study)))
     return np.asarray(np.min([capacity_of(study, fewer) @ regions.T for fewer in ways], axis=0))
 
 
@@ -228,7 +228,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         paid = np.array([(tried - enlarged) @ usd for tried in tries])
         gains = missing - missing_tps(np.array(tries))
         enlarged = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
-    return trimmed(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
+    return remove_unneeded(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:

@@ -36,7 +36,7 @@ def fewest(
     return spread_in_proportion(enough, base, low, high)
 
 
-def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
+def remove_unneeded(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
     """Remove single replicas from ``counts [pools]`` while ``meets`` stays True.
 
     Pools with the smallest ``order`` are tried first. Counts stay at or above ``low``.

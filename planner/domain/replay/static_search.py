@@ -16,7 +16,7 @@ from planner.domain.replay.replica_loss import (
     losses_of,
     with_spare_capacity,
 )
-from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
+from planner.domain.replay.smallest_counts import Meets, fewest, remove_unneeded
 from planner.domain.replay.static_replay import (
     FlatWindow,
     Known,
@@ -77,7 +77,7 @@ def smallest_flat(
         fleet = fleet_of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        high = _within_gpus(study, of_model, base, high)
+        high = _max_replicas(study, of_model, base, high)
         targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
         for lowered in (0.0, *LOWERED):
             goals = [{tier: share - lowered for tier, share in targets.items()}]
@@ -91,11 +91,11 @@ def smallest_flat(
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     alive, all_models = _replay_counter(part(progress, 0.8, 1.0), STEPS), range(len(names))
     meets_all = _slo_test(windows, all_models, (), seed, alive, known, requests)
-    counts = trimmed(meets_all, counts, least, -study.replica_usd)
+    counts = remove_unneeded(meets_all, counts, least, -study.replica_usd)
     return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
 
 
-def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
+def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
     """Return whether every static fleet that meets the SLO in the windows costs over ``usd``.
 
     ``usd`` is a cost in the first window, in dollars. One test decides: the largest fleet for that
@@ -181,13 +181,13 @@ def _first_missed(
 ) -> int | None:
     """Return the first window of ``order`` whose condition fails, or None."""
 
-    def tested(w: int, _: Progress) -> bool:
+    def holds_in_window(w: int, _: Progress) -> bool:
         """Return whether the condition of window ``w`` holds."""
         return meets[w](counts)
 
     for begin in range(0, len(order), at_once):
         batch = order[begin : begin + at_once]
-        met = run_in_parallel([partial(tested, w) for w in batch], silent, at_once=at_once)
+        met = run_in_parallel([partial(holds_in_window, w) for w in batch], silent, at_once=at_once)
         if not all(met):
             return batch[met.index(False)]
     return None
@@ -242,7 +242,7 @@ def _slo_test(
     return meets
 
 
-def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
+def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
     """Return the most replicas that each pool of a model can have, ``[pools of the model]``.
 
     Other models keep ``base [pools]``. Each pool alone must fit the GPUs and the power that they

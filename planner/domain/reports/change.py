@@ -77,7 +77,7 @@ class Simulated:
         ]
 
 
-def simulated(result: StoredResult, policy: str) -> Simulated | None:
+def simulated_policy(result: StoredResult, policy: str) -> Simulated | None:
     """Return the outcome of ``policy`` in a stored result; None if it was not simulated."""
     if policy not in result.policies:
         return None

@@ -26,7 +26,7 @@ from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
     forecasts_section,
-    other_sources_section,
+    notes_and_sources_section,
     profiles_section,
     trust_facts,
     window_title,
@@ -200,7 +200,7 @@ def comparison_report(
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
     over_time, load = demand_chart(tables, frame, view.key, plan.label, today)
-    if over_time is not None and (extra := _guarded(view, schedule)):
+    if over_time is not None and (extra := _guarded_counts(view, schedule)):
         over_time = replace(over_time, note=GUARDED.format(extra))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
@@ -332,12 +332,12 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=_guarded(view, schedule),
+        note=_guarded_counts(view, schedule),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
 
-def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
+def _guarded_counts(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return the replicas of the plan's schedule, if its simulation has more.
 
     Otherwise, and without a schedule, return "".
@@ -411,13 +411,13 @@ def _trust(view: ComparisonView) -> Iterator[Fact]:
 
 def _speed_tested(view: ComparisonView) -> bool:
     """Return whether the plan passes a test day on replicas that are slower by their error."""
-    days = (day for day in _required(view) if day.kind == SLOWER)
+    days = (day for day in _required_days(view) if day.kind == SLOWER)
     return any(day.policies[view.key].passes for day in days)
 
 
 def _tested(view: ComparisonView) -> Fact:
     """Return how many of the test days that the plan's level requires it passes."""
-    required = _required(view)
+    required = _required_days(view)
     if not required:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
     passed = sum(day.policies[view.key].passes for day in required)
@@ -425,7 +425,7 @@ def _tested(view: ComparisonView) -> Fact:
     return Fact("Test days", f"{passed} of {len(required)}", meaning=meaning, link="test-days")
 
 
-def _required(view: ComparisonView) -> list[TestDayFigures]:
+def _required_days(view: ComparisonView) -> list[TestDayFigures]:
     """Return the required test days on which the plan was simulated."""
     return [day for day in view.tests.days if view.requires(day) and view.key in day.policies]
 
@@ -570,13 +570,13 @@ def _basis(view: ComparisonView) -> Iterator[Section]:
     """Yield the capacity of a replica, and the sources."""
     yield from capacity_section(view.frame)
     replayed = view.frame.replayed.sentence if view.frame.replayed else ""
-    yield from other_sources_section(view.frame, [replayed] if replayed else [])
+    yield from notes_and_sources_section(view.frame, [replayed] if replayed else [])
 
 
 def _reasons(view: ComparisonView) -> Iterator[Fact]:
     """Yield up to three reasons for the plan, each with a figure."""
     level = view.plan.level
-    if _required(view):
+    if _required_days(view):
         yield replace(_tested(view), label="Required test days passed", link="")
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
@@ -733,12 +733,12 @@ def _test_day_columns(
         key = row.figures["name"]
         return {day.name: day.policies[key] for day in view.tests.days if key in day.policies}
 
-    def passed(row: Row) -> str:
+    def passed_days(row: Row) -> str:
         """Return how many test days the policy passes, such as "2 of 3"."""
         days = results(row).values()
         return f"{sum(day.passes for day in days)} of {len(days)}" if days else ""
 
-    def failed(row: Row) -> str:
+    def failed_days(row: Row) -> str:
         """Return the test days that the policy fails, with the reason if it cannot run."""
         return ", ".join(
             f"{name} ({day.reason})" if day.reason else name
@@ -746,8 +746,8 @@ def _test_day_columns(
             if not day.passes
         )
 
-    yield Head("Test days passed"), passed
-    yield Head("Fails on", wide=2), failed
+    yield Head("Test days passed"), passed_days
+    yield Head("Fails on", wide=2), failed_days
 
 
 class Level(NamedTuple):

@@ -56,7 +56,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),
             *_planned_for(result),
-            *_compared(result),
+            *_methods_section(result),
             *((Section("Notes", notes, group=Group.BASIS),) if notes else ()),
         ),
         clock=window.clock if window else "utc",
@@ -213,8 +213,8 @@ def _drift(row: Mapping[str, Any]) -> str:
     return str(drift.get("sentence") or "") if drift.get("flagged") else ""
 
 
-def _compared(result: ForecastResult) -> Iterator[Section]:
-    """Yield the methods that "auto" compared."""
+def _methods_section(result: ForecastResult) -> Iterator[Section]:
+    """Yield the section on the methods that "auto" compared."""
     methods = getattr(result, "methods", ())
     if methods:
         rows = table(

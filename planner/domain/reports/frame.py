@@ -52,10 +52,10 @@ def window_title(window: WindowFacts) -> str:
 
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
     """Return the sections of inputs and sources."""
-    return (*assumptions_section(frame, Group.BASIS), *other_sources_section(frame, notes))
+    return (*assumptions_section(frame, Group.BASIS), *notes_and_sources_section(frame, notes))
 
 
-def other_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
+def notes_and_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
     """Return the section of notes, and of the sources that the assumptions do not state."""
     stated = {row.what for row in frame.assumptions}
     sources = [source for source in frame.provenance if source.what not in stated]
@@ -84,7 +84,7 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     """Return the section of inputs: those with the largest effect first, then the assumed ones."""
     if not frame.assumptions:
         return ()
-    rows = list(_merged(frame.assumptions))
+    rows = list(_merge_similar(frame.assumptions))
     assumed = sum(row.provenance == ASSUMED for row in rows)
     ordered = sorted(
         rows,
@@ -102,10 +102,10 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     return (Section(title, (inputs,), "Assumptions", group),)
 
 
-def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
-    """Yield the assumptions; those that differ only in their value become one row.
+def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
+    """Yield the assumptions, with similar ones merged into one row.
 
-    So do those that differ only in the number of their source or tier, such as one per series.
+    Similar assumptions differ only in their value, or only in the number of their source or tier.
     """
     same_but_value: dict[tuple[str, ...], list[Assumption]] = {}
     for row in assumptions:

@@ -138,7 +138,7 @@ def _use_chart(result: OutlookResult) -> Chart:
 def _commitment_table(result: OutlookResult) -> Table:
     """Return the commitments, the recommended ones marked."""
 
-    def recommended(row: Commitment) -> bool:
+    def is_recommended(row: Commitment) -> bool:
         """Return whether a commitment is recommended."""
         return row in result.recommended_commitments
 
@@ -155,7 +155,7 @@ def _commitment_table(result: OutlookResult) -> Table:
         (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
         (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
         (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
-        marked=recommended,
+        marked=is_recommended,
     )
 
 

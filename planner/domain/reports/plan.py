@@ -21,7 +21,7 @@ from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
     forecasts_section,
-    other_sources_section,
+    notes_and_sources_section,
     profiles_section,
     trust_facts,
     window_title,
@@ -151,7 +151,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
     yield from profiles_section(result.profile_error)
     yield from plan_sections(result.plan)
     yield from capacity_section(result.frame)
-    yield from other_sources_section(result.frame)
+    yield from notes_and_sources_section(result.frame)
 
 
 def _ratios(ratios: Sequence[StatedRatio]) -> Table:

@@ -68,7 +68,7 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
         )
         yield Section("Load split between variants", (rows,), "Variants", group=Group.PLAN)
     if plan.worth is not None:
-        yield _worth(plan.worth)
+        yield _marginal_values_section(plan.worth)
 
 
 def _mix(mix: Sequence[Purchase]) -> Section:
@@ -289,8 +289,8 @@ def _span(values: Span) -> str:
     return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in values or ()))
 
 
-def _worth(worth: MarginalValues) -> Section:
-    """Return the section on what one more unit of each limit saves, in the dearest period."""
+def _marginal_values_section(worth: MarginalValues) -> Section:
+    """Return the section on how much one more unit of each limit saves, in the dearest period."""
     unit = worth.unit
     moved = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(

@@ -360,7 +360,7 @@ def latency_table(rows: Sequence[Row]) -> Table:
 
     def value(name: str, each: TierRow) -> Value:
         """Return a figure of the tier; None if the result lacks it."""
-        return _part(POLICIES.named(name), each.tier, each.row)
+        return _part(POLICIES.column(name), each.tier, each.row)
 
     columns = (
         (Head("SLO attainment", Form.SHARE), "slo_attainment"),
@@ -395,7 +395,7 @@ def work_table(rows: Sequence[Row]) -> Table:
     shown = (
         column
         for name, head in WORK_COLUMNS.items()
-        for column in _columns(POLICIES.named(name), head, rows)
+        for column in _columns(POLICIES.column(name), head, rows)
     )
     return table(
         rows,

@@ -75,7 +75,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
 
 def _facts(result: ProvisionResult) -> Iterator[Fact]:
     """Yield the GPUs of each level, with the savings over whole replicas."""
-    if _all_same(result):
+    if _levels_need_the_same(result):
         needs = next(iter(result.levels.values())).needs
         yield Fact("GPUs, at every level", needs.gpus, form=Form.COUNT, note="no saving")
         yield Fact("Power", needs.energy_w / 1e3, "kW")
@@ -96,7 +96,7 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
         )
 
 
-def _all_same(result: ProvisionResult) -> bool:
+def _levels_need_the_same(result: ProvisionResult) -> bool:
     """Return whether several levels need the same GPUs, power and memory, to the unit."""
     needs = [total.needs for total in result.levels.values()]
     figures = {(need.gpus, round(need.energy_w), round(need.memory_gb)) for need in needs}
@@ -113,23 +113,23 @@ def _gap(share: float | None) -> str | None:
 def _levels(result: ProvisionResult) -> Table:
     """Return one row per level: whole replicas, modules and operators."""
 
-    def saved(measure: str, row: PoolRow[None, Total]) -> float | None:
+    def saved_share(measure: str, row: PoolRow[None, Total]) -> float | None:
         """Return the share of ``measure`` that a level saves over whole replicas."""
         shares = result.savings.get(row.name)
         share = getattr(shares, measure) if shares else None
         return -share if share else None
 
     rows = [PoolRow(None, name, total) for name, total in result.levels.items()]
-    same = _all_same(result)
+    same = _levels_need_the_same(result)
     return table(
         rows[:1] if same else rows,
         (Head("Level"), lambda row: "all levels" if same else LEVEL_NAMES[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
-        (Head("Change", Form.CHANGE), partial(saved, "gpus")),
+        (Head("Change", Form.CHANGE), partial(saved_share, "gpus")),
         (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.needs.energy_w / 1e3),
-        (Head("Change", Form.CHANGE), partial(saved, "energy")),
+        (Head("Change", Form.CHANGE), partial(saved_share, "energy")),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
-        (Head("Change", Form.CHANGE), partial(saved, "memory")),
+        (Head("Change", Form.CHANGE), partial(saved_share, "memory")),
         (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
         (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
         (Head("Tightest phase", wide=2), lambda row: row.figures.tightest),
@@ -204,7 +204,7 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
         if name in pool.levels
     ]
 
-    def replayed(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
+    def replay_figure(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
         """Return a figure of the replay of a level; None without a replay."""
         return getattr(row.figures.replayed, name, None)
 
@@ -217,10 +217,10 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
         (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
         (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
         (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
-        (Head("Simulated mean", Form.NUMBER, "ms"), partial(replayed, "mean_ms")),
-        (Head("P95", Form.NUMBER, "ms"), partial(replayed, "p95_ms")),
-        (Head("P99", Form.NUMBER, "ms"), partial(replayed, "p99_ms")),
-        (Head("Within limit", Form.SHARE), partial(replayed, "attainment")),
+        (Head("Simulated mean", Form.NUMBER, "ms"), partial(replay_figure, "mean_ms")),
+        (Head("P95", Form.NUMBER, "ms"), partial(replay_figure, "p95_ms")),
+        (Head("P99", Form.NUMBER, "ms"), partial(replay_figure, "p99_ms")),
+        (Head("Within limit", Form.SHARE), partial(replay_figure, "attainment")),
         (Head("Method", wide=2), lambda row: row.figures.method),
         title="Levels",
     )
@@ -263,7 +263,9 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         PoolRow(pool, name, level) for pool in course.pools for name, level in pool.levels.items()
     ]
 
-    def held(name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]) -> float | None:
+    def fixed_plan_figure(
+        name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]
+    ) -> float | None:
         """Return a figure of the fixed plan; None without one."""
         return getattr(row.figures.held, name, None)
 
@@ -278,8 +280,8 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
         (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
         (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
-        (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(held, "gpu_hours")),
-        (Head("Fixed plan: within limit", Form.SHARE), partial(held, "attainment")),
+        (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_plan_figure, "gpu_hours")),
+        (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_plan_figure, "attainment")),
         note=f"{course.windows:,} windows of {course.window_s:g} s, planned on {course.known} "
         "load. The fixed plan is that of the busiest hour.",
     )

@@ -101,7 +101,7 @@ def _fact(pool: SizedPool) -> Fact:
     Without a known demand, or beyond the sized pools, it is that of one replica alone.
     """
     limit, count = limit_name(pool.sized.bound_by), pool.replicas or 1
-    in_pool = _each(count, pool)
+    in_pool = _rps_per_replica(count, pool)
     if count == 1 or in_pool is None:
         note = f"one replica alone, limited by {limit}"
         return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
@@ -109,8 +109,8 @@ def _fact(pool: SizedPool) -> Fact:
     return Fact(_name(pool), in_pool, "req/s", note=note)
 
 
-def _each(count: int | None, pool: SizedPool) -> float | None:
-    """Return the requests/s of each of ``count`` replicas; None beyond the sized pools."""
+def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
+    """Return the requests/s per replica in a pool of ``count`` replicas; None if not sized."""
     tps = pool.sized.pool_tps
     return tps[count - 1] / count / _mean_isl(pool) if count and count <= len(tps) else None
 
@@ -154,7 +154,7 @@ def _pools(result: SizeResult) -> Table:
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (
             Head("Per replica in its pool", Form.NUMBER, "req/s"),
-            lambda pool: _each(pool.replicas, pool),
+            lambda pool: _rps_per_replica(pool.replicas, pool),
         ),
         (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
         (Head("Replicas", Form.COUNT), lambda pool: pool.replicas),

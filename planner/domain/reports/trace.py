@@ -36,8 +36,8 @@ def _millions(amount: float | None) -> float | None:
     return None if amount is None else amount / 1e6
 
 
-def _left_out_note(shown: Sequence[object], count: int) -> str:
-    """Return the note on how many of ``count`` rows a table that shows some leaves out, or ""."""
+def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
+    """Return a note on the rows of ``count`` that a table leaves out, or "" if it shows all."""
     return f"And {count - len(shown):,} smaller ones, in the API." if count > len(shown) else ""
 
 
@@ -59,7 +59,7 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         (Head("Like the day before", Form.SHARE), lambda row: row.autocorrelation_day),
         (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
         (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
-        note=_left_out_note(shown[1:], len(labels)),
+        note=_smaller_rows_note(shown[1:], len(labels)),
     )
     repeats = any(volume.autocorrelation_day is not None for volume in shown)
     note = Note(
@@ -152,7 +152,7 @@ def _outages(character: Character) -> Iterator[Section]:
     if not shown:
         return
     unit = character.unit.replace("_", " ")
-    left_out = _left_out_note(shown, character.outages_found)
+    left_out = _smaller_rows_note(shown, character.outages_found)
     rows = table(
         shown,
         (Head("Series", wide=2), lambda row: row.series),
@@ -177,6 +177,6 @@ def _cells(character: Character) -> Iterator[Section]:
         (Head("Tier", wide=2), lambda row: row.tier),
         (Head(character.unit.replace("_", " ").capitalize(), Form.NUMBER), lambda row: row.amount),
         (Head("Share", Form.SHARE), lambda row: row.share),
-        note=_left_out_note(shown, len(character.cells)),
+        note=_smaller_rows_note(shown, len(character.cells)),
     )
     yield Section("Models, regions and tiers together", (rows,), "Cells")

@@ -35,7 +35,7 @@ from planner.domain.whatif.figures import (
     RankedCell,
     SimulatedPolicy,
     WhatIf,
-    ranked,
+    rank_cells,
 )
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
@@ -150,7 +150,7 @@ def grid_report(
 
     The chart is a line for one setting, and a heat map for two.
     """
-    ranks = ranked(cells, chosen)
+    ranks = rank_cells(cells, chosen)
     best = frozenset(i for i, cell in enumerate(ranks) if cell.best)
     drawn = _heat_map(ranks, varied, chosen) if varied[1:] else _curve(ranks, varied[0], chosen)
     # Cells are in the order of the product: the last setting varies fastest.
@@ -184,10 +184,10 @@ def grid_report(
         sections.insert(0, Section(effect, (drawn,)))
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
-    return Report(title, answer, tuple(sections), warnings=_unplanned(cells))
+    return Report(title, answer, tuple(sections), warnings=_infeasible_warning(cells))
 
 
-def _unplanned(cells: Sequence[Cell]) -> tuple[str, ...]:
+def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return a warning if combinations have no plan or run, with the first reason."""
     reasons = [cell.problem for cell in cells if cell.problem]
     if not reasons:

@@ -121,7 +121,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
             yield _with_effect_of_longer_lengths(study, m, row)
-        yield from _cached(study, m, model)
+        yield from _cached_prompts(study, m, model)
 
 
 def _source(source: Source, key: str) -> Iterator[Assumption]:
@@ -177,7 +177,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
                 yield _lengths_of_counts(what, source, field, key)
 
 
-def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
+def _cached_prompts(study: Study, m: int, model: str) -> Iterator[Assumption]:
     """Yield the share of prompt tokens that sources count as cached, and whether it is used."""
     traffic = study.traffic
     shared = traffic.shared[m] if traffic.shared else None
@@ -267,7 +267,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
         error, source = stated_error(profile), profile.provenance
         if (m, g) in sizes.capacity:  # a size beyond the measured range has a weaker source
-            source = provenance_at(profile, sizes.outside((m, g)))
+            source = provenance_at(profile, sizes.extrapolated_share((m, g)))
         known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
         value = f"{profile.kind} profile, {known}"
         effect = None if error is None else error.value

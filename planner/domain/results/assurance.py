@@ -112,7 +112,7 @@ def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigur
         policy=candidate.policy,
         label=candidate.label,
         parameters=candidate.parameters,
-        cost_usd=candidate.expected(days),
+        cost_usd=candidate.expected_cost_usd(days),
         qualifies=choice.qualifies,
         failing=choice.failing,
         spare=candidate.spare,

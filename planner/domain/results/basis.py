@@ -256,7 +256,7 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
     if known_s >= RHYTHM_DAYS * DAY_S or window.duration_s <= known_s / 2:
         return []
     forecast = (
-        traffic.described(key.model, key.region, {key.tier}, REQUESTS, window) is None
+        traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window) is None
         for key in demand.keys
     )
     if window.duration_s < RHYTHM_FROM_H * 3600 or not any(forecast):
@@ -339,7 +339,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
     for model_column, profile in hardware.profiles.items():
         if model_column in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
-            provenance = provenance_at(profile, sizes.outside(model_column))
+            provenance = provenance_at(profile, sizes.extrapolated_share(model_column))
             # Of several roles on one profile, a size beyond the measured range decides.
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
@@ -356,7 +356,7 @@ def _sized_replica(
 
     ``model_column`` is an index (model, GPU column).
     """
-    source = provenance_at(hardware.profiles[model_column], sizes.outside(model_column))
+    source = provenance_at(hardware.profiles[model_column], sizes.extrapolated_share(model_column))
     return SizedReplica(
         replica=replica_of(hardware, *model_column),
         max_rps=capacity.max_rps,

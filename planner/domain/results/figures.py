@@ -118,7 +118,7 @@ def utility_of(run: PolicyRun) -> float | None:
     return total
 
 
-def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:
+def _group_column(name: str, unit: str, help: str, **more: Any) -> Column:
     """Declare a column that shows a field of ``GroupSummary``."""
     return Column(name, unit, help, attrgetter(f"group.{name}"), **more)
 
@@ -148,24 +148,24 @@ TIERS = Columns(
     (
         Column("policy", TEXT, "key of the policy"),
         Column("tier", TEXT, "name of the tier"),
-        _grouped("arrived", COUNT, "requests that arrived"),
-        _grouped("completed", COUNT, "completed requests", flat=False),
-        _grouped("rejected", COUNT, "rejected requests", flat=False),
-        _grouped("unfinished", COUNT, "unfinished requests", flat=False),
-        _grouped("not_due", COUNT, "requests that were neither done nor late at the end",
+        _group_column("arrived", COUNT, "requests that arrived"),
+        _group_column("completed", COUNT, "completed requests", flat=False),
+        _group_column("rejected", COUNT, "rejected requests", flat=False),
+        _group_column("unfinished", COUNT, "unfinished requests", flat=False),
+        _group_column("not_due", COUNT, "requests that were neither done nor late at the end",
                  flat=False),
-        _grouped("attainment", SHARE, "share of due requests within every limit"),
+        _group_column("attainment", SHARE, "share of due requests within every limit"),
         Column(
             "worst_hour", SHARE, "attainment in the worst hour with 100 requests or more",
             once="worst_hour_attainment",
         ),
         Column("target", SHARE, "target of attainment"),
         Column("slo_met", FLAG, "whether the target is met", once="met"),
-        _grouped("input_tokens", COUNT, "input tokens of completed requests", flat=False),
-        _grouped("output_tokens", COUNT, "output tokens of completed requests", flat=False),
-        _grouped("ttft_ms", MS, "TTFT: mean, p50, p95, p99", parts=TAIL),
-        _grouped("tbt_ms", MS, "mean gap between output tokens", parts=TAIL),
-        _grouped("e2e_ms", MS, "E2E latency", parts=TAIL),
+        _group_column("input_tokens", COUNT, "input tokens of completed requests", flat=False),
+        _group_column("output_tokens", COUNT, "output tokens of completed requests", flat=False),
+        _group_column("ttft_ms", MS, "TTFT: mean, p50, p95, p99", parts=TAIL),
+        _group_column("tbt_ms", MS, "mean gap between output tokens", parts=TAIL),
+        _group_column("e2e_ms", MS, "E2E latency", parts=TAIL),
     )
 )  # fmt: skip
 POLICIES = Columns(

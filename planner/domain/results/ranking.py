@@ -158,8 +158,8 @@ def _policy_warnings(
     described = set() if best is None else {best.name, setting_of_today(by_name)}
     yield from cautions.misses([run for run in requested if run.name not in described])
     yield from cautions.losses(requested)
-    yield from cautions.left_over(requested)
-    yield from cautions.beyond_measurements(runs, best)
+    yield from cautions.unfinished_work_warnings(requested)
+    yield from cautions.extrapolation_warning(runs, best)
 
 
 def shortfall(run: PolicyRun) -> float:
@@ -270,7 +270,8 @@ def autoscaler_sentences(
     # Costs are per day, and a shorter window shows only part of one.
     rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
     text = (
-        f"Your autoscaler ({today.traits.label}) costs {_daily(today)}{rate} and {_result(today)}."
+        f"Your autoscaler ({today.traits.label}) costs {_cost_per_day(today)}{rate} "
+        f"and {_result(today)}."
     )
     if recommended is today:
         return f"{text} It is the recommended policy."
@@ -278,7 +279,7 @@ def autoscaler_sentences(
     change = f" ({signed_percent(more, 0)})" if abs(more) >= NOTHING else ""
     text += (
         f" The recommended policy, {lower_first(recommended.label)}, costs "
-        f"{_daily(recommended)}{change} and {_result(recommended)}."
+        f"{_cost_per_day(recommended)}{change} and {_result(recommended)}."
     )
     if recommended.meets_slo:
         preferred = today.meets_slo and more >= NOTHING and qualifies
@@ -289,7 +290,7 @@ def autoscaler_sentences(
     cheapest = min(meeting, key=lambda run: run.summary.cost_usd)
     if cheapest is today:
         return text
-    return f"{text} {cheapest.label} costs {_daily(cheapest)} and {_result(cheapest)}."
+    return f"{text} {cheapest.label} costs {_cost_per_day(cheapest)} and {_result(cheapest)}."
 
 
 def _usd_per_day(run: PolicyRun) -> float:
@@ -297,7 +298,7 @@ def _usd_per_day(run: PolicyRun) -> float:
     return run.summary.recurring_usd * DAY_S / run.summary.duration_s
 
 
-def _daily(run: PolicyRun) -> str:
+def _cost_per_day(run: PolicyRun) -> str:
     """Return the cost of a day in words."""
     return f"{figure(_usd_per_day(run), '$')} a day"
 

@@ -203,7 +203,9 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
     words += f"It passes all {required} required test days at the lowest expected cost."
     runner_up = choice.runner_up
     if runner_up is not None:
-        extra_cost = runner_up.expected(days) / choice.candidate.expected(days) - 1
+        extra_cost = (
+            runner_up.expected_cost_usd(days) / choice.candidate.expected_cost_usd(days) - 1
+        )
         costs = f"costs {extra_cost:.0%} more" if extra_cost > TIE else "costs about the same"
         words += f" Next: {runner_up.label} {costs}."
     return words

@@ -171,10 +171,10 @@ def _policies_words(labels: Sequence[str], of: int) -> str:
     return f"{labels[0]}{more}"
 
 
-def left_over(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return sentences on work left after the window and its cost, for each policy.
+def unfinished_work_warnings(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return sentences on work that each policy finishes after the window, and on its cost.
 
-    The cost is left out if another sentence explains why the replay cost more than the plan.
+    The cost is omitted if another sentence explains why the replay cost more than the plan.
     """
     sentences = []
     for run in runs:
@@ -192,7 +192,7 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     return sentences
 
 
-def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
+def extrapolation_warning(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
     """Return a warning if too many simulated steps are outside a profile's measured range.
 
     It names the recommended policy (None: no policy) if its share is above ``BEYOND``, else the

@@ -14,9 +14,9 @@ from planner.domain.retrospective.figures import HeldPool, LengthDrift, SpeedDri
 from planner.domain.serialise import moment
 from planner.domain.traffic.known_lengths import (
     LEAST,
-    known_sample,
     lengths_differ,
     observed_lengths,
+    sample_of_model,
 )
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
@@ -199,7 +199,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
                 output_known=float(known[1].mean()),
                 output_came=float(observed[1].mean()),
                 flagged=recent.requests >= LEAST
-                and lengths_differ(known_sample(traffic, m), recent),
+                and lengths_differ(sample_of_model(traffic, m), recent),
             )
         )
     return tuple(drifts)

@@ -14,7 +14,7 @@ from planner.domain.planning.inputs import Load
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_of
 from planner.domain.progress import Progress, part
-from planner.domain.replay.replay import BRIEF, replayed
+from planner.domain.replay.replay import BRIEF, replay_policy
 from planner.domain.retrospective.drift import length_drift, requested_counts, speed_drifts
 from planner.domain.retrospective.figures import (
     DemandError,
@@ -129,7 +129,7 @@ def _replay_counts(
         schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key
     )
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
-    return replayed(
+    return replay_policy(
         study, policy, built, seed=study.settings.seed, progress=progress, options=BRIEF
     )
 

@@ -155,7 +155,7 @@ class PlanEvaluation:
     notes: tuple[str, ...]
 
     @property
-    def missed(self) -> tuple[str, ...]:
+    def missed_tiers(self) -> tuple[str, ...]:
         """Return the tiers that missed their targets."""
         return tuple(tier for tier, is_met in self.met.items() if not is_met)
 
@@ -163,7 +163,7 @@ class PlanEvaluation:
     def sentence(self) -> str:
         """Return the result in a sentence: targets, forecast error, cost and drifts."""
         parts = [
-            f"It missed {', '.join(self.missed)}" if self.missed else "It came true",
+            f"It missed {', '.join(self.missed_tiers)}" if self.missed_tiers else "It came true",
             *self._in_time(),
         ]
         if (error := self.demand.wape) is not None and (bias := self.demand.bias) is not None:

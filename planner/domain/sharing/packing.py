@@ -92,13 +92,13 @@ class Sharing:
             if exact
             else pack(self._pool.busy_s, self.fits)
         )
-        return [self._planned(group) for group in groups]
+        return [self._plan_group(group) for group in groups]
 
-    def _planned(self, group: Group) -> SharedGpuPlan:
+    def _plan_group(self, group: Group) -> SharedGpuPlan:
         """Return the plan of a group of models on one GPU, with its replays.
 
-        The first replay is of the planned requests. Those after it are of shifted ones, which the
-        packing did not see; they give ``unseen``.
+        The first replay has the requests that the plan was made for. The others have shifted
+        requests, for a test of the plan; they give ``unseen``.
         """
         self._check_alive()
         way = ALONE if len(group) == 1 else self._chosen_way[group]

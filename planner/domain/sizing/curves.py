@@ -78,7 +78,7 @@ def sized_pool(
     SimulationError if a tier cannot be met at any rate.
     """
     by_tier = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
-    return SizedPool(tuple((tier, _in_part_or_whole(case, tier)) for tier, case in by_tier))
+    return SizedPool(tuple((tier, _curve_for_role(case, tier)) for tier, case in by_tier))
 
 
 def sized_alone(
@@ -163,7 +163,7 @@ def role_capacity(case: SizingCase) -> tuple[FloatArray, str]:
     single replica. The case has all latency limits of the tier, of which the role must meet its
     part. Raises SimulationError if it cannot at any rate.
     """
-    curve = _in_part_or_whole(replace(case, tier=role_tier(case.tier, case.role)), case.tier)
+    curve = _curve_for_role(replace(case, tier=role_tier(case.tier, case.role)), case.tier)
     # Capacities count the input tokens of the requests served, in both roles.
     return curve.planned_tps(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by
 
@@ -177,7 +177,7 @@ def curve_of(case: SizingCase) -> PoolCurve:
     return _curve(_CurveKey(digest_of(values), case))
 
 
-def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
+def _curve_for_role(case: SizingCase, tier: Tier) -> PoolCurve:
     """Return the capacity curve of ``case``, whose tier has only the limits of its role.
 
     If one replica cannot meet them at any rate, return the curve under all limits of ``tier``.
@@ -200,7 +200,7 @@ def _curve(key: _CurveKey) -> PoolCurve:
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
     """Return the tiers that a fleet can miss although it meets all the others."""
 
-    def implied(easy: Tier, hard: Tier) -> bool:
+    def implies(easy: Tier, hard: Tier) -> bool:
         """Return whether a fleet that meets ``hard`` also meets ``easy``."""
         for name in ("ttft_s", "tbt_s", "e2e_s"):
             limit_s, hard_limit_s = getattr(easy, name), getattr(hard, name)
@@ -210,9 +210,9 @@ def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
 
     strictest: list[Tier] = []
     for tier in tiers:
-        if any(implied(tier, other) for other in strictest):
+        if any(implies(tier, other) for other in strictest):
             continue
-        strictest = [other for other in strictest if not implied(other, tier)] + [tier]
+        strictest = [other for other in strictest if not implies(other, tier)] + [tier]
     return strictest
 
 
@@ -236,7 +236,7 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def most_instances(hardware: Hardware, m: int, g: int) -> int:
+def max_instances(hardware: Hardware, m: int, g: int) -> int:
     """Return the most replicas of model ``m`` that GPU column ``g`` can have in one region.
 
     The result is between 1 and ``MAX_INSTANCES``, the length of a curve.

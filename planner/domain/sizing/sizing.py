@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.progress import Progress, part
-from planner.domain.sizing.curves import SizedPool, most_instances, sized_pool
+from planner.domain.sizing.curves import SizedPool, max_instances, sized_pool
 from planner.domain.traffic.known_lengths import KnownLengths
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import ScenarioError
@@ -45,7 +45,7 @@ class Sizes:
     later: tuple[Sizes, ...] = ()
     at: IntArray | None = None  # [p]
 
-    def outside(self, model_column: tuple[int, int]) -> float:
+    def extrapolated_share(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the profile's measured range.
 
         It is the largest of all simulations of a replica and of its pools. ``model_column`` is an
@@ -121,7 +121,7 @@ def size(
             notes.append(f"{pool_words} is left out: {problem}")
             reasons.setdefault(m, []).append(str(problem))
             continue
-        pool_tps[m, g] = pools[m, g].planned_tps(most_instances(hardware, m, g))
+        pool_tps[m, g] = pools[m, g].planned_tps(max_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
         if not _serves_both_phases(hardware, theta[m]):

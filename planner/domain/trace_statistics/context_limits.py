@@ -28,7 +28,7 @@ class BeyondContext:
     longest: int  # tokens of the longest request
 
 
-def beyond_context(
+def requests_beyond_context(
     store_dir: Path | str, contexts: Mapping[str, tuple[str, int]]
 ) -> tuple[BeyondContext, ...]:
     """Return the labels with requests beyond the context, the most requests first.

@@ -55,7 +55,7 @@ class Grid:
         """Return "requests", or the field of tokens if requests are not counted."""
         return next(iter(self.amounts))
 
-    def summed(self, field: str, rows: IntArray | slice = slice(None)) -> FloatArray:
+    def sum_over_series(self, field: str, rows: IntArray | slice = slice(None)) -> FloatArray:
         """Return the sum over series, ``[bins]``.
 
         A bin is a gap (NaN) if a series has a gap there, or if no series is present.
@@ -65,7 +65,7 @@ class Grid:
 
     def total(self, field: str) -> DemandSeries:
         """Return the sum over all series as a demand series."""
-        return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
+        return DemandSeries(ALL, self.start_s, self.bin_s, self.sum_over_series(field), field)
 
     def groups(self, most: int) -> Iterator[tuple[str, str, IntArray]]:
         """Yield (kind, label, indices of its series): for all series, then for the largest labels.

@@ -77,7 +77,7 @@ def characterise(store: Path | str) -> Characterisation:
     report = read_report(store)
     by_request = report.kind == "requests"
     grid = stored_grid(store, report)
-    summed = grid.summed(grid.unit)
+    summed = grid.sum_over_series(grid.unit)
     lost = unknown_sums(grid.amounts[grid.unit], grid.bin_s)
     known_amounts = np.where(lost, np.nan, summed)
     kinds = tuple(grid.labels)
@@ -87,7 +87,7 @@ def characterise(store: Path | str) -> Characterisation:
     if by_request:
         fine, fine_s = fine_counts(store, report.end_s - report.start_s)
     imbalances = (imbalance(grid, kind) for kind in kinds)
-    outages = _lost_bins(grid, find_outages(summed, grid.bin_s))
+    outages = _all_lost_bins(grid, find_outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
         kind=report.kind,
@@ -117,7 +117,7 @@ def characterise(store: Path | str) -> Characterisation:
     return Characterisation(character, chart_rates(grid, lost), totals)
 
 
-def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
+def _all_lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
     """Return the outages of the total by time, then those of single series.
 
     An outage of a series counts only outside those of the total. Of series, the outages with the
@@ -235,7 +235,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
         return Days((), 0, None, None, ())
     amounts = grid.total(grid.unit)
     total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
-    every_day = _every_day(grid, total, clock)
+    every_day = _calendar_days(grid, total, clock)
     top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
     words = tuple(_words(every_day, total, top_week, len(grid.names), clock))
     ranked = sum(day.rank is not None for day in every_day)
@@ -247,7 +247,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     return Days(tuple(listed), ranked, top_day, top_week, words)
 
 
-def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
+def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     """Return all calendar days of the trace in order; ``total`` is its demand over all series."""
     day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
     first = int(day_of_bin[0])
@@ -261,7 +261,7 @@ def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     first_bins = np.searchsorted(day_of_bin, first + np.arange(count))
     present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
     series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
-    sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
+    sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
     # Only days with enough known bins are compared.
     amount_of = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
     ascending = np.sort(list(amount_of.values()))
@@ -278,9 +278,9 @@ def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
             Day(
                 start_s=start_s,
                 name=day_words(start_s, clock),
-                requests=_known_sum(sums, "requests", day),
-                input_tokens=_known_sum(sums, "input_tokens", day),
-                output_tokens=_known_sum(sums, "output_tokens", day),
+                requests=_sum_of_day(sums, "requests", day),
+                input_tokens=_sum_of_day(sums, "input_tokens", day),
+                output_tokens=_sum_of_day(sums, "output_tokens", day),
                 seen=min(1.0, float(observed[day])),
                 series=int(series[day]),
                 rank=rank,
@@ -316,7 +316,7 @@ def _words(
         )
 
 
-def _known_sum(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+def _sum_of_day(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
     """Return a day's sum of ``field``; None if it is not known."""
     return float(sums[field][day]) if field in sums else None
 

@@ -50,7 +50,7 @@ def _volume_of_label(
     """
     sums = {field: float(values[rows].sum()) for field, values in series_sums.items()}
     of_trace = float(series_sums[grid.unit].sum())
-    rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
+    rates = np.where(lost, np.nan, grid.sum_over_series(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     # Outside its own bins a series counts as zero, so that the means of labels add up to the total.
     outside = grid.present.any(axis=0) & ~grid.present[rows].any(axis=0) & ~lost
@@ -152,7 +152,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
         for line_index, (label, rows) in enumerate(_chart_lines(grid, by)):
             amounts = {}
             for field in grid.amounts:
-                values = np.where(lost, np.nan, grid.summed(field, rows))
+                values = np.where(lost, np.nan, grid.sum_over_series(field, rows))
                 amounts[field] = pl.Series(_interval_sums(values, starts, width)).fill_nan(None)
             named = pl.lit(by).alias("by"), pl.lit(label).alias("label")
             place = pl.lit(line_index, pl.Int64).alias("place")

@@ -108,7 +108,7 @@ class BinnedSource:
         total = float(inputs[known].sum())
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
-    def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
+    def weighted_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
         """Return the length distributions of the bins ``between``, to be mixed with other sources.
 
         ``requests`` is the number of requests, by which the source is weighted.
@@ -184,7 +184,7 @@ class BinnedSource:
             output_tokens=coarse(output_tokens),
         )
 
-    def expected(self, start_s: float, end_s: float) -> float:
+    def expected_requests(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that ``draw`` returns for ``[start_s, end_s)``."""
         counts = self.requests()[self.between(start_s, end_s)]
         return float(np.nansum(counts) * self.cells.sum())
@@ -220,7 +220,7 @@ class BinnedSource:
         traces = []
         for region, tier in np.argwhere(self.cells > 0):
             # The share of a region and tier is rounded up or down at random: the mean is exact.
-            drawn = whole_counts(counts * self.cells[region, tier] / parts, rng)
+            drawn = round_at_random(counts * self.cells[region, tier] / parts, rng)
             part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
 
             def tokens_per_bin(
@@ -266,7 +266,7 @@ class BinnedSource:
         begin_s = columns.start_s + between.start * columns.bin_s
         drawn = []
         for region, tier in np.argwhere(self.cells > 0):
-            integers = whole_counts(counts * self.cells[region, tier], rng)
+            integers = round_at_random(counts * self.cells[region, tier], rng)
             arrival, _, _ = arrivals_from_bins(
                 integers, columns.bin_s, begin_s, rng, self.dispersion
             )
@@ -291,7 +291,7 @@ def trace_of_one_pool(
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 
 
-def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
+def round_at_random(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Round expected counts at random: up with the probability of the fraction, else down.
 
     The mean is therefore exact. Whole numbers do not change. Gaps (NaN) stay gaps.

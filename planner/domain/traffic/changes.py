@@ -26,7 +26,7 @@ def with_times_requests(
     groups = Groups.of(trace.session, len(trace))
     drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
 
-    def repeated(picked: IntArray, *, moves: bool) -> Trace:
+    def repeat_groups(picked: IntArray, *, moves: bool) -> Trace:
         """Return the requests of the groups (sessions) ``picked``.
 
         With ``moves``, shift each group at random by at most half of ``within_s``.
@@ -47,10 +47,10 @@ def with_times_requests(
     if not len(trace):
         return trace
     if factor < 1.0:
-        return repeated(drawn, moves=False)
+        return repeat_groups(drawn, moves=False)
     # All groups once repeats for each whole number above 1, and the drawn ones for the fraction.
     parts = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
-    repeats = [repeated(picked, moves=True) for picked in parts if len(picked)]
+    repeats = [repeat_groups(picked, moves=True) for picked in parts if len(picked)]
     return merge([trace, *repeats], trace.provenance) if repeats else trace
 
 

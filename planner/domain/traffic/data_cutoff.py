@@ -29,7 +29,7 @@ class MeasuredSource:
     sampling: float = 0.0  # of a sample: variance over mean of its number of requests
 
 
-def requests_until(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
+def requests_before(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
     """Return the requests that arrived before ``until_s``, or all requests if that is None."""
     if until_s is None or until_s > source.end_s:
         return source
@@ -38,7 +38,7 @@ def requests_until(source: MeasuredSource, until_s: float | None) -> MeasuredSou
     return replace(source, trace=source.trace.rows(is_known), end_s=until_s)
 
 
-def bins_until(series: DemandColumns, until_s: float | None) -> DemandColumns:
+def bins_before(series: DemandColumns, until_s: float | None) -> DemandColumns:
     """Return the bins that end by ``until_s``, or all bins if that is None."""
     if until_s is None:
         return series
@@ -58,7 +58,7 @@ def _check_begun(until_s: float, start_s: float) -> None:
         )
 
 
-def check_until(until_s: float, end_s: float) -> None:
+def check_data_age(until_s: float, end_s: float) -> None:
     """Raise ScenarioError if the newest data at ``until_s`` is more than ``LATE_S`` old."""
     if until_s > end_s + LATE_S:
         raise ScenarioError(
@@ -69,10 +69,10 @@ def check_until(until_s: float, end_s: float) -> None:
         )
 
 
-def observed_within(demand: Demand, start_s: float, end_s: float) -> Demand:
-    """Return demand with gaps in bins that a trace in ``[start_s, end_s)`` does not cover.
+def mask_unobserved(demand: Demand, start_s: float, end_s: float) -> Demand:
+    """Return demand with gaps (NaN) in bins that a trace in ``[start_s, end_s)`` does not cover.
 
-    Up to the share ``PART`` of a bin may be missing.
+    A bin counts as covered if at most the share ``PART`` of it is missing.
     """
     first = np.ceil((start_s - demand.start_s) / demand.bin_s - PART)
     last = np.floor((end_s - demand.start_s) / demand.bin_s + PART)
@@ -87,7 +87,7 @@ def observed_within(demand: Demand, start_s: float, end_s: float) -> Demand:
     return replace(demand, **seen)
 
 
-def until_words(until_s: float, end_s: float, bin_s: float) -> str:
+def cutoff_note(until_s: float, end_s: float, bin_s: float) -> str:
     """Return the note on how ``traffic.until`` limits the data of a result."""
     words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:

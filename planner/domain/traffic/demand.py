@@ -58,7 +58,9 @@ class Demand:
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
         """Return one key's demand in ``unit``, from its first observed bin on."""
-        return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit, [index])
+        return _series_from_first_bin(
+            self, self.keys[index], getattr(self, unit)[index], unit, [index]
+        )
 
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
@@ -69,7 +71,7 @@ class Demand:
         """
         rows = [i for i, k in enumerate(self.keys) if belongs(k)]
         values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
-        return _trimmed(self, key, values, unit, rows)
+        return _series_from_first_bin(self, key, values, unit, rows)
 
     def level_error(self, rows: Sequence[int]) -> float:
         """Return the relative standard error that sampling leaves in the sum of the keys ``rows``.
@@ -82,7 +84,7 @@ class Demand:
         return float(np.sqrt(self.sampling[list(rows)].sum())) / total
 
 
-def _trimmed(
+def _series_from_first_bin(
     demand: Demand, key: SeriesKey, values: FloatArray, unit: str, rows: Sequence[int]
 ) -> DemandSeries:
     """Return ``values [bins]`` as a series named ``key`` that begins at its first observed bin.

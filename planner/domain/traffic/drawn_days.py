@@ -11,7 +11,7 @@ from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import trace_of_one_pool
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.forecast_requests import drawn_requests
+from planner.domain.traffic.forecast_requests import draw_requests
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
@@ -114,7 +114,7 @@ def requests_of_path(
         rows = np.flatnonzero(
             (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
         )
-        pieces.append(_resampled(pattern, rows, pattern_bin[rows], key_counts, window, rng))
+        pieces.append(_resample_requests(pattern, rows, pattern_bin[rows], key_counts, window, rng))
         pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         missing = np.where(pattern_counts == 0, key_counts, 0)
         if missing.any():
@@ -152,12 +152,12 @@ def _uniform_requests(
     """
     bin_start_s = np.repeat(np.arange(len(counts)) * window.bin_s, counts)
     arrival = np.sort(bin_start_s + rng.random(len(bin_start_s)) * window.bin_s)
-    isl, osl, prefixes = drawn_requests(traffic, codes[0], len(arrival), rng)
+    isl, osl, prefixes = draw_requests(traffic, codes[0], len(arrival), rng)
     requests = trace_of_one_pool(pattern, codes, window.start_s, arrival, isl, osl)
     return replace(requests, blocks=prefixes)
 
 
-def _resampled(
+def _resample_requests(
     pattern: Trace,
     rows: IntArray,
     bin_of: IntArray,
@@ -181,7 +181,7 @@ def _resampled(
         requests_in_bin = np.bincount(bin_of, minlength=bins)[:bins]
         share = np.divide(counts, requests_in_bin, out=np.zeros(bins), where=requests_in_bin > 0)
         groups_to_draw = np.floor(groups_in_bin * share + rng.random(bins)).astype(np.int64)
-    drawn, is_repeat = _drawn_groups(begin_bin, groups_in_bin, groups_to_draw, rng)
+    drawn, is_repeat = _draw_groups(begin_bin, groups_in_bin, groups_to_draw, rng)
     # A repeat begins within a twentieth of a bin of its original, in the same bin.
     begin_s = arrived[groups.begins[drawn]]
     jitter_s = rng.uniform(-0.05, 0.05, len(drawn)) * window.bin_s
@@ -199,7 +199,7 @@ def _resampled(
     return replace(resampled, start_s=window.start_s)
 
 
-def _drawn_groups(
+def _draw_groups(
     bin_of: IntArray, in_bin: IntArray, to_draw: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, BoolArray]:
     """Return the indices of ``to_draw [bins]`` groups, and which of them are repeats.
@@ -235,11 +235,11 @@ def demand_paths(
     bins = round(window.duration_s / window.bin_s)
     lead = 0 if window.ahead else round((window.start_s - known_s) / window.bin_s)
     keys = traffic.demand.keys
-    series = [_known_since_launch(traffic.demand, i, known_s) for i in range(len(keys))]
+    series = [_requests_since_launch(traffic.demand, i, known_s) for i in range(len(keys))]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(keys):
-        described = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
+        described = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
         if described is not None:
             mean, drawn = forecast.mean[i, lead:], paths[:, i, lead:]
             ratio = np.divide(drawn, mean, out=np.ones_like(drawn), where=mean > 0)
@@ -248,7 +248,7 @@ def demand_paths(
     return np.asarray(paths, np.float64)
 
 
-def _known_since_launch(demand: Demand, index: int, known_s: float) -> DemandSeries:
+def _requests_since_launch(demand: Demand, index: int, known_s: float) -> DemandSeries:
     """Return the requests of one key up to ``known_s``, with gaps before its launch.
 
     The result begins with ``demand``, since series that are forecast together need the same bins.

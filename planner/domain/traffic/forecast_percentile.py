@@ -138,7 +138,9 @@ class Quantiles:
     usd_per_tps: FloatArray | None = None
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
-    def planned(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
+    def planned_quantiles(
+        self, *, at_once: bool, progress: Progress
+    ) -> tuple[PlannedQuantile, ...]:
         """Return the planned percentile of each group of tiers, in the order of the groups.
 
         ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
@@ -163,10 +165,10 @@ class Quantiles:
                 for quantile in quantiles
             )
         groups = groups_of(self.hardware, apart=self.tiers_planned_separately)
-        stated = map(self._stated, groups)
+        stated = map(self._scenario_quantile, groups)
         return tuple((False, quantile) for quantile in stated if quantile is not None)
 
-    def _stated(self, group: Group) -> PlannedQuantile | None:
+    def _scenario_quantile(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""
         stated = self.forecast.quantile
         if self.tiers_planned_separately:
@@ -184,7 +186,7 @@ class Quantiles:
         With too little history, it follows from the SLO target. ``at_once``: all periods are
         planned at the first decision.
         """
-        stated = self._stated(group)
+        stated = self._scenario_quantile(group)
         if stated is not None:
             return stated
         progress(0.0, f"Choosing the forecast percentile of {group.name}")
@@ -205,7 +207,7 @@ class Quantiles:
         """
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         for group in groups_of(self.hardware, apart=self.tiers_planned_separately):
-            if self._stated(group) is None and len(origins):
+            if self._scenario_quantile(group) is None and len(origins):
                 for _, demand in largest_series(self.traffic, group):
                     begin(
                         rolling_forecasts,

@@ -47,7 +47,7 @@ def requests_ahead(
     notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
-        mean = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
+        mean = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
         if mean is None:
             series = traffic.demand.series(i, REQUESTS).since_launch(traffic.demand.end_s)
             model = forecaster(method, horizon_bins=window.bins_per_period)
@@ -64,14 +64,14 @@ def requests_ahead(
         m = traffic.models.index(key.model)
         burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
-        isl, osl, prefixes = drawn_requests(traffic, m, len(arrival), rng)
+        isl, osl, prefixes = draw_requests(traffic, m, len(arrival), rng)
         codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
         piece = trace_of_one_pool(traffic.measured, codes, window.start_s, arrival, isl, osl)
         pieces.append(replace(piece, blocks=prefixes))
     return merge(pieces, replay=FORECAST), tuple(notes)
 
 
-def drawn_requests(
+def draw_requests(
     traffic: Traffic, m: int, count: int, rng: np.random.Generator
 ) -> tuple[Int32Array, Int32Array, Prefixes | None]:
     """Draw input and output lengths of ``count`` requests from those of model ``m``.

@@ -92,7 +92,7 @@ def forecast_window(
     for i, (demand, tiers, height) in enumerate(series):
         key = demand.key
         progress(i / len(series), f"Forecasting {key.model} in {key.region}")
-        described = traffic.described(key.model, key.region, tiers, demand.unit, window)
+        described = traffic.described_demand(key.model, key.region, tiers, demand.unit, window)
         rolled = roll_forecast(demand, window, method, at_once=at_once, described=described)
         forecasts.append(rolled.at_height(height))
     return tuple(forecasts)
@@ -119,15 +119,15 @@ class RolledForecast:
         It includes the scenario's growth. If the scenario describes the traffic, the description is
         the mean, and quantiles keep their ratio to the mean of the forecast.
         """
-        values = self._pieced(level)
+        values = self._join_pieces(level)
         if self.described is not None:
-            mean = self._pieced(None)
+            mean = self._join_pieces(None)
             values = self.described * np.divide(
                 values, mean, out=np.ones_like(mean), where=mean > 0
             )
         return np.asarray(values * self.window.grown, np.float64)
 
-    def _pieced(self, level: float | None) -> FloatArray:
+    def _join_pieces(self, level: float | None) -> FloatArray:
         """Return a quantile (None: the mean) of the forecast, its pieces joined over the window."""
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
@@ -145,7 +145,7 @@ class RolledForecast:
             bin_s=self.window.bin_s,
             actual=self.actual,
             mean=mean,
-            planned=self.planned(height),
+            planned=self.planned_demand(height),
             low=low,
             high=high,
             height=height,
@@ -156,7 +156,7 @@ class RolledForecast:
             compared=self.pieces[-1].compared if self.described is None else (),
         )
 
-    def planned(self, height: Height) -> FloatArray:
+    def planned_demand(self, height: Height) -> FloatArray:
         """Return the demand to plan for: a quantile times a factor, ``[bins of the window]``."""
         return np.asarray(height.times * self.level(height.level), np.float64)
 

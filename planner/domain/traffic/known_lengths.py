@@ -73,7 +73,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         notes=notes,
         shared=tuple(shared),
         asked=requested_tiers(traffic, first_decision_s),
-        arrivals=known_arrivals(traffic, first_decision_s, seed),
+        arrivals=arrival_patterns(traffic, first_decision_s, seed),
     )
 
 
@@ -116,7 +116,7 @@ def _known_prompts(
     """
     trace = traffic.measured
     if not isinstance(trace.blocks, PrefixBlocks):
-        return sample.shared
+        return sample.shared_prompts
     of_model = np.flatnonzero(trace.model == m)
     before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
     rows = (before if len(before) else of_model)[-SAMPLE:]
@@ -126,7 +126,7 @@ def _known_prompts(
     return SharedPrompts(trace.input_tokens[rows], trace.output_tokens[rows], blocks)
 
 
-def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
+def traffic_before_plan(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
     """Return the scenario's traffic with the request lengths that its plan would start with.
 
     If the traffic is too short for a plan, the lengths are those of all the traffic.
@@ -135,7 +135,7 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
     try:
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
     except ScenarioError:
-        arrivals = known_arrivals(traffic, np.inf, settings.seed)
+        arrivals = arrival_patterns(traffic, np.inf, settings.seed)
         return replace(traffic, asked=requested_tiers(traffic, np.inf), arrivals=arrivals)
     return traffic_with_known_lengths(traffic, known_lengths(traffic, window, settings.seed))
 
@@ -154,7 +154,7 @@ def _samples_of_model(
     sample = observed_lengths(traffic, m, begin - DAY_S, begin, rng)
     if sample.requests < LEAST:
         sample = observed_lengths(traffic, m, traffic.demand.start_s, begin, rng)
-    samples = [sample if sample.requests else known_sample(traffic, m)]
+    samples = [sample if sample.requests else sample_of_model(traffic, m)]
     sample_of = np.zeros(len(origins), np.int64)
     current = 0
     for p, origin in enumerate(origins.tolist()):
@@ -171,7 +171,7 @@ def _samples_of_model(
     return samples, sample_of
 
 
-def known_sample(traffic: Traffic, m: int) -> LengthSample:
+def sample_of_model(traffic: Traffic, m: int) -> LengthSample:
     """Return a sample of all lengths of model ``m`` in ``traffic``."""
     shared = traffic.shared[m] if traffic.shared else None
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
@@ -193,7 +193,7 @@ def observed_lengths(
         bins = source.between(start_s, end_s, whole=True)
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
-            drawn.append(source.drawn_lengths(count, bins))
+            drawn.append(source.weighted_lengths(count, bins))
     return mix_lengths(trace, rows, drawn, rng)
 
 
@@ -212,7 +212,7 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
     return False
 
 
-def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
+def arrival_patterns(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
     """Return the arrival pattern of each model's interactive requests, as known at ``before_s``.
 
     It is that of the day before, or of all earlier requests if that day has few, or of all the
@@ -227,7 +227,7 @@ def _pattern_of_model(
     traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
 ) -> Burstiness:
     """Return the arrival pattern of model ``m``: of the day before, else of a longer time."""
-    if not _bursts_known(traffic, m):
+    if not _shows_bursts(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
     pattern: ArrivalPattern | None = None  # of the longest time so far
@@ -241,7 +241,7 @@ def _pattern_of_model(
     return POISSON if pattern is None else pattern
 
 
-def _bursts_known(traffic: Traffic, m: int) -> bool:
+def _shows_bursts(traffic: Traffic, m: int) -> bool:
     """Return whether the data show how a model's requests arrive within a bin of demand.
 
     A log shows it. Counts do if their bins are narrower, or if the scenario states a dispersion.
@@ -269,7 +269,7 @@ def _arrivals(
     for source in traffic.binned:
         if source.model != m or end_s <= start_s:
             continue
-        expected = source.expected(start_s, end_s)
+        expected = source.expected_requests(start_s, end_s)
         # Draw at most about MOST_DRAWN requests: the last ones of the span.
         share = min(1.0, MOST_DRAWN / max(expected, 1.0))
         drawn_from_s = max(start_s, end_s - (end_s - start_s) * share)

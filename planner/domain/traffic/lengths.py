@@ -33,7 +33,7 @@ class LengthSample:
     cached: CachedTokens | None = None  # None: no source counts cached tokens
 
     @property
-    def shared(self) -> SharedPrompts | None:
+    def shared_prompts(self) -> SharedPrompts | None:
         """Return the lengths with their cached tokens; None if no source counts cached tokens."""
         return None if self.cached is None else SharedPrompts(*self.lengths, self.cached)
 

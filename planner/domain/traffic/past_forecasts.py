@@ -9,7 +9,7 @@ from forecasting.backtest import rolling_forecasts
 from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
-from forecasting.multi_series import past_forecasts_each
+from forecasting.multi_series import past_forecasts_by_series
 from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
@@ -81,7 +81,7 @@ def past_forecasts_of_series(
     too short for them is omitted.
     """
     shown = series[:MOST_SERIES]
-    forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    forecasts = past_forecasts_by_series(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
     return tuple(
         _cut_to_shown_steps(demand, each)
         for demand, each in zip(shown, forecasts, strict=True)

@@ -61,7 +61,7 @@ def measured_source(
     isl, osl = columns.input_tokens, columns.output_tokens
     if isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    kept = _kept_requests(source, columns, where, rng, sampled=sampled)
+    kept = _scaled_requests(source, columns, where, rng, sampled=sampled)
     one_model = {source.model: 1.0} if source.model else {}
     blocks: Prefixes | None = blocks_from_hash_ids(columns) if source.scale == 1 else None
     if blocks is None or source.cached_share is not None:
@@ -96,7 +96,7 @@ class _KeptRequests:
         return column if self.rows is None else column[self.rows]
 
 
-def _kept_requests(
+def _scaled_requests(
     source: Source, columns: RequestColumns, where: str, rng: np.random.Generator, *, sampled: bool
 ) -> _KeptRequests:
     """Return the requests of the source's series, repeated or thinned out by its scale."""
@@ -150,7 +150,7 @@ def _codes(
     file_codes: CodeArray | None = getattr(columns, what)
     labels: tuple[str, ...] = getattr(columns, f"{what}s")
     if shares:
-        return _drawn_codes(kept, names, shares, rng)
+        return _draw_codes(kept, names, shares, rng)
     request_codes = np.zeros(len(kept.arrival_s), np.int16)
     if file_codes is None or not any(labels):
         if len(names) == 1:
@@ -276,7 +276,7 @@ def index_of_name(names: tuple[str, ...], name: str, where: str, what: str) -> i
     raise ScenarioError(f"{where}: {what} {name!r} is not known here. Known: {have}.")
 
 
-def _drawn_codes(
+def _draw_codes(
     kept: _KeptRequests,
     names: tuple[str, ...],
     shares: dict[str, float],

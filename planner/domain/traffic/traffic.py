@@ -14,11 +14,11 @@ from planner.domain.traffic.binned_source import BinnedSource, with_shorter_bins
 from planner.domain.traffic.data_cutoff import (
     PART,
     MeasuredSource,
-    bins_until,
-    check_until,
-    observed_within,
-    requests_until,
-    until_words,
+    bins_before,
+    check_data_age,
+    cutoff_note,
+    mask_unobserved,
+    requests_before,
 )
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
@@ -97,9 +97,9 @@ class Traffic:
     samples: tuple[Sample, ...] = ()  # sources that hold one in n requests
     prefix_caching: bool = False  # whether any model caches prefixes
 
-    def expected(self, start_s: float, end_s: float) -> float:
+    def expected_requests(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
-        binned = sum(source.expected(start_s, end_s) for source in self.binned)
+        binned = sum(source.expected_requests(start_s, end_s) for source in self.binned)
         in_window = self.measured.between(start_s, end_s)
         return int(in_window.stop - in_window.start) + binned
 
@@ -108,7 +108,7 @@ class Traffic:
         """Return whether all traffic is described by the scenario, and none was observed."""
         return not len(self.measured) and all(source.launch is not None for source in self.binned)
 
-    def described(
+    def described_demand(
         self, model: str, region: str, tiers: Set[str], unit: str, window: Window
     ) -> FloatArray | None:
         """Return the demand that the scenario describes, per bin of ``window``, before growth.
@@ -149,7 +149,7 @@ class Traffic:
         measured = self.measured.window(start_s, end_s)
         if cells > 1:
             measured = measured.rows(_in_cell(measured, cells, rng))
-        expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
+        expected = sum(source.expected_requests(start_s, end_s) for source in self.binned) / cells
         where, remedy = "traffic.sources", "scale or horizon.duration_s"
         check_requests(len(measured), where, remedy, MAX_REQUESTS)
         if expected:
@@ -225,7 +225,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(sample.lengths for sample in lengths),
-        shared=tuple(sample.shared for sample in lengths),
+        shared=tuple(sample.shared_prompts for sample in lengths),
         deferrable=settings.deferrable,
         prefix_caching=settings.prefix_caching,
         samples=tuple(Sample.of(stored) for stored in files if stored.sample > 1),
@@ -257,7 +257,7 @@ def _read_sources(
         else:
             columns, absent = read_once(stored.store)
             notes += [f"{stored.name}: {words}" for words in absent]
-            known = [bins_until(series, settings.until_s) for series in columns]
+            known = [bins_before(series, settings.until_s) for series in columns]
             series_of_file = binned_sources(template, source, known, where)
             sampling = _sampling_variance(source, stored)
             binned += [
@@ -328,7 +328,7 @@ def _read_log(
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
-    return requests_until(measured, settings.until_s)
+    return requests_before(measured, settings.until_s)
 
 
 def _in_wanted_bins(
@@ -445,14 +445,14 @@ def _total_demand(
     parts = [source.demand(template, edge_s, bin_s, bins) for source in binned]
     for log in measured:
         counted = bin_demand(log.trace, bin_s, start_s=edge_s, bins=bins)
-        parts.append(observed_within(counted, log.start_s, log.end_s))
+        parts.append(mask_unobserved(counted, log.start_s, log.end_s))
     parts = [
         replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))
         for part, source in zip(parts, sources, strict=True)
     ]
     ends = [source.end_s for source in sources]
     if settings.until_s is not None:
-        notes.append(until_words(settings.until_s, min(ends), bin_s))
+        notes.append(cutoff_note(settings.until_s, min(ends), bin_s))
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum_of_demands(parts, edge_s, bin_s, bins)
@@ -468,7 +468,7 @@ def _common_span(
     starts, ends = [source.start_s for source in sources], [source.end_s for source in sources]
     end_s = min(ends)
     if until_s is not None:
-        check_until(until_s, end_s)
+        check_data_age(until_s, end_s)
         end_s = until_s
     if len(starts) == 1 and starts == ends:
         raise ScenarioError(
@@ -545,7 +545,7 @@ def _sample_lengths(
 ) -> LengthSample:
     """Return a sample of a model's request lengths, each source weighted by its requests."""
     rows = np.flatnonzero(trace.model == model)
-    drawn = [source.drawn_lengths(source.count) for source in binned if source.model == model]
+    drawn = [source.weighted_lengths(source.count) for source in binned if source.model == model]
     return mix_lengths(trace, rows, drawn, rng)
 
 

@@ -118,7 +118,7 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     duration = periods_s
     _check_extent(duration, period, bin_s)
     if isinstance(horizon.start, datetime):
-        start = _given_start(horizon.start, duration, demand, clock)
+        start = _start_from_scenario(horizon.start, duration, demand, clock)
     else:
         start = demand.end_s if ahead else demand.end_s - duration
     window = Window(
@@ -134,7 +134,7 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     return window
 
 
-def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
+def _start_from_scenario(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
     """Return the bin edge nearest to ``stated``, the scenario's start of the window.
 
     ``stated`` is a date. For a trace without dates, it stands for seconds from the trace's first

@@ -88,7 +88,7 @@ class Bracket:
     missed: float | None = None  # smallest factor that missed a target; None: none yet
 
     @property
-    def has_factors_left(self) -> bool:
+    def may_find_larger_factor(self) -> bool:
         """Return whether the search can still find a larger factor that meets the targets."""
         if self.held is None:
             return True
@@ -140,7 +140,7 @@ class Correction:
         return out
 
     @property
-    def named(self) -> dict[str, float]:
+    def factors_by_name(self) -> dict[str, float]:
         """Return the current factors by the name of a model, with its role if it has several."""
         roles = {BOTH: "", PREFILL: " prefill", DECODE: " decode"}
         names = [model.name for model in self.hardware.models]
@@ -174,7 +174,7 @@ class Correction:
         in_search = {
             stage: bracket
             for (model, stage), bracket in self.brackets.items()
-            if model == m and bracket.has_factors_left
+            if model == m and bracket.may_find_larger_factor
         }
         if standing.margin < 0:
             # Late first tokens are due to prefill, late others to decode. A stage that computes
@@ -187,7 +187,7 @@ class Correction:
         else:
             for bracket in in_search.values():
                 bracket.record_met()
-        return any(bracket.has_factors_left for bracket in in_search.values())
+        return any(bracket.may_find_larger_factor for bracket in in_search.values())
 
     def settle(self) -> None:
         """Set every factor still in search to the largest that met targets, if any did."""

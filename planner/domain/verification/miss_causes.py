@@ -94,7 +94,7 @@ def _replays(
         steps.append((FORECAST, None))
     steps.append((SIZE, None))
 
-    def changed(fleet: Fleet) -> Fleet:
+    def apply_changes(fleet: Fleet) -> Fleet:
         """Return the fleet with all changes so far."""
         for change in changes:
             fleet = change(fleet)
@@ -119,7 +119,7 @@ def _replays(
             seed=seed,
             progress=part(step, 0.3, 1.0),
             shared=SharedInputs(planned),
-            options=ReplayOptions(changed=changed),
+            options=ReplayOptions(changed=apply_changes),
         )
         yield cause, _missed_shares(study, run)
 

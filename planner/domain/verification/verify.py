@@ -111,7 +111,7 @@ class VerifiedPlan:
     causes: tuple[Cause, ...]
 
     @property
-    def judged(self) -> tuple[TierOutcome, ...]:
+    def tier_outcomes(self) -> tuple[TierOutcome, ...]:
         """Return each tier's attainment in the window, with the first and with the final plan."""
         rows = []
         for tier in self.study.hardware.tiers:
@@ -131,7 +131,7 @@ class VerifiedPlan:
             outcome=self.outcome,
             rounds=self.rounds,
             corrected_on=self.corrected_on,
-            judged=self.judged,
+            judged=self.tier_outcomes,
             gpu_hours_first=first.gpu_hours,
             gpu_hours=last.gpu_hours,
             cost_usd_first=first.cost_usd,
@@ -290,7 +290,7 @@ def _try_corrections(
                 for window in windows
             ]
             standings = [tier_standings(study.hardware.tiers, run) for run in runs]
-            report = _round_report(len(tried) + 1, correction.named, runs, study)
+            report = _round_report(len(tried) + 1, correction.factors_by_name, runs, study)
             tried[key] = _Attempt(correction.factors, _worst_standings(standings), report)
         return tried[key]
 
@@ -371,7 +371,7 @@ def _round_report(
 
 def _sentence(verified: VerifiedPlan) -> str:
     """Return the text of the result, followed by the causes of the misses."""
-    rows = verified.judged
+    rows = verified.tier_outcomes
     shares = ", ".join(
         f"{row.tier} {row.attainment:.1%} (target {row.target:.1%})"
         for row in rows

@@ -88,7 +88,7 @@ class StoredPlan:
     factors: dict[tuple[tuple[Tier, ...], float | None], Factors] = field(default_factory=dict)
 
     @property
-    def kept(self) -> Scenario:
+    def scenario_with_spare(self) -> Scenario:
         """Return the scenario with the spare replicas of the plan."""
         return self.basis.with_spare(self.scenario)
 
@@ -127,7 +127,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     Only a run can answer if the variation changes the possible kinds of replica, because those have
     not been sized.
     """
-    basis, kept = base.basis, base.kept
+    basis, kept = base.basis, base.scenario_with_spare
     scenario = with_variation(kept, variation)
     change = demand_change(kept, scenario, variation)
     interval_s = scenario.horizon.period_s if "horizon.period_s" in variation else None
@@ -197,13 +197,17 @@ def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]
     """Return (inputs with the scaling interval ``period_s``, notes); None: the stored interval."""
     if period_s is None:
         return basis, []
-    return basis.every(period_s), [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
+    return basis.with_interval(period_s), [
+        SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL
+    ]
 
 
 def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArray) -> PlanInput:
     """Return ``inputs`` with the static fleet before the window, sized for the peaks before it."""
     sized = inputs
-    if base.kept != base.scenario:  # a level of assurance adds spare replicas to the plan alone
+    if (
+        base.scenario_with_spare != base.scenario
+    ):  # a level of assurance adds spare replicas to the plan alone
         own_spare = settings_of(base.scenario).plan.spare
         sized = replace(inputs, settings=replace(inputs.settings, spare=own_spare))
     current, _ = static_fleet_for(sized, peaks_tps)
@@ -306,7 +310,7 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in basis.series:
         m, r = series.model, series.region
-        rate = series.planned if change.level is None else series.rate(_percentile(change))
+        rate = series.planned_rate if change.level is None else series.rate(_percentile(change))
         tier_tps[names.index(series.tier), :, m, r] = rate.reshape(periods, -1)
         expected_tps[:, m, r] += series.rate(None).reshape(periods, -1)
     tier_tps[-1] = basis.waiting_tps

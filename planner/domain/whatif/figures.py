@@ -133,7 +133,7 @@ class RankedCell:
     problem: str
 
 
-def ranked(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
+def rank_cells(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
     """Return the cells ranked by a figure; if all are equal, no cell is marked as the best."""
     values = [cell.figures.get(figure.name) for cell in cells]
     known = [value for value in values if value is not None]

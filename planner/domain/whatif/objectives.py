@@ -61,7 +61,7 @@ def front(
     scale = {name: total(plan, name) or 1.0 for name in pair}
     solved = 0
 
-    def minimised(
+    def minimise(
         main: str, other: str, level: float
     ) -> FrontPoint[tuple[WhatIf, Variation]] | None:
         """Return the plan with the least ``main`` and the second objective at most ``level``.
@@ -95,7 +95,7 @@ def front(
         )
 
     return pareto_front(
-        lambda level: minimised(first, second, level),
-        lambda: minimised(second, first, math.inf),
+        lambda level: minimise(first, second, level),
+        lambda: minimise(second, first, math.inf),
         points,
     )

@@ -77,7 +77,7 @@ class Series:
         )
 
     @property
-    def planned(self) -> FloatArray:
+    def planned_rate(self) -> FloatArray:
         """Return the planned rate, ``[bins]`` input tokens/s."""
         return np.asarray(self.times * self.rate(self.level), np.float64)
 
@@ -121,7 +121,7 @@ class Basis:
         counted = self.cached[m] if self.cached else None
         return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
 
-    def every(self, period_s: float) -> Basis:
+    def with_interval(self, period_s: float) -> Basis:
         """Return the inputs with a decision every ``period_s`` seconds, on the same forecasts.
 
         Raises ScenarioError unless that divides the stored interval, into whole bins.
@@ -196,7 +196,7 @@ def basis_of(
     window, traffic, sizes = study.window, study.traffic, study.sizes
     samples = request_samples(traffic)
     lengths = tuple(sample.lengths for sample in samples)
-    cached_prompts = [sample.shared for sample in samples]
+    cached_prompts = [sample.shared_prompts for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
         load_factor = _largest_factor(study, planned, load_factor)
@@ -243,7 +243,7 @@ def _deferrable_tps(load: Load, series: Sequence[Series]) -> FloatArray:
     """Return the planned ``load`` minus the planned interactive ``series``, in tokens/s."""
     tps = load.tps.copy()
     for demand in series:
-        tps[:, demand.model, demand.region] -= demand.planned.reshape(len(tps), -1)
+        tps[:, demand.model, demand.region] -= demand.planned_rate.reshape(len(tps), -1)
     return np.where(np.abs(tps) > 1e-9, tps, 0.0)
 
 

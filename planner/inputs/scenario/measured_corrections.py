@@ -187,4 +187,6 @@ def _errors_of_own_rows(learnt: LearnedCorrections, same: BoolArray) -> tuple[Ch
     if same.sum() < 2:
         return ()
     measured: FloatArray = np.exp(learnt.off[same])
-    return (check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.leave_one_out_errors()[same])),)
+    return (
+        check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.leave_one_out_errors()[same])),
+    )

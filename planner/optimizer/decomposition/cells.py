@@ -109,7 +109,7 @@ class Cells:
         if (max_extra < 0).any() or (room < 0).any():
             return None
         # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
-        max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
+        max_extra = np.minimum(max_extra, _max_useful_instances(problem, minimum))
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         usable_types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, start = price(problem), np.where(can_run, start_cost(problem), 0.0)
@@ -251,8 +251,8 @@ class Cells:
         row, gpu = np.nonzero(x)
         minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
         model = cell[row] // self.need.shape[1]  # cells are numbered by model, then by region
-        before = self.curves.carried(model, gpu, minimum)
-        after = self.curves.carried(model, gpu, minimum + x[row, gpu])
+        before = self.curves.capacity_tps(model, gpu, minimum)
+        after = self.curves.capacity_tps(model, gpu, minimum + x[row, gpu])
         return np.bincount(row, after - before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
@@ -289,11 +289,11 @@ def _scaled_caps(
     return per_instance, per_start, rest
 
 
-def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return the most instances beyond the minimums that a best plan may need.
+def _max_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
+    """Return how many instances above the minimum a best plan may need at most.
 
-    The shape is ``[model, region, GPU column]``. A running instance may be needed. Beyond these, no
-    more are needed than carry the joint demand alone, because more would only add cost.
+    The shape is ``[model, region, GPU column]``. A best plan keeps at most the running instances,
+    or as many as serve the joint demand alone. More would only add cost.
     """
     need = global_need_tps(problem)
     for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)

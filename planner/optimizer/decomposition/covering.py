@@ -254,7 +254,7 @@ def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
 
 
 @kernel
-def _least_cover(
+def _cheapest_cover(
     items: Any, tables: Any, need: float, linear: bool, chosen: Any, state: Any
 ) -> Any:
     """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
@@ -382,20 +382,20 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
             low[model, region], missing = tables.base[1], cell.need - tables.base[0]
             if missing > 0.0:
                 items = _hull_steps(tables, item, orders, hull)
-                low[model, region] += _least_cover(items, tables, missing, linear, chosen, state)
+                low[model, region] += _cheapest_cover(items, tables, missing, linear, chosen, state)
             for g in range(gpus):
                 x[model, region, g] = chosen[g]
                 served[model, region] += carried_tps(cell, g, chosen[g]) - carried_tps(cell, g, 0)
 
 
 @kernel
-def _append_within(items: Any, tables: Any, need: Any, state: Any, rows: Any) -> Any:
+def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -> Any:
     """Append every column of one cell that covers its need within a limit on the cost.
 
     ``need`` is (tokens/s to cover, that limit), both above the counts ``origin`` of ``tables``.
     ``rows`` is (array to fill, its first row, the end of its rows). Returns the next free row, or
     -1 if the rows do not suffice or the search takes too long. It is a depth-first search, with
-    ``state`` as in ``_least_cover``.
+    ``state`` as in ``_cheapest_cover``.
     """
     gain, cost, _, top, _ = tables
     (missing, max_cost), (x, row, end) = need, rows
@@ -428,7 +428,7 @@ def _append_within(items: Any, tables: Any, need: Any, state: Any, rows: Any) ->
 
 
 @cached_kernel
-def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
+def enumerate_columns(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
     """Fill ``x [n, g]`` with all columns of each cell that cost at most ``limit[l, r]``.
 
     Cell ``l * R + r`` has the rows from ``begins[l * R + r]`` up to the next of ``begins``. Returns
@@ -444,7 +444,7 @@ def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
             _fill_tables(cell, max_cost, tables)
             items = _hull_steps(tables, item, counts[:2], hull)
             need = cell.need - tables.base[0], max_cost - tables.base[1]
-            row = _append_within(items, tables, need, state, (x, row, x.shape[0]))
+            row = _append_columns(items, tables, need, state, (x, row, x.shape[0]))
             if row < 0:
                 return False
             begins[model * regions + region + 1] = row
@@ -452,12 +452,12 @@ def cells_within(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
 
 
 @cache
-def compiled() -> None:
-    """Compile ``cheapest_cells`` and ``cells_within``, so that no time limit pays for it."""
+def compile_kernels() -> None:
+    """Compile ``cheapest_cells`` and ``enumerate_columns``, so that no time limit pays for it."""
     # Arrays with the types and dimensions of real ones, for a problem of one cell.
     single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cells = PricedArrays(two, three, two, single, three, three, counts, counts, counts, two)
     cheapest_cells(cells, np.empty_like(counts), np.empty_like(two), np.empty_like(two))
     x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
-    cells_within(cells, two, x, begins)
+    enumerate_columns(cells, two, x, begins)

@@ -14,7 +14,7 @@ import highspy
 import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, PricedCells, Prices
-from planner.optimizer.decomposition.covering import cells_within
+from planner.optimizer.decomposition.covering import enumerate_columns
 from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solvers.arrays import INF, Builder, Entry
@@ -39,14 +39,14 @@ class Columns:
     def __len__(self) -> int:
         return len(self.cell)
 
-    def with_more(self, other: Columns) -> Columns:
+    def union(self, other: Columns) -> Columns:
         """Return the union of both, with duplicates removed."""
         cell, x = np.concatenate([self.cell, other.cell]), np.concatenate([self.x, other.x])
         unique = np.unique(np.column_stack([cell, x]), axis=0)
         return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
 
-    def only(self, which: BoolArray) -> Columns:
-        """Return the selected columns."""
+    def select(self, which: BoolArray) -> Columns:
+        """Return the columns where the mask ``which`` is True."""
         return Columns(self.x[which], self.cell[which])
 
 
@@ -82,7 +82,7 @@ def columns_near(
     max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
     gpus = cells.max_extra.shape[2]
     x, begins = np.empty((max_columns, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
-    if not cells_within(cells.arrays(prices), max_cost, x, begins):
+    if not enumerate_columns(cells.arrays(prices), max_cost, x, begins):
         return None
     cell = np.repeat(np.arange(max_cost.size), np.diff(begins))
     return Band(Columns(x[: begins[-1]].copy(), cell), width)

@@ -85,7 +85,7 @@ def _cost_change(cell: Any, g: int, count: int, more: int) -> Any:
 
 
 @kernel
-def _fewest_more(cell: Any, g: int, count: int, missing: float, largest: int) -> int:
+def _fewest_additional(cell: Any, g: int, count: int, missing: float, largest: int) -> int:
     """Return the fewest instances on top of ``count`` that add ``missing`` tokens/s.
 
     A result above ``largest`` means that ``largest`` instances do not suffice.
@@ -132,7 +132,7 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                     continue
                 room = now.free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
                 largest = min(cell.max_extra[other] - x[other], room // size[other])
-                count = _fewest_more(cell, other, x[other], missing, largest)
+                count = _fewest_additional(cell, other, x[other], missing, largest)
                 if count > largest:
                     continue
                 in_all = change + _cost_change(cell, other, x[other], count)

@@ -146,7 +146,7 @@ def _generate_columns(
     width = BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
     kept_columns = cheapest_columns(best.priced)
-    columns, penalty_factor = band.columns.with_more(kept_columns), 1.0
+    columns, penalty_factor = band.columns.union(kept_columns), 1.0
     for _ in range(ROUNDS):
         check()
         seconds_left = until - perf_counter()
@@ -165,10 +165,14 @@ def _generate_columns(
             if penalty_cannot_help or relaxed.rows_violation <= BROKEN:
                 break
             penalty_factor *= 10
-        for more in (columns.only(relaxed.used), cheapest_columns(now), cheapest_columns(between)):
-            kept_columns = kept_columns.with_more(more)
+        for more in (
+            columns.select(relaxed.used),
+            cheapest_columns(now),
+            cheapest_columns(between),
+        ):
+            kept_columns = kept_columns.union(more)
         band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
-        columns = kept_columns.with_more(band.columns)
+        columns = kept_columns.union(band.columns)
     return best
 
 

@@ -63,7 +63,7 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
                 sent[period, model] = _assign_in_order(missing, free)
             else:
                 max_sent = np.minimum(1.0, problem.reroute) * peak[:, None]
-                sent[period, model] = _least_traffic_flow(peak, served[model], max_sent)
+                sent[period, model] = _cross_region_flow(peak, served[model], max_sent)
     return sent
 
 
@@ -81,11 +81,11 @@ def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
     return sent
 
 
-def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
-    """Return the traffic ``[r, r]`` that serves as much of ``demand`` as possible.
+def _cross_region_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
+    """Return the traffic ``[home region, serving region]`` that serves most of ``demand``.
 
     Among all such flows, it is the one that sends least to other regions. Each route carries at
-    most ``max_sent`` ``[home region, serving region]``. Traffic served at home is not included.
+    most ``max_sent``. Traffic served at home is not included.
     """
     regions = len(demand)
     home = np.eye(regions, dtype=bool)

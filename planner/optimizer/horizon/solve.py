@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 
 from planner.optimizer.binding_constraints import binding_constraints
-from planner.optimizer.decomposition import compiled
+from planner.optimizer.decomposition import compile_kernels
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
@@ -109,7 +109,7 @@ def _plan_of_solution(
         lent = np.zeros_like(target)
         short = _unserved_by_unproven(problem, target)
     else:
-        target, lent = draft.whole_counts(values, draft.x), draft.whole_counts(values, draft.lent)
+        target, lent = draft.round_counts(values, draft.x), draft.round_counts(values, draft.lent)
         short = _unserved_tps(draft, values)
     conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
     if values is None and not conflict:
@@ -243,7 +243,7 @@ def period_by_period(
     The shape is ``[period, model, region, GPU column]``. Returns None if a period has no plan
     within its share of ``time_limit_s``. ``check`` may raise to cancel.
     """
-    compiled()
+    compile_kernels()
     targets, current = [], problem.first.current
     until = perf_counter() + time_limit_s
     for period, window in enumerate(problem.windows):

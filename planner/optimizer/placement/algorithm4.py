@@ -22,7 +22,7 @@ from planner.optimizer.placement.problem import (
     Placement,
     PlacementProblem,
     Service,
-    Unplaced,
+    UnplacedUnits,
     join_placements,
     split_units,
 )
@@ -36,7 +36,7 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
     placed = Placement.from_rows([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
-    unplaced: list[Unplaced] = []
+    unplaced: list[UnplacedUnits] = []
     remaining = placed
     for s in by_priority(problem.services):
         service = problem.services[s]
@@ -60,7 +60,7 @@ def by_priority(services: Sequence[Service]) -> list[int]:
 
 def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
-) -> tuple[list[Row], list[Unplaced]]:
+) -> tuple[list[Row], list[UnplacedUnits]]:
     """Place ``more`` replicas of service ``s``, by role; return new rows and what found no room.
 
     If only some roles grow, their replicas join existing units. Otherwise new units are placed one
@@ -72,7 +72,7 @@ def _scale_out(
     if len(service.roles) > 1 and not all(more):
         return _add_to_groups(problem, ledger, present, s, more)
     rows: list[Row] = []
-    gaps: list[Unplaced] = []
+    gaps: list[UnplacedUnits] = []
     unit = int(present.unit.max(initial=-1)) + 1
     for shape, number in split_units(more, service.ratio):
         to_place = number
@@ -87,7 +87,9 @@ def _scale_out(
             if not to_place:
                 break
         if to_place:
-            gaps.append(Unplaced(s, shape, to_place, no_room_reason(problem, ledger, s, shape)))
+            gaps.append(
+                UnplacedUnits(s, shape, to_place, no_room_reason(problem, ledger, s, shape))
+            )
     return rows, gaps
 
 
@@ -137,14 +139,14 @@ def candidate_domains(
 
 def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
-) -> tuple[list[Row], list[Unplaced]]:
+) -> tuple[list[Row], list[UnplacedUnits]]:
     """Add replicas of some roles to existing units; return rows and what found no room.
 
     Each replica joins the unit with the fewest replicas of its role that has room.
     """
     service = problem.services[s]
     rows: list[Row] = []
-    gaps: list[Unplaced] = []
+    gaps: list[UnplacedUnits] = []
     narrow = service.affinity == "s1"
     replicas: dict[int, list[int]] = {}  # by unit and role
     domain_of: dict[int, Domain] = {}
@@ -169,7 +171,7 @@ def _add_to_groups(
             rows += new_rows
             if not new_rows:
                 reason = f"none of its groups has room for another {service.roles[r].name} replica"
-                gaps.append(Unplaced(s, shape, count - placed_count, reason))
+                gaps.append(UnplacedUnits(s, shape, count - placed_count, reason))
                 break
     return rows, gaps
 

@@ -14,7 +14,7 @@ from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.measures import Measures, measure_placement
-from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
+from planner.optimizer.placement.problem import Placement, PlacementProblem, UnplacedUnits
 from planner.optimizer.placement.program import Key, build_program
 from planner.optimizer.placement.topology_blind import place_blind
 from planner.optimizer.solvers import solve_program
@@ -78,9 +78,9 @@ def place_exact(
     )
 
 
-def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
+def _merge_unplaced(unplaced: tuple[UnplacedUnits, ...]) -> tuple[UnplacedUnits, ...]:
     """Return ``unplaced`` with one entry per service and unit shape, counts added."""
-    by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
+    by_shape: dict[tuple[int, tuple[int, ...]], UnplacedUnits] = {}
     for gap in unplaced:
         key = (gap.service, gap.shape)
         number = gap.number + (by_shape[key].number if key in by_shape else 0)
@@ -115,7 +115,7 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
     lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
     reason = "no placement of all services together has room for it"
     unplaced = tuple(
-        Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
+        UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
         for service, shape, count in lost
     )
     placed_rows = chain.from_iterable(

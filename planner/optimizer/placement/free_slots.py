@@ -56,7 +56,7 @@ class FreeSlots:
                 # A larger instance takes whole free nodes.
                 is_empty = (free[nodes] == node_gpus[gpu]) & (tree.gpus[nodes] == node_gpus[gpu])
                 np.add.at(slots[:, index], tree.s1[nodes[is_empty]], 1)
-                slots[:, index] //= _whole_nodes(size, int(node_gpus[gpu]))
+                slots[:, index] //= _nodes_of_instance(size, int(node_gpus[gpu]))
         return cls(entries, slots, node_gpus)
 
     def of_unit(self, parts: Sequence[Block]) -> IntArray:
@@ -68,14 +68,14 @@ class FreeSlots:
                 if slot_gpu != gpu:
                     continue
                 if slot > node:
-                    total[index] += _whole_nodes(size, node) // _whole_nodes(slot, node)
+                    total[index] += _nodes_of_instance(size, node) // _nodes_of_instance(slot, node)
                 else:
                     full, rest = divmod(size, node)
                     total[index] += full * (node // slot) + rest // slot
         return total
 
 
-def _whole_nodes(size: int, node_gpus: int) -> int:
+def _nodes_of_instance(size: int, node_gpus: int) -> int:
     """Return the nodes of ``node_gpus`` GPUs that an instance of ``size`` GPUs takes."""
     return -(-size // max(1, node_gpus))
 

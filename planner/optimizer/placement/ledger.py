@@ -58,7 +58,7 @@ class Ledger:
         self.free = tree.gpus - problem.taken
         self.next_instance = 0
         if placed is not None:
-            self.free = self.free - placed.used(len(tree))
+            self.free = self.free - placed.used_gpus(len(tree))
             self.next_instance = int(placed.instance.max(initial=-1)) + 1
         self.s1, self.gpu = tree.s1, tree.gpu
         s1s = int(tree.s1.max(initial=-1)) + 1

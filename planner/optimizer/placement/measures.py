@@ -77,7 +77,7 @@ def measure_placement(
     services = problem.services
     # Only units with several roles exchange KV caches.
     communicates = np.array([len(spec.roles) > 1 for spec in services], bool)[units.service]
-    used = problem.taken + placement.used(len(problem.topology))
+    used = problem.taken + placement.used_gpus(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
@@ -144,7 +144,7 @@ def measure_units(
 
     preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
     on_other_type = tree.gpu[placement.node] != preferred
-    needed_tier = np.array([spec.need for spec in services], np.int64)
+    needed_tier = np.array([spec.lowest_priority for spec in services], np.int64)
     # Steps of priority that a row's subgroup is above the need of its service.
     steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])
     tier = np.zeros(count, np.int64)

@@ -119,11 +119,11 @@ class Service:
         )
 
     @property
-    def need(self) -> int:
+    def lowest_priority(self) -> int:
         """Return the lowest subgroup priority that can satisfy the service's affinity.
 
-        With several preferred GPU types, that is high for affinity to one S1 switch. For affinity
-        to one S2 switch, it is medium.
+        A service with one GPU type needs no affinity across types, so it is low. Otherwise it is
+        high for affinity to one S1 switch, and medium for affinity to one S2 switch.
         """
         if len({part.types[0] for role in self.roles for part in role.parts}) == 1:
             return LOW
@@ -168,7 +168,7 @@ class Placement:
     instance: IntArray  # [k]
     node: IntArray  # [k]
     gpus: IntArray  # GPUs used on that node
-    unplaced: tuple[Unplaced, ...] = ()
+    unplaced: tuple[UnplacedUnits, ...] = ()
 
     COLUMNS = ("service", "unit", "role", "replica", "part", "instance", "node", "gpus")
 
@@ -180,7 +180,7 @@ class Placement:
 
     @classmethod
     def from_rows(
-        cls, rows: list[tuple[int, ...]], unplaced: tuple[Unplaced, ...] = ()
+        cls, rows: list[tuple[int, ...]], unplaced: tuple[UnplacedUnits, ...] = ()
     ) -> Placement:
         """Return a placement from rows of ``COLUMNS``."""
         table = np.array(rows, np.int64).reshape(-1, len(cls.COLUMNS)).T
@@ -191,7 +191,7 @@ class Placement:
         """Return the part of the table that ``which`` selects."""
         return Placement(*(getattr(self, name)[which] for name in self.COLUMNS))
 
-    def used(self, nodes: int) -> IntArray:
+    def used_gpus(self, nodes: int) -> IntArray:
         """Return the GPUs in use by node, shape ``[n]``."""
         gpus = np.zeros(nodes, np.int64)
         np.add.at(gpus, self.node, self.gpus)
@@ -202,7 +202,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Unplaced:
+class UnplacedUnits:
     """Units of one shape that could not be placed, and the reason."""
 
     service: int

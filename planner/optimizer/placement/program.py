@@ -212,7 +212,7 @@ class _ServiceColumns:
         fallback = POINTS.fallback * service.fallback_gpus(shape, service.alternatives[a])
         lost_share = 1 - bandwidth if len(service.roles) > 1 else 0.0
         lost = POINTS.bandwidth * gpus * lost_share
-        return fallback + lost + POINTS.tier * gpus * max(0, tier - service.need)
+        return fallback + lost + POINTS.tier * gpus * max(0, tier - service.lowest_priority)
 
 
 def _units_that_fit(slots: IntArray, need: IntArray) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.optimizer.placement.algorithm4 import by_priority, no_room_reason
 from planner.optimizer.placement.ledger import Ledger, Row, unit_blocks
-from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
+from planner.optimizer.placement.problem import Placement, PlacementProblem, UnplacedUnits
 
 
 def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
@@ -20,7 +20,7 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
     tree = problem.topology
     shuffled = np.random.default_rng(seed).permutation(len(tree))
     rows: list[Row] = []
-    unplaced: list[Unplaced] = []
+    unplaced: list[UnplacedUnits] = []
     for s in by_priority(problem.services):
         service = problem.services[s]
         pool = shuffled[tree.centre[shuffled] == service.centre]
@@ -31,7 +31,7 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
                 unit_rows = _place_unit(problem, ledger, s, unit, shape, of_type)
                 if not unit_rows:
                     reason = no_room_reason(problem, ledger, s, shape)
-                    unplaced.append(Unplaced(s, shape, number - placed_units, reason))
+                    unplaced.append(UnplacedUnits(s, shape, number - placed_units, reason))
                     break
                 rows += unit_rows
                 unit += 1

@@ -30,7 +30,7 @@ EDGE = 1e-9  # share of the need within which two values count as equal
 LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
-def whole_covers(draft: Draft) -> None:
+def add_cover_cuts(draft: Draft) -> None:
     """Add cuts to the program: the facets of each region's demand and of each joint demand.
 
     They exclude fractional replicas only. Adds nothing if demand may stay unserved.

@@ -83,7 +83,7 @@ def add_local_coverage(draft: Draft) -> None:
         entries = draft.served_tps(period, all_pairs)
         if draft.short is not None:
             entries += [(all_pairs, tier[period], 1.0) for tier in draft.short]
-        words = partial(_own_words, window, draft.problem.within(period))
+        words = partial(_own_words, window, draft.problem.period_suffix(period))
         draft.builder.add("local", entries, need, INF, draft.pairs, words)
 
 
@@ -98,7 +98,7 @@ def add_global_coverage(draft: Draft) -> None:
         if draft.short is not None and draft.beyond is not None:
             entries += [(model_of, tier[period], 1.0) for tier in draft.short]
             entries += [(models, tier[period], 1.0) for tier in draft.beyond]
-        words = partial(_joint_words, window, draft.problem.within(period))
+        words = partial(_joint_words, window, draft.problem.period_suffix(period))
         draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
 
 
@@ -122,7 +122,7 @@ def add_region_loss(draft: Draft) -> None:
             if draft.short is not None and draft.beyond is not None:
                 entries += [(model, tier[period], 1.0) for tier in draft.short]
                 entries += [(all_models, tier[period], 1.0) for tier in draft.beyond]
-            words = partial(_joint_words, window, f" but {name}{problem.within(period)}")
+            words = partial(_joint_words, window, f" but {name}{problem.period_suffix(period)}")
             draft.builder.add("regions", entries, need, INF, models, words)
 
 
@@ -138,7 +138,7 @@ def add_capacity(draft: Draft) -> None:
         entries: list[Entry] = [(row, draft.x[period], size)]
         entries += draft.starting_instances(period, row, size)
         gpus = window.capacity_gpus
-        words = partial(_capacity_words, window, draft.problem.within(period))
+        words = partial(_capacity_words, window, draft.problem.period_suffix(period))
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
 
@@ -172,7 +172,7 @@ def add_power(draft: Draft) -> None:
             kw = np.where(inside, window.kw[draft.cell], 0.0)
             entries += [(row, draft.x[period], kw), *draft.starting_instances(period, row, kw)]
         most = window.power_kw[tuple(limits.T)]
-        words = partial(_power_words, window, limits, draft.problem.within(period))
+        words = partial(_power_words, window, limits, draft.problem.period_suffix(period))
         draft.builder.add(POWER, entries, -INF, most, len(limits), words)
 
 
@@ -200,7 +200,7 @@ def add_minimums(draft: Draft) -> None:
         if draft.lent is not None:
             entries.append((rows, draft.lent[period, cells], -1.0))
         words = partial(
-            _bound_words, draft, "at least", minimums, cells, draft.problem.within(period)
+            _bound_words, draft, "at least", minimums, cells, draft.problem.period_suffix(period)
         )
         draft.builder.add("minimum", entries, minimums[cells], INF, len(cells), words)
 
@@ -213,7 +213,7 @@ def add_maximums(draft: Draft) -> None:
         cells = np.flatnonzero(gpus_at_maximum < room)
         entries: list[Entry] = [(np.arange(len(cells)), draft.x[period, cells], 1.0)]
         words = partial(
-            _bound_words, draft, "at most", maximums, cells, draft.problem.within(period)
+            _bound_words, draft, "at most", maximums, cells, draft.problem.period_suffix(period)
         )
         draft.builder.add("maximum", entries, -INF, maximums[cells], len(cells), words)
 
@@ -276,7 +276,7 @@ def _add_flows(
         if draft.short is not None and draft.beyond is not None:
             entries += [(pair, tier[period], 1.0) for tier in draft.short]
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
-        words = partial(_home_words, window, words_before + problem.within(period), rho)
+        words = partial(_home_words, window, words_before + problem.period_suffix(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         # What each region serves must be at least the flows into it.
         serving_pair = model[:, None] * regions + np.arange(regions)
@@ -303,7 +303,7 @@ def add_caps(draft: Draft) -> None:
         for period, (entries, offset) in enumerate(uses):
             limit = getattr(problem.windows[period], field)
             if np.isfinite(limit):
-                words = partial(_cap_words, family, limit, problem.within(period))
+                words = partial(_cap_words, family, limit, problem.period_suffix(period))
                 draft.builder.add(family, entries, -INF, limit - offset, 1, words)
         total = getattr(problem, field)
         if np.isfinite(total):

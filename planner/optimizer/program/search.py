@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, HorizonProblem
-from planner.optimizer.program.cuts import whole_covers
+from planner.optimizer.program.cuts import add_cover_cuts
 from planner.optimizer.program.families import FAMILIES
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.solvers import LinearProgram, Solution, solve_on_cbc, solve_program
@@ -32,7 +32,7 @@ def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
     for family in FAMILIES:
         family(draft)
     if cuts:
-        whole_covers(draft)
+        add_cover_cuts(draft)
     return draft
 
 
@@ -83,9 +83,9 @@ class Search:
         With ``effort.stable``, except if ``traded``, the fewest starts and stops come next.
         """
         if self.draft.problem.traded:
-            return self._least_cost_and_unserved()
+            return self._minimise_cost_and_unserved()
         if self.draft.problem.priority is not None:
-            search, solved = self._least_unserved()
+            search, solved = self._minimise_unserved()
         else:
             search, solved = self, self._cheapest(start)
         return search.fewer_changes(solved) if self.effort.stable else solved
@@ -96,7 +96,10 @@ class Search:
         Allowed are plans that cost at most bound (1 + gap), or no more than ``solved``. Returns
         ``solved`` if no better plan is found.
         """
-        values, left_s = solved.values, min(self._left_s, STABLE_SHARE * self.effort.time_limit_s)
+        values, left_s = (
+            solved.values,
+            min(self._remaining_s, STABLE_SHARE * self.effort.time_limit_s),
+        )
         changes, present = self._starts_and_stops()
         if values is None or left_s <= 0 or not self.effort.gap > 0:
             return solved
@@ -120,12 +123,12 @@ class Search:
 
     def _cheapest(self, start: FloatArray | None) -> Solution:
         """Return the cheapest solution within the time left."""
-        solved = self._solve(self.program, start, self._left_s)
+        solved = self._solve(self.program, start, self._remaining_s)
         if solved.status == TIMEOUT and start is not None:
             return replace(solved, status=FEASIBLE, values=start)
         return solved
 
-    def _least_unserved(self) -> tuple[Search, Solution]:
+    def _minimise_unserved(self) -> tuple[Search, Solution]:
         """Minimise the unserved value, and then the cost at that value.
 
         Returns the search restricted to plans of the same unserved value, and the solution.
@@ -135,18 +138,18 @@ class Search:
         # Solver tolerances are absolute, so bring the objective to a known size.
         unserved_value = unserved_value / max(1e-12, float(unserved_value @ max_unserved) / 1e4)
         # Half the time: the other half is for the cost.
-        first = self._solve(replace(self.program, cost=unserved_value), None, self._left_s / 2)
+        first = self._solve(replace(self.program, cost=unserved_value), None, self._remaining_s / 2)
         if first.values is None:
             return self, first
         lowest_value = float(unserved_value @ first.values)
         limit = lowest_value + VALUE_SLACK * max(1.0, lowest_value)
         restricted = replace(self, program=self.program.with_row(unserved_value, limit))
-        second = restricted._solve(restricted.program, first.values, self._left_s)
+        second = restricted._solve(restricted.program, first.values, self._remaining_s)
         values = first.values if second.values is None else second.values
         proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
         return restricted, Solution(proven, values, second.bound, second.died)
 
-    def _least_cost_and_unserved(self) -> Solution:
+    def _minimise_cost_and_unserved(self) -> Solution:
         """Return the solution with the lowest sum of cost and unserved value.
 
         Its bound is on the cost alone, at the same unserved value.
@@ -181,7 +184,7 @@ class Search:
         return changes, constant
 
     @property
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self.until - perf_counter()
 
     def _solve(self, program: LinearProgram, start: FloatArray | None, left_s: float) -> Solution:

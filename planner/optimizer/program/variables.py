@@ -180,7 +180,7 @@ class Draft:
             return [*entries, (0, self.x[period - 1], 1.0)], 0.0
         return entries, float(self.problem.first.current.sum())
 
-    def whole_counts(self, values: FloatArray, variables: IntArray | None) -> IntArray:
+    def round_counts(self, values: FloatArray, variables: IntArray | None) -> IntArray:
         """Return the values of ``variables [period, cell]`` as whole counts of instances.
 
         Those are ``[period, model, region, GPU column]``. Counts without a variable are 0.

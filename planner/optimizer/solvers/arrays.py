@@ -18,7 +18,7 @@ DIGITS = 1e-7  # tolerance, as a share of a row's terms: CBC prints values with 
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class RowFamily:
     """A named group of program rows, from ``first`` up to but excluding ``beyond``."""
 
     name: str
@@ -114,7 +114,7 @@ class Builder:
     )
     _entries: list[tuple[IntArray, IntArray, FloatArray]] = field(default_factory=list)
     _bounds: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
-    families: list[Family] = field(default_factory=list)
+    families: list[RowFamily] = field(default_factory=list)
     count: int = 0  # variables so far
     rows: int = 0
 
@@ -176,7 +176,7 @@ class Builder:
             np.broadcast_to(np.asarray(bound, float), count) for bound in (lower, upper)
         )
         self._bounds.append((broadcast[0], broadcast[1]))
-        self.families.append(Family(family, self.rows, self.rows + count, words))
+        self.families.append(RowFamily(family, self.rows, self.rows + count, words))
         self.rows += count
 
     def program(self) -> LinearProgram:

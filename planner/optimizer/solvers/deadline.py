@@ -102,11 +102,11 @@ def run_watched(
 def _read_solution(folder: Path, died: str) -> Solution:
     """Return the answer in ``folder``, or the best solution saved before the process died."""
 
-    def saved(name: str) -> FloatArray | None:
+    def load_array(name: str) -> FloatArray | None:
         path = folder / f"{name}.npy"
         return np.load(path, allow_pickle=False) if path.exists() else None
 
-    values, bound, answer = saved("incumbent"), saved("bound"), saved("answer")
+    values, bound, answer = load_array("incumbent"), load_array("bound"), load_array("answer")
     proven = -np.inf if bound is None else float(bound)
     if answer is not None:
         state, final_bound, is_solution = answer

@@ -119,7 +119,7 @@ def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
 
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.
     """
-    shown_heads = table.shown_heads
+    shown_heads = table.display_heads
     looks = [
         "num" if head.numeric
         else "moment" if head.form is Form.MOMENT

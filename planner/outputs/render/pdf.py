@@ -301,7 +301,7 @@ def least_widths(table: Table) -> list[float]:
     """Return column widths in points such that no word is broken, unless it is very long."""
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
     widths = []
-    for head, texts in zip(table.shown_heads, columns, strict=True):
+    for head, texts in zip(table.display_heads, columns, strict=True):
         longest_word = max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0)
         widths.append(min(PADDING + longest_word, WIDEST * ROOM))
     # Names of rows are read most, so they get more than their longest word.
@@ -317,7 +317,7 @@ def _word_width(text: str, font: str) -> float:
 
 def _table(table: Table, clock: str) -> Flowable:
     """Return a table for the page: numbers to the right, marked rows with a pale background."""
-    heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.shown_heads]
+    heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.display_heads]
     rows = [
         [
             _text(text, RIGHT if head.numeric else CELL)

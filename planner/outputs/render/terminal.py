@@ -89,7 +89,7 @@ class _Terminal:
         """
         if table.title:
             yield table.title
-        heads, texts = table.shown_heads, list(table.texts(clock))
+        heads, texts = table.display_heads, list(table.texts(clock))
         grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
         marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
         room = self.width and self.width - 2 * bool(table.marked)

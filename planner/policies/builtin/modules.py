@@ -110,7 +110,9 @@ class ModuleLevel(Policy):
             ]
             layout = self._layout(pool_modules, devices, context.lengths[p])
             layouts[p] = layout
-            profile = adjust_profile(pools[p].profile, kv_capacity_tokens=int(layout.max_kv_tokens()))
+            profile = adjust_profile(
+                pools[p].profile, kv_capacity_tokens=int(layout.max_kv_tokens())
+            )
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
                 if not lender.serves:

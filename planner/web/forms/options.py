@@ -91,7 +91,7 @@ def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -
         if str(posted.get(name, "")).strip()
     }
     try:
-        return options_of(declared, values | more).given()
+        return options_of(declared, values | more).explicit_values()
     except OptionsRefused as refused:
         labels = {name: option.label for name, option in known.items()}
         raise OptionsRefused.of(refused.faults, lambda name: labels.get(name, name)) from None

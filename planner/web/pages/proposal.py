@@ -9,7 +9,7 @@ import polars as pl
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING, minus
-from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
+from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated_policy
 from planner.domain.reports.frame import window_title
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
@@ -101,7 +101,7 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
     if proposal.run is None:
         return None
     pair, names = compared_policies(proposal, proposal.run)
-    before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
+    before, after = (simulated_policy(*outcome) for outcome in zip(pair, names, strict=True))
     was, now = (_usd_per_day(each) for each in (before, after))
     checks = checks_of(proposal, pair[1], after, timezone.now())
     return Verdict(
@@ -195,7 +195,7 @@ def _difference(
     """
     assert proposal.run is not None
     pair, names = compared_policies(proposal, proposal.run)
-    before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
+    before, after = (simulated_policy(*outcome) for outcome in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
     if len(pools) > 1:
         pools.append(total)

@@ -259,7 +259,11 @@ def _prompt_residuals(
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
     """Return the residuals of TBT of served rows, or of batch rows."""
-    selected = rows.served_rows_with("tbt_s") if served else rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
+    selected = (
+        rows.served_rows_with("tbt_s")
+        if served
+        else rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
+    )
     part = rows.take(selected)
     decodes = part.decoding if served else part.batch
     # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.

@@ -124,7 +124,7 @@ class ServiceController(ScalingPolicy):
     def _target_of_other_role(
         self, i: int, service: Service, driving: int
     ) -> tuple[tuple[int, ...], int]:
-        """Return the pools of the other role, and the instances that ``driving`` ones need there."""
+        """Return the pools of the other role, and the instances it needs for ``driving`` ones."""
         if self.driving_role == PREFILL:
             return service.decode, self.ratio.decode_for(i, driving)
         return service.prefill, self.ratio.prefill_for(i, driving)

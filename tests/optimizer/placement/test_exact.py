@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer.placement import measure_placement, place_blind, place_exact, run_algorithm4
-from planner.optimizer.placement.problem import Placement, Unplaced
+from planner.optimizer.placement.problem import Placement, UnplacedUnits
 from tests.optimizer.placement.cases import mixed, moe, pd, problem, random_problem, tree
 
 
@@ -41,7 +41,7 @@ def brute_force(asked):
             best = min(best, measure_placement(asked, placed).penalty)
             return
         s, shape = units[u]
-        extend(u + 1, used, rows, [*gaps, Unplaced(s, shape, 1, "")])
+        extend(u + 1, used, rows, [*gaps, UnplacedUnits(s, shape, 1, "")])
         rows_ = list(instances(asked.services[s], shape))
         nodes = [
             [n for n in range(len(topology)) if topology.gpu[n] in types and used[n] + g <= room[n]]
@@ -188,7 +188,7 @@ def test_a_large_network_stays_within_the_bound():
     for seed in range(2):
         asked = random_problem(seed, nodes=96, fill=0.9)
         exact = place_exact(asked, time_limit_s=1.5)
-        used = asked.taken + exact.placement.used(len(asked.topology))
+        used = asked.taken + exact.placement.used_gpus(len(asked.topology))
         assert (used <= asked.topology.gpus).all()
         assert exact.bound <= exact.measures.penalty + 1e-6
         assert (

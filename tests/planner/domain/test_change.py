@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from planner.domain.reports.change import SEASON, Simulated, change_tiles, checks, simulated
+from planner.domain.reports.change import SEASON, Simulated, change_tiles, checks, simulated_policy
 from planner.domain.results.stored import StoredResult
 from planner.domain.serialise import from_json
 
@@ -26,7 +26,7 @@ def day(level: str, *, passes: bool, kind: str = "past") -> dict[str, Any]:
 
 
 def plan_of(result: dict[str, Any]) -> Simulated | None:
-    return simulated(from_json(StoredResult, result), "plan")
+    return simulated_policy(from_json(StoredResult, result), "plan")
 
 
 def gates(result: dict[str, Any], **others: Any) -> list[bool | None]:

@@ -50,8 +50,8 @@ def test_every_option_has_words_for_its_form_and_its_table(name: str) -> None:
 
 def test_what_was_left_out_is_not_kept() -> None:
     chosen = options_of(plan.Options, {"gap": "0.01"})
-    assert chosen.given() == {"gap": 0.01}
-    assert options_of(place.Options, {"ratio": ["1", "2"]}).given() == {"ratio": [1, 2]}
+    assert chosen.explicit_values() == {"gap": 0.01}
+    assert options_of(place.Options, {"ratio": ["1", "2"]}).explicit_values() == {"ratio": [1, 2]}
 
 
 def test_a_plan_takes_its_objective_from_its_options() -> None:

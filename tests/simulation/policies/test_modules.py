@@ -62,7 +62,9 @@ def test_speeds_by_hand(reading):
     copied = replace(state, replicated=copies)
     assert layout.relative_speed(copied, PROFILE, 16.0) == pytest.approx(expected)
     moved = replace(state, kv_home=np.r_[np.zeros(7, np.int64), np.ones(3, np.int64)])
-    assert layout.relative_speed(moved, PROFILE, 16.0) == pytest.approx(pass_s / (pass_s + 3 * crossing))
+    assert layout.relative_speed(moved, PROFILE, 16.0) == pytest.approx(
+        pass_s / (pass_s + 3 * crossing)
+    )
     with pytest.raises(SimulationError, match="no reading"):
         replace(LAYOUT, reading="guess")
 

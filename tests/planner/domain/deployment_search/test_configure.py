@@ -31,7 +31,7 @@ ASKED = DeploymentQuery(
 
 
 def changed(**changes: object) -> DeploymentQuery:
-    return options_of(DeploymentQuery, ASKED.given() | changes)
+    return options_of(DeploymentQuery, ASKED.explicit_values() | changes)
 
 
 KEYS = {
@@ -123,7 +123,7 @@ def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
         section, catalogue.model(configured.model), catalogue.gpu(row.gpu), NO_USER_FACTS
     )
     lengths = (np.array([1024]), np.array([128]))
-    sized = capacity(SizingCase(speed, lengths, ASKED.wanted.tier))
+    sized = capacity(SizingCase(speed, lengths, ASKED.requests.tier))
     assert row.max_rps == pytest.approx(sized.max_rps, rel=0.05)
     assert speed.tp == row.gpus and speed.max_batch == row.max_batch
 

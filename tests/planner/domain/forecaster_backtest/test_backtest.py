@@ -75,7 +75,7 @@ def test_the_least_in_hindsight_is_never_beaten(
     driver = Driver.of(study, method, 1, silent)
     before = 0.0
     for knob in (0.05, 0.5, 0.9):
-        planned = driver.planned(driver.heights(knob), silent)
+        planned = driver.plan_at(driver.heights(knob), silent)
         in_hindsight = oracle_cost(driver, planned, silent)
         assert in_hindsight is not None
         assert in_hindsight.bound_usd <= in_hindsight.plan_usd + 1e-6
@@ -91,7 +91,7 @@ def test_the_least_in_hindsight_is_never_beaten(
 def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace) -> None:
     study = study_by_hand(stored, 20.0, horizon={"duration_s": 3 * HOUR, "period_s": HOUR})
     driver = Driver.of(study, "last-value", 1, silent)
-    planned = driver.planned(driver.heights(0.6), silent)
+    planned = driver.plan_at(driver.heights(0.6), silent)
     in_hindsight = oracle_cost(driver, planned, silent)
     assert in_hindsight is not None
     came, target = actual_tps(driver.inputs, driver), planned.plan.target
@@ -122,7 +122,7 @@ def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
     )
     planned = Driver.of(study, "perfect", 1, silent)
     (problem, *_) = Periods.of(
-        study.plan_input, planned.planned(planned.heights(0.5), silent).load
+        study.plan_input, planned.plan_at(planned.heights(0.5), silent).load
     ).problems
     target = np.array([[[1], [2]]])
     came = np.array([[[9.0, 12.0, 9.0], [3.0, 3.0, 20.0]]])
@@ -134,7 +134,7 @@ def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
 
 def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTrace) -> None:
     driver = Driver.of(study_by_hand(stored), "perfect", 1, silent)
-    planned = driver.planned((height_at(0.5, perfect=True),), silent)
+    planned = driver.plan_at((height_at(0.5, perfect=True),), silent)
     assert height_at(0.5, perfect=True).times == pytest.approx(1.0)
     assert covered_share(driver, planned) == 1.0
 

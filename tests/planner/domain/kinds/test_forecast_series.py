@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
-from forecasting.multi_series import backtest_each_or_none
+from forecasting.multi_series import backtest_long_series
 from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.progress import silent
 
@@ -80,7 +80,7 @@ def test_a_naive_method_that_one_series_is_too_short_for_is_held_against_the_oth
     key = SeriesKey("m", "east", "chat")
     blank = np.full(240, np.nan)
     series = [DemandSeries(key, 0.0, 3600.0, values, REQUESTS) for values in (blank, 100 * DAY)]
-    tested = backtest_each_or_none(series, "seasonal-naive", 3600.0, 6)
+    tested = backtest_long_series(series, "seasonal-naive", 3600.0, 6)
     assert tested[0] is None and tested[1] is not None and tested[1].wape < 1e-12
 
 

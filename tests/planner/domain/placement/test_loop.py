@@ -39,7 +39,7 @@ def looking(*asked: list[int], first: tuple[int, int] = (6, 6), **rules: Any) ->
 def lawful(policy: PlacingPolicy) -> None:
     """No node holds more than it has, and no unit is split across subgroups."""
     placed, problem = policy._placement, policy._problem
-    assert (placed.used(len(problem.topology)) <= problem.topology.gpus).all()
+    assert (placed.used_gpus(len(problem.topology)) <= problem.topology.gpus).all()
     assert not measure_placement(problem, placed).units.split.any()
 
 

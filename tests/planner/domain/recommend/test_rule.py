@@ -75,7 +75,7 @@ def test_a_drawn_day_passes_with_its_required_cases_and_costs_the_weighted_mean(
     cases = [Case(nothing, weight=w, required=r) for w, r in zip(weights, required, strict=True)]
     day = TestDay("drawn", "drawn", {}, 1.0, 0, tuple(cases), 0.5)
     one = candidate("lt-i", (result(20, 0.3), result(10), result(5)))
-    assert one.qualifies([day], 0) and one.expected([day]) == pytest.approx(11.5)
+    assert one.qualifies([day], 0) and one.expected_cost_usd([day]) == pytest.approx(11.5)
     two = candidate("lt-i", (result(20, 0.3), result(10, 0.1), result(5)))
     assert not two.qualifies([day], 0)
     assert two.shortfall([day], 0) == 0.1  # the case that is not required may fail
@@ -92,7 +92,11 @@ def test_a_candidate_that_was_not_simulated_on_a_required_day_does_not_qualify()
     known = candidate("lt-i", (result(50),), (result(50),))
     unknown = candidate("hpa", (result(1),))
     choice = recommend([known, unknown], days, 0)
-    assert choice is not None and choice.candidate is known and unknown.expected(days) == np.inf
+    assert (
+        choice is not None
+        and choice.candidate is known
+        and unknown.expected_cost_usd(days) == np.inf
+    )
 
 
 def test_the_interval_contains_the_mean_and_four_of_five_cases() -> None:

@@ -17,8 +17,8 @@ from planner.domain.recommend.test_days import TestDays
 from planner.domain.recommend.trials import Trials, values, with_tuned_value
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
-from planner.domain.replay.replica_loss import spared
-from planner.domain.replay.static_search import costs_more, smallest_flat
+from planner.domain.replay.replica_loss import with_spare_replica
+from planner.domain.replay.static_search import costs_more_than, smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
@@ -102,7 +102,9 @@ def same_schedules(trials: Trials, candidate: Candidate, index: int, level: int)
     chosen = values(its, level).index(candidate.value)
     cases = [case for day in trials.days if day.required_at(level) for case in day.cases]
     return all(
-        trials.same_schedule(its, *(trials.trial(its, i, level, case) for i in (chosen, index)))
+        trials.have_same_schedule(
+            its, *(trials.trial(its, i, level, case) for i in (chosen, index))
+        )
         for case in cases
     )
 
@@ -128,7 +130,7 @@ def test_a_safer_level_costs_no_less(
     trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]]
 ) -> None:
     costs = [
-        choices[level][0].expected(trials.days)
+        choices[level][0].expected_cost_usd(trials.days)
         for i, level in enumerate(("economy", "balanced", "safe"))
         if choices[level][0].qualifies(trials.days, i)
     ]
@@ -144,7 +146,7 @@ def test_at_balanced_any_one_replica_may_be_lost(
     (result,) = candidate.results[lost]
     policy = with_tuned_value(policy_of(candidate.policy), candidate.value)
     run = run_policy(
-        spared(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
+        with_spare_replica(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
         shared=SharedInputs(static=lambda: trials.static_fleet(1, True)),
         options=ReplayOptions(detailed=False, spare=True),
     )  # fmt: skip
@@ -210,7 +212,7 @@ def test_static_fleets_cost_more_than_all_below_the_smallest(trials: Trials) -> 
     least = int(smallest_flat(study, seed=1).sum())
     assert least > 1
     for count in range(1, least + 2):
-        assert costs_more((count + 0.5) * usd, [study], 1, {}) == (count < least)
+        assert costs_more_than((count + 0.5) * usd, [study], 1, {}) == (count < least)
 
 
 @pytest.mark.parametrize("shown", [0, 1, 2])
@@ -243,8 +245,8 @@ def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
         trials.measure(plan, index, 0, range(len(trials.days)), silent)
         candidate = trials.candidate(plan, index, 0)
         if candidate.qualifies(trials.days, 0):
-            cheapest = candidate.expected(trials.days)
-            assert choice.candidate.expected(trials.days) <= cheapest * 1.01 + 0.01
+            cheapest = candidate.expected_cost_usd(trials.days)
+            assert choice.candidate.expected_cost_usd(trials.days) <= cheapest * 1.01 + 0.01
             return
     raise AssertionError("no plan passes")
 
@@ -283,7 +285,7 @@ def test_results_that_trials_share_equal_their_own_replays(trials: Trials, name:
         trial = trials.trial(policy, index, level, case)
         result = trials.simulate(policy, trial, silent, whole=True)
         trials.results[trial] = result
-        study = spared(case.study()) if trial.spare else case.study()
+        study = with_spare_replica(case.study()) if trial.spare else case.study()
         run = run_policy(
             study, with_tuned_value(policy, trial.value), seed=1, progress=silent, options=BRIEF,
             shared=SharedInputs(static=partial(trials.static_fleet, 0, trial.spare)),
@@ -380,8 +382,8 @@ def test_longer_outputs_change_the_second_half_alone(small: tuple[Scenario, Stud
 
 def test_a_spare_of_the_scenario_is_kept(small: tuple[Scenario, Study]) -> None:
     _, study = small
-    once = spared(study)
-    assert once.settings.plan.spare.instances == 1 and spared(once) is once
+    once = with_spare_replica(study)
+    assert once.settings.plan.spare.instances == 1 and with_spare_replica(once) is once
 
 
 @pytest.mark.parametrize("first", range(8))

@@ -18,7 +18,7 @@ from planner.domain.replay.replay import (
     BRIEF,
     ReplayOptions,
     build_policy,
-    least_cost_usd,
+    min_cost_usd,
     run_policy,
 )
 from planner.domain.replay.static_search import meets_goals, smallest_flat
@@ -286,7 +286,7 @@ def test_a_replay_ends_early_only_where_a_bar_is_sure_to_be_missed(
 def test_what_a_policy_always_keeps_is_a_lower_bound_of_its_cost(shared: Study, name: str) -> None:
     policy = policy_of(name)
     ready = build_policy(shared, policy, seed=5)
-    least = least_cost_usd(shared, ready, BRIEF)
+    least = min_cost_usd(shared, ready, BRIEF)
     cost = run_policy(shared, policy, seed=5, progress=silent, options=BRIEF).summary.cost_usd
     assert 0.5 * cost < least <= cost * (1 + 1e-9)
     below = ReplayOptions(detailed=False, cost_limit=0.99 * least)
@@ -297,4 +297,4 @@ def test_what_a_policy_always_keeps_is_a_lower_bound_of_its_cost(shared: Study, 
 def test_a_policy_that_may_go_below_its_plan_has_no_known_cost(shared: Study) -> None:
     for name in ("reactive", "lt-u"):
         ready = build_policy(shared, policy_of(name), seed=5)
-        assert least_cost_usd(shared, ready, BRIEF) == 0.0
+        assert min_cost_usd(shared, ready, BRIEF) == 0.0

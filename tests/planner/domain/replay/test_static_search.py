@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.domain.replay.smallest_counts import fewest, spread_in_proportion, trimmed
+from planner.domain.replay.smallest_counts import fewest, remove_unneeded, spread_in_proportion
 from simulation.arrays import IntArray
 
 pools = st.lists(
@@ -60,7 +60,7 @@ def test_found_fleet_meets_and_loses_it_with_any_instance(
         assert ((low <= counts) & (counts <= high)).all()
         return float(counts @ speed) >= needed
 
-    least = trimmed(meets, fewest(meets, base, low, high), low, -speed)
+    least = remove_unneeded(meets, fewest(meets, base, low, high), low, -speed)
     assert meets(least)
     for p in np.flatnonzero(least > low):
         fewer = least.copy()

@@ -7,7 +7,7 @@ import pytest
 
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import policy_context_of
-from planner.domain.replay.replay import replayed, run_policy
+from planner.domain.replay.replay import replay_policy, run_policy
 from planner.domain.results.answer import answer_of, schedules_table
 from planner.policies.choice import policy_of
 from simulation.policies.schedule_follower import ScheduleFollower
@@ -31,7 +31,7 @@ def test_a_follower_of_the_schedule_has_the_replicas_of_the_plan(
     follower = ScheduleFollower(times, counts)
     context = policy_context_of(toy, seed=1, progress=silent)
     built = context.starting_from(follower, follower.reset(toy.fleet(counts[0])))
-    again = replayed(toy, policy, built, seed=1, progress=silent)
+    again = replay_policy(toy, policy, built, seed=1, progress=silent)
     for series in ("ready", "starting", "draining"):
         assert getattr(again.series, series) == pytest.approx(getattr(run.series, series))
     assert again.summary.cost_usd == pytest.approx(run.summary.cost_usd)

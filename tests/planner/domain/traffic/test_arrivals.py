@@ -9,7 +9,7 @@ from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_lengths import (
-    known_arrivals,
+    arrival_patterns,
     known_lengths,
     traffic_with_known_lengths,
 )
@@ -41,7 +41,7 @@ def bursty(folder: Path, levels: list[float], name: str) -> StoredTrace:
 
 
 def arrivals(traffic: Traffic, hours: float = 4.0, seed: int = 0) -> Burstiness:
-    return known_arrivals(traffic, traffic.demand.start_s + hours * HOUR, seed)[0]
+    return arrival_patterns(traffic, traffic.demand.start_s + hours * HOUR, seed)[0]
 
 
 def one_second(found: Burstiness) -> float:

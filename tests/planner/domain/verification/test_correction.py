@@ -73,7 +73,7 @@ def test_both_stages_grow_while_there_is_something_to_spare() -> None:
     corrected = correction(1, 2)
     corrected.learn(at(0.04))
     assert corrected.factors.tolist() == [[GROWTH, GROWTH]]
-    assert corrected.named == {"m prefill": GROWTH, "m decode": GROWTH}
+    assert corrected.factors_by_name == {"m prefill": GROWTH, "m decode": GROWTH}
 
 
 def test_a_model_of_too_few_requests_stays_as_it_is() -> None:

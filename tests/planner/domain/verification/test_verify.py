@@ -49,7 +49,7 @@ def test_sizes_that_are_too_hopeful_are_corrected_down(shared: Study) -> None:
     assert not verified.first.meets_slo
     assert verified.run.summary.gpu_hours > verified.first.summary.gpu_hours
     assert (verified.study.sizes.theta_tps < hopeful(shared, 1.6).sizes.theta_tps).any()
-    (row,) = verified.judged
+    (row,) = verified.tier_outcomes
     assert row.first is not None and row.attainment is not None
     assert row.attainment > row.first
 
@@ -60,7 +60,7 @@ def test_sizes_that_are_too_timid_are_corrected_up(shared: Study) -> None:
     assert verified.outcome in (AGREED, NEAREST)
     assert verified.run.summary.gpu_hours < 0.75 * verified.first.summary.gpu_hours
     assert verified.rounds[0].gpu_hours > min(row.gpu_hours for row in verified.rounds)
-    (row,) = verified.judged
+    (row,) = verified.tier_outcomes
     assert row.attainment is not None and row.attainment >= 0.95
     assert "+" not in verified.report.sentence and "GPU-hours" in verified.report.sentence
 
@@ -79,7 +79,7 @@ def test_it_is_corrected_on_other_requests_than_it_is_judged_on(shared: Study) -
     best = min(verified.rounds, key=lambda row: (len(row.missed), row.cost_usd))
     for share in best.attainment.values():
         assert share is None or share >= 0.95
-    for row in verified.judged:
+    for row in verified.tier_outcomes:
         near = row.attainment is not None and 0 <= row.attainment - row.target <= NEAR_TARGET
         assert row.near == near
 
