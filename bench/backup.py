@@ -128,13 +128,13 @@ def _installed() -> None:
 def _keep(folder: Path) -> None:
     """Write every value of every row, but for the record that the restore itself added."""
     from planner.models import AuditHead, AuditRecord
-    from planner.services.row_documents import Tally, document_of, every_row
+    from planner.services.row_documents import RowDigest, all_rows, document_of
     from tests.planner.full_database import text_columns
 
     restored = AuditRecord.objects.filter(action="backup.restored").count()
     rows: Rows = defaultdict(dict)
-    tally = Tally()
-    for row in every_row():
+    tally = RowDigest()
+    for row in all_rows():
         if isinstance(row, AuditRecord) and row.action == "backup.restored":
             continue
         if isinstance(row, AuditHead) and row.pk == 1:

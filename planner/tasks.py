@@ -23,7 +23,7 @@ def runs_sweep_task(queue: str = "short") -> None:
     """Take up runs that lost their worker, and replace lost messages."""
     from planner.services import runs
 
-    runs.lost_messages_sweep(queue)
+    runs.resend_lost_messages(queue)
     runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
 

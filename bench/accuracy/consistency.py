@@ -32,8 +32,8 @@ from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.inputs.catalogue.serving import serving_limits
 from planner.inputs.estimates.at_rate import (
     at_rate,
-    deployment_as_given,
     narrower_deployments,
+    uses_of_deployment,
     widest_deployments,
 )
 from planner.inputs.estimates.deployment_rows import deployment
@@ -67,7 +67,7 @@ AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
 def most(deployment: Deployment) -> float:
     """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
     ways = [
-        *deployment_as_given(deployment),
+        *uses_of_deployment(deployment),
         *narrower_deployments(deployment),
         *widest_deployments(deployment),
     ]
@@ -96,7 +96,7 @@ def _estimates() -> dict[str, int]:
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
         best += _falls([most(case) for case in asked])
-        group += _falls([way.tokens_per_s for case in asked for way in deployment_as_given(case)])
+        group += _falls([way.tokens_per_s for case in asked for way in uses_of_deployment(case)])
     return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
 
 

@@ -17,7 +17,7 @@ from planner.models import ActivePlan, Run
 from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import Repeat, minute_of, repeated
+from planner.outputs.weekly_pattern import Repeat, minute_of, replicas_without_gaps
 from planner.selectors.queue_statistics import UnfinishedRuns, WorkStatistics
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
@@ -25,7 +25,7 @@ WAITING = "waiting"  # label of the state that the database calls pending
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class PlannedReplicas:
     """The replicas that a plan requests of a pool at one moment."""
 
     pool: str
@@ -36,7 +36,7 @@ class Desired:
     replicas: int | None  # None if the plan does not cover the moment
 
 
-def desired_by_pool(plan: ActivePlan, now: datetime) -> list[Desired]:
+def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
     """Return the replicas that a plan requests of each pool at ``now``.
 
     A dated plan requests nothing outside its dates, so that an autoscaler keeps its current
@@ -44,7 +44,7 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[Desired]:
     """
     local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
-        Desired(
+        PlannedReplicas(
             pool.name, pool.region, pool.model, pool.gpu, pool.role, replicas_at(plan, pool)(local)
         )
         for pool in pools_of(plan)
@@ -66,7 +66,7 @@ def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int 
             return step.replicas if step.begins <= local < step.ends else None
 
         return of_dated_plan
-    counts = repeated(steps, cast(Repeat, plan.repeat))
+    counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
     return lambda local: int(counts[minute_of(local) % len(counts)])
 
 
@@ -94,7 +94,7 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
         lookups = [replicas_at(plan, pool) for pool in pools]
         totals = [sum(replicas(moment) or 0 for replicas in lookups) for moment in moments]
     else:
-        counts = [repeated(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
+        counts = [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
         by_minute = np.sum(counts, axis=0)
         # One cycle from now on, so that index 0 is the present minute.
         ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
@@ -118,7 +118,7 @@ def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> f
     first, last = _local_minutes(plan, begins, ends)
     gpu_minutes = 0
     for pool in pools_of(plan):
-        counts = repeated(pool.steps, cast(Repeat, plan.repeat))
+        counts = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
         whole_cycles, rest = divmod(last - first, len(counts))
         part_of_cycle = counts[(first + np.arange(rest)) % len(counts)]
         replica_minutes = whole_cycles * counts.sum() + part_of_cycle.sum()
@@ -151,7 +151,7 @@ def exposition(*families: Iterable[str]) -> str:
 
 def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines by metric: active plans, which of them cover ``now``, replicas."""
-    yield from family(IN_FORCE, "1 for each active plan; 0 if there is none.")
+    yield from metric_header(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
         return
@@ -160,10 +160,10 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     pools_by_plan = [
         [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None] for plan in plans
     ]
-    yield from family(COVERED, "1: the active plan covers this moment, else 0.")
+    yield from metric_header(COVERED, "1: the active plan covers this moment, else 0.")
     for plan, pools in zip(plans, pools_by_plan, strict=True):
         yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
-    yield from family(METRIC, "Replicas that active plans request now.")
+    yield from metric_header(METRIC, "Replicas that active plans request now.")
     for plan, pools in zip(plans, pools_by_plan, strict=True):
         for pool in pools:
             pool_labels = {
@@ -183,7 +183,7 @@ def _plan_labels(plan: ActivePlan) -> dict[str, str]:
     return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
 
 
-def family(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
+def metric_header(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
     """Yield the HELP and TYPE lines of a metric; ``kind`` summary has quantiles."""
     yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
@@ -191,25 +191,25 @@ def family(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
 
 def labels(of: Mapping[str, str]) -> str:
     """Return the labels of a sample in braces."""
-    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in of.items()) + "}"
+    return "{" + ",".join(f'{name}="{_escape_label(text)}"' for name, text in of.items()) + "}"
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     """Escape a label value as the exposition format requires."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines on unfinished runs, on ended runs, and on how long runs took."""
-    yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
+    yield from metric_header("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
-    yield from family(
+    yield from metric_header(
         "headroom_runs_oldest_seconds", "Since the oldest one was requested or started."
     )
     for going in work.going:
         yield f"headroom_runs_oldest_seconds{labels(_run_labels(going))} {going.oldest_s:.3f}"
-    yield from family(
+    yield from metric_header(
         "headroom_runs_ended", "Stored runs with this end state, without removed runs."
     )
     for ended in work.ended:
@@ -220,7 +220,7 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
             "reason": ended.reason,
         }
         yield f"headroom_runs_ended{labels(sample_labels)} {ended.runs}"
-    yield from family(
+    yield from metric_header(
         "headroom_run_seconds",
         "How long the newest completed runs took: median and longest.",
         kind="summary",
@@ -241,12 +241,12 @@ def security_lines(
     events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]
 ) -> Iterator[str]:
     """Yield the lines of security events, by event, and of refusals, by HTTP status and caller."""
-    yield from family(
+    yield from metric_header(
         "headroom_security_events_total", "What the audit log tells of signing in.", kind="counter"
     )
     for event, count in events.items():
         yield f"headroom_security_events_total{labels({'event': event})} {count}"
-    yield from family(
+    yield from metric_header(
         "headroom_refused_total",
         "Refused requests, by status. 404 includes rows of another workspace.",
         kind="counter",

@@ -14,7 +14,15 @@ from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
 from planner.outputs.stored_pools import pools_of
-from planner.outputs.weekly_pattern import DAYS, UNKNOWN, WEEK, Repeat, folded, in_utc, repeated
+from planner.outputs.weekly_pattern import (
+    DAYS,
+    UNKNOWN,
+    WEEK,
+    Repeat,
+    fold_steps,
+    in_utc,
+    replicas_without_gaps,
+)
 from planner.selectors.run_comparison_figures import Setting
 from simulation.arrays import IntArray
 
@@ -57,7 +65,7 @@ class PlansBetween:
 def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     """Compare two plans: replicas in minutes of a week that both cover, and settings."""
     before, after = pools_by_minute(old), pools_by_minute(new)
-    in_both = _known_minutes(before) & _known_minutes(after)
+    in_both = _covered_minutes(before) & _covered_minutes(after)
     keys = sorted({*before, *after})
     pools = [(key, _counts(before, key)[in_both], _counts(after, key)[in_both]) for key in keys]
     # Replicas by minute, summed over the week, are replica-hours times 60.
@@ -106,15 +114,15 @@ def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
     for pool in pools_of(plan):
         steps = in_utc(pool.steps, plan.zone)
         if plan.repeat == "once":
-            counts = folded(steps, "weekly")
+            counts = fold_steps(steps, "weekly")
         else:
-            counts = repeated(steps, cast(Repeat, plan.repeat))
+            counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
         # Repeat a daily pattern over the week, so that all plans have the same minutes.
         by_pool[pool.key] = np.tile(counts, WEEK // len(counts))
     return by_pool
 
 
-def _known_minutes(pools: dict[PoolKey, IntArray]) -> Any:
+def _covered_minutes(pools: dict[PoolKey, IntArray]) -> Any:
     """Return which minutes of the week a plan covers for all of its pools, ``[minute]``."""
     return np.all([counts != UNKNOWN for counts in pools.values()] or [np.zeros(WEEK, bool)], 0)
 

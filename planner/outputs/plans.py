@@ -30,7 +30,13 @@ from planner.outputs.object_names import stored_names, unique_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of
-from planner.outputs.weekly_pattern import DAY, Repeat, Step, folded, repeated
+from planner.outputs.weekly_pattern import (
+    DAY,
+    Repeat,
+    Step,
+    fold_steps,
+    replicas_without_gaps,
+)
 from planner.policies.base import Group, Policy
 from planner.policies.builtin.token_velocity import TokenVelocity
 from planner.policies.choice import policy_of
@@ -134,15 +140,15 @@ class Plan:
         Plans that run once use a week, in which a minute outside their dates is UNKNOWN.
         """
         if self.repeat == "once":
-            return folded(pool.steps, "weekly")
-        return repeated(pool.steps, self.repeat)
+            return fold_steps(pool.steps, "weekly")
+        return replicas_without_gaps(pool.steps, self.repeat)
 
     @property
-    def guarded(self) -> bool:
+    def has_guard(self) -> bool:
         """Return whether a guard adds replicas to any pool."""
         return any(pool.guard for pool in self.pools)
 
-    def least_replicas(self, pool: Pool) -> int:
+    def min_replicas(self, pool: Pool) -> int:
         """Return the smallest number of replicas that a pool has at any time."""
         if self.rule or self.repeat == "once":
             return pool.least

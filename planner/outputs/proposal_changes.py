@@ -55,7 +55,7 @@ class ReplicaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProposalComparison:
     """The comparison of a proposal with the active plan or a baseline.
 
     ``against`` names what it is compared with, the base. Figures of ``groups`` are pairs (base,
@@ -76,7 +76,7 @@ class Proposed:
     notes: tuple[str, ...]
 
 
-def proposed_of(proposal: Proposal) -> Proposed | None:
+def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     """Return what a proposal changes; None if its run was removed.
 
     The proposal is compared with the first of these that exists: a replay of the active plan on the
@@ -114,7 +114,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         notes.append(_not_simulated_note(run, proposal.outcome))
     rows = [row for group in simulated for row in group.rows]
     pools, total = _replica_changes(proposal, run)
-    return Proposed(
+    return ProposalComparison(
         against=_against(proposal, results, names),
         base_run=base.pk if base else None,
         settings=comparison.differences if comparison else (),
@@ -361,8 +361,8 @@ def _baseline_pools(proposal: Proposal, run: Run) -> dict[str, Pool]:
 
 def _change(pool: str, title: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
     """Return the change of a pool between two schedules."""
-    mean, least, most = _mean_least_most(before)
-    mean_after, least_after, most_after = _mean_least_most(after)
+    mean, least, most = _mean_min_max(before)
+    mean_after, least_after, most_after = _mean_min_max(after)
     return ReplicaChange(pool, title, (mean, mean_after), (most, most_after), (least, least_after))
 
 
@@ -376,7 +376,7 @@ def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
     ]
 
 
-def _mean_least_most(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
+def _mean_min_max(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
     """Return the time-weighted mean, the minimum and the maximum replicas of a schedule.
 
     All are None for an empty schedule.

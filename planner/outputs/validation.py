@@ -44,7 +44,7 @@ def faults(schema: str, body: Body) -> Iterator[str]:
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
-    yield from (f"{path}: {value} is no int32" for path, value in _beyond_int32(body, "$"))
+    yield from (f"{path}: {value} is no int32" for path, value in _integers_beyond_int32(body, "$"))
     if schema in RULES:
         yield from RULES[schema](body)
 
@@ -55,14 +55,14 @@ def _validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def _beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
+def _integers_beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
     """Yield the integers in ``value`` that need more than 32 bits, each with its JSON path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _beyond_int32(item, f"{path}.{key}")
+            yield from _integers_beyond_int32(item, f"{path}.{key}")
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from _beyond_int32(item, f"{path}[{i}]")
+            yield from _integers_beyond_int32(item, f"{path}[{i}]")
     # bool is a subclass of int.
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT32:
         yield path, value

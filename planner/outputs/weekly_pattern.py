@@ -44,7 +44,7 @@ class Slot:
     date: date | None = None
 
 
-def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
+def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     """Return the replicas of a repeating schedule by minute of the day or week, ``[minute]``.
 
     A week begins on Monday. If several steps fall on the same minute, the largest number applies.
@@ -63,14 +63,13 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     return counts
 
 
-def repeated(steps: Sequence[Step], repeat: Repeat) -> IntArray:
+def replicas_without_gaps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     """Return the replicas by minute of the day or week, with a count in every minute.
 
-    They are those of ``folded``. In a minute of the week without a step, the largest count of other
-    days at that time of day applies, or else the last count before it. Without any step, all stay
-    UNKNOWN.
+    A minute of the week without a step has the largest count of other days at that time of day, or
+    else the last count before it. Without any step, all minutes stay UNKNOWN.
     """
-    counts = folded(steps, repeat)
+    counts = fold_steps(steps, repeat)
     if len(counts) == WEEK:
         largest_of_days = counts.reshape(DAYS, DAY).max(axis=0)
         counts = np.where(counts == UNKNOWN, np.tile(largest_of_days, DAYS), counts)
@@ -124,7 +123,7 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
     ]
 
 
-def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
+def dated_slots(steps: Sequence[Step], floor: int) -> list[Slot]:
     """Return the steps above ``floor`` as dated slots; adjacent equal steps are joined."""
     joined: list[Step] = []
     for step in steps:

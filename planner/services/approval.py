@@ -16,7 +16,7 @@ from planner.selectors.runs import stored_result
 from planner.services.access import check_may_administer, check_may_approve
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.audit import record
-from planner.services.plan_outcomes import traffic_known_until
+from planner.services.plan_outcomes import end_of_traffic
 
 MAX_APPROVALS = 9
 MONTH_S = 30 * 86_400.0
@@ -204,6 +204,6 @@ def data_age(run: Run, result: StoredResult, now: datetime) -> timedelta | None:
     if result.clock != "utc" or result.window is None:
         return None
     ends = [result.window.start]
-    if (known_until := traffic_known_until(run)) is not None:
+    if (known_until := end_of_traffic(run)) is not None:
         ends.append(known_until)
     return now - min(ends)

@@ -39,11 +39,11 @@ from planner.models.workspace import MAIN, within
 from planner.services.audit import record, without_triggers
 from planner.services.row_documents import (
     LoadedRows,
+    RowDigest,
     TableFigures,
-    Tally,
+    all_rows,
     differences,
     document_of,
-    every_row,
     line_of,
     load,
     tables_of_rows,
@@ -224,7 +224,7 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
 
 def _snapshot(folder: Path) -> Manifest:
     """Write rows and arrays as of now into ``folder``, and return their manifest."""
-    tally = _write_rows(folder, every_row())
+    tally = _write_rows(folder, all_rows())
     stores = list(named_stores())
     shutil.rmtree(folder / ARRAYS, ignore_errors=True)
     for store in stores:
@@ -232,15 +232,15 @@ def _snapshot(folder: Path) -> Manifest:
     return _build_manifest(tally, sorted(stores))
 
 
-def _build_manifest(tally: Tally, stores: list[str], workspace: str = "") -> Manifest:
+def _build_manifest(tally: RowDigest, stores: list[str], workspace: str = "") -> Manifest:
     made_at = timezone.now().isoformat()
     origin = (FORMAT, VERSION, _last_migration(), made_at)
     return Manifest(*origin, tally.rows, stores, tally.tables(), workspace)
 
 
-def _write_rows(folder: Path, rows: Iterable[Model]) -> Tally:
+def _write_rows(folder: Path, rows: Iterable[Model]) -> RowDigest:
     """Write the rows to a file in ``folder``; return their counts and digests."""
-    tally = Tally()
+    tally = RowDigest()
     with (folder / ROWS).open("wb") as out:
         for row in rows:
             document = document_of(row)

@@ -56,7 +56,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
         *_lengths(trace, draft, serving.profile),
         *_assumed_spread(trace),
         *_caches(trace),
-        *_unanswered(trace),
+        *_requests_without_answer(trace),
         *_ended_early(trace, draft),
     )
 
@@ -73,7 +73,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             f"{profile.model} on {profile.tp} x {profile.gpu}",
             f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
             f"{error_words}",
-            _other_models_note(trace, profile),
+            _gpus_with_other_models_note(trace, profile),
         )
 
 
@@ -131,7 +131,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumptions on region, price, cold start and time-to-first-token limit."""
     tier = draft.tiers[0]
     named = [name for name in trace.report.get("regions") or [] if name]
-    kept = drafts.kept_labels(trace, "regions")
+    kept = drafts.labels_in_draft(trace, "regions")
     if kept:
         why = "your file names them" if kept[1:] else "your file names it"
     elif named:
@@ -185,7 +185,7 @@ def cold_start(draft: Scenario) -> Assumption:
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumption on tiers: their shares of traffic and SLO limits, with the source."""
-    kept = drafts.kept_labels(trace, "tiers")
+    kept = drafts.labels_in_draft(trace, "tiers")
     shares = _tier_shares(trace) if kept else draft.traffic.sources[0].tiers
     tiers = "; ".join(
         (f"{shares[tier.name]:.0%} " if tier.name in shares else "")
@@ -291,7 +291,7 @@ def _caches(trace: Trace) -> Iterator[Assumption]:
     )
 
 
-def _unanswered(trace: Trace) -> Iterator[Assumption]:
+def _requests_without_answer(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumption on requests without an answer, such as embeddings and scores."""
     if count := trace.report.get("unanswered"):
         yield Assumption(
@@ -328,7 +328,7 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         )
 
 
-def _other_models_note(trace: Trace, profile: Profile) -> str:
+def _gpus_with_other_models_note(trace: Trace, profile: Profile) -> str:
     """Return a sentence on the change in GPUs with other models, on the same GPU type."""
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
 

@@ -67,10 +67,10 @@ def scenario_draft(
     """Return the YAML of a new scenario over ``trace``.
 
     It has the trace's models on built-in profiles (``serving``), and its regions and tiers
-    (``kept_labels``). Otherwise it has one region, and interactive tiers. Every series of a demand
-    file becomes its own source. ``window`` is the part of the trace to plan, by default what its
-    length allows. ``horizon`` plans the time after the trace instead.
-    ``replicas_today`` is the present fleet of the one profile, the baseline of savings.
+    (``labels_in_draft``). Otherwise it has one region, and interactive tiers. Every series of a
+    demand file becomes its own source. ``window`` is the part of the trace to plan, by default what
+    its length allows. ``horizon`` plans the time after the trace instead. ``replicas_today`` is the
+    present fleet of the one profile, the baseline of savings.
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
@@ -91,7 +91,7 @@ def scenario_draft(
         "models": [profile.model for profile in profiles],
         "profiles": [dict(model.row) for model in serving.all],
         "regions": [_region_row(trace, profiles, name) for name in _regions(trace)],
-        "tiers": _tier_rows(kept_labels(trace, "tiers") or (FAST, RELAXED), ttft_ms),
+        "tiers": _tier_rows(labels_in_draft(trace, "tiers") or (FAST, RELAXED), ttft_ms),
         "traffic": {"sources": _sources(trace, serving, series)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(DRAFTED),
@@ -140,8 +140,8 @@ def _seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def kept_labels(trace: Trace, kind: Literal["regions", "tiers"]) -> tuple[str, ...]:
-    """Return the regions or tiers in the file if a draft can keep them, else an empty tuple.
+def labels_in_draft(trace: Trace, kind: Literal["regions", "tiers"]) -> tuple[str, ...]:
+    """Return the regions or tiers of a file if a draft can keep them, else an empty tuple.
 
     It keeps them if every request has one, they are few, and a scenario can have their names.
     """
@@ -162,7 +162,7 @@ def _are_names(labels: Sequence[str]) -> bool:
 
 def _regions(trace: Trace) -> tuple[str, ...]:
     """Return the names of a draft's regions: those in the file, else one."""
-    return kept_labels(trace, "regions") or (REGION,)
+    return labels_in_draft(trace, "regions") or (REGION,)
 
 
 def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
@@ -200,7 +200,7 @@ def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
         gpus = region_gpus(peak_rps, replica_rps, profile.tp)
         capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
     regions = catalogue.regions()
-    named = kept_labels(trace, "regions")
+    named = labels_in_draft(trace, "regions")
     alike = [other for other in regions if named and other.startswith(name)] or list(regions)
     region = max(alike, key=lambda other: len(capacity.keys() & regions[other].usd_per_gpu_hour))
     unpriced = sorted(capacity.keys() - regions[region].usd_per_gpu_hour)
@@ -218,9 +218,9 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
         "trace": trace.name,
         "model": serving.profile.model,
     }
-    if not kept_labels(trace, "regions"):
+    if not labels_in_draft(trace, "regions"):
         common["regions"] = {REGION: 1.0}
-    if not kept_labels(trace, "tiers"):
+    if not labels_in_draft(trace, "tiers"):
         common["tiers"] = {FAST: 0.7, RELAXED: 0.3}
     if trace.kind == Trace.Kind.REQUESTS:
         if not serving.labels:
@@ -245,7 +245,7 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
     """Return in words the models, regions and tiers in the file that the draft does not use."""
     model_kind = () if serving.labels else ("models",)
-    label_kinds = [kind for kind in ("regions", "tiers") if not kept_labels(trace, kind)]
+    label_kinds = [kind for kind in ("regions", "tiers") if not labels_in_draft(trace, kind)]
     labels = [
         f"{kind} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
         for kind in (*model_kind, *label_kinds)

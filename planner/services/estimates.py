@@ -277,7 +277,7 @@ def _fitted_error(
         model_checked=deployed.shape.name in fit.models,
         gpu_checked=deployed.gpu.name in fit.gpus,
         outside=(
-            *fit.outside(measured),
+            *fit.values_out_of_range(measured),
             *_unmeasured_notes(deployed),
             *([f"{later}, {age} days ago"] if later else []),
         ),

@@ -47,7 +47,7 @@ class PoolFacts(RunOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedFleet:
     """A scenario document with the imported fleet, its pools, and the assumptions made."""
 
     document: str
@@ -79,7 +79,7 @@ def fleet_import(
     name: str = "fleet",
     facts: PoolFacts = NO_FACTS,
     version: int | None = None,
-) -> tuple[StoredScenario, Imported]:
+) -> tuple[StoredScenario, ImportedFleet]:
     """Store a new version of ``scenario`` with the fleet that ``text`` describes.
 
     ``name`` is the file's name in messages. ``facts`` are those that the file does not state.
@@ -97,7 +97,7 @@ def fleet_import(
     return saved, imported
 
 
-def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS) -> Imported:
+def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS) -> ImportedFleet:
     """Return ``document`` with the fleet that ``text`` describes as ``fleet.today``.
 
     Rows of the same models and regions are replaced. Missing profiles, models and GPUs of regions
@@ -133,7 +133,9 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
         changes["policies"] = [*other, policy]
     written = edit(document, changes)
     parse(written, name)
-    return Imported(written, tuple(read_pools), tuple(dict.fromkeys(filter(None, [*notes, note]))))
+    return ImportedFleet(
+        written, tuple(read_pools), tuple(dict.fromkeys(filter(None, [*notes, note])))
+    )
 
 
 def _complete(
@@ -179,7 +181,7 @@ def _complete(
     )
 
 
-def _published(model: str) -> str:
+def _weight_precision(model: str) -> str:
     """Return the precision of a model's published weights; 16 bits for a user's own model."""
     try:
         return catalogue.published_precision(model)
@@ -313,7 +315,7 @@ def _speed_row(complete: _CompletePool, *, experts: bool) -> Row:
     """Return the part of a profile that states its speed: measured if built in, else estimated."""
     pool = complete.pool
     parallelism = _parallelism(pool, complete.width, experts=experts)
-    precision = pool.precision or _published(complete.model)
+    precision = pool.precision or _weight_precision(complete.model)
     row: Row = {"model": complete.model, "gpu": complete.gpu}
     built_in = (model_known_as(complete.model), complete.gpu, complete.width)
     only_tp = not parallelism.keys() - {"tp"}

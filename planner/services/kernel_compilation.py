@@ -66,7 +66,7 @@ def compile_lock() -> IO[str] | None:
     return file
 
 
-def seconds_left() -> float | None:
+def compilation_seconds_left() -> float | None:
     """Return the estimated seconds until compilation ends; None if no process compiles."""
     try:
         file = _lock_file().open()
@@ -85,7 +85,7 @@ def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
 
     ``progress`` gets the remaining time in words. It may raise to stop the wait.
     """
-    while (remaining_s := seconds_left()) is not None:
+    while (remaining_s := compilation_seconds_left()) is not None:
         rounded_s = 10 * max(1, math.ceil(remaining_s / 10))
         progress(
             0.0, f"The simulator is being compiled, about {rounded_s} s left. Then this run starts"

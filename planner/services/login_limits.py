@@ -74,7 +74,7 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
             remedy="" if known_user else ", or use a browser that you have signed in with before",
         )
 
-    known_user = _known_user(request, name)
+    known_user = _user_of_browser(request, name)
     with ExitStack() as stack:
         if known_user:
             origin = f"as {name} from a known browser"
@@ -106,7 +106,7 @@ def remember_browser(response: HttpResponse, user_id: str) -> None:
     )
 
 
-def _known_user(request: HttpRequest, name: str) -> User | None:
+def _user_of_browser(request: HttpRequest, name: str) -> User | None:
     """Return the user ``name`` if they signed in with this browser before; else None."""
     try:
         user_id = signing.loads(

@@ -155,7 +155,7 @@ def notice_send(*, number: int) -> str:
     problem, retry = "", False
     try:
         _send(row)
-    except (SendFailed, outgoing_requests.NotListed) as error:
+    except (SendFailed, outgoing_requests.AddressNotAllowed) as error:
         problem = str(error)
     except (PlannerError, OSError) as error:  # errors of SMTP are OSErrors
         problem, retry = str(error), row.tries < MAX_TRIES
@@ -246,7 +246,7 @@ def mail_configured() -> bool:
     return bool(settings.HEADROOM_SMTP)
 
 
-def _allowed_addresses() -> outgoing_requests.Allowed:
+def _allowed_addresses() -> outgoing_requests.AllowList:
     return outgoing_requests.parse_allowed(settings.HEADROOM_WEBHOOKS)
 
 

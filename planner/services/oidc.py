@@ -75,7 +75,7 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
     ``return_url`` is the address on this site to which the provider returns. With ``verify_again``,
     the provider must verify the user again, even one with an open session there.
     """
-    idp = _configured()
+    idp = _configured_provider()
     pending = PendingSignIn(generate_token(40), generate_token(40), generate_token(64))
     url = prepare_grant_uri(
         _metadata(idp)["authorization_endpoint"],
@@ -108,7 +108,7 @@ def sign_in_finish(
     sign-in, a refusal by the provider, or a user in no group with access. Raises ProviderFailed for
     an invalid response.
     """
-    idp = _configured()
+    idp = _configured_provider()
     if not constant_time_compare(pending.state, response.get("state", "")):
         raise NotAllowed(UNKNOWN_SIGN_IN)
     if response.get("iss", idp.issuer) != idp.issuer:
@@ -128,7 +128,7 @@ def sign_in_finish(
     )
 
 
-def _configured() -> IdentityProvider:
+def _configured_provider() -> IdentityProvider:
     """Return the identity provider; raise NotFound if there is none."""
     idp = provider()
     if idp is None:
@@ -286,7 +286,7 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
 
 def identity_link(*, person: User, subject: str) -> None:
     """Link an account from before the identity provider to a subject; for the command line."""
-    idp, subject = _configured(), subject.strip()
+    idp, subject = _configured_provider(), subject.strip()
     if not subject:
         raise PlannerError("--subject is missing. Give the sub of the person at the provider.")
     identity, new = ExternalIdentity.objects.get_or_create(

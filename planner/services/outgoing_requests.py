@@ -23,12 +23,12 @@ class Unreachable(PlannerError):
     """An error for a server that did not respond; a later try may work."""
 
 
-class NotListed(PlannerError):
+class AddressNotAllowed(PlannerError):
     """An error for an address that is not on the allow-list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowList:
     """The allow-list of addresses.
 
     ``origins`` are scheme, host and port. ``networks`` are private networks that hosts may be in.
@@ -47,7 +47,7 @@ class Answer:
     body: bytes
 
 
-def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> Allowed:
+def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> AllowList:
     """Parse a setting's entries.
 
     Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
@@ -59,26 +59,26 @@ def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") ->
             networks.append(ipaddress.ip_network(entry))
         except ValueError:
             origins.add(_origin(urlsplit(entry if "://" in entry else f"https://{entry}")))
-    return Allowed(frozenset(origins), tuple(networks), setting)
+    return AllowList(frozenset(origins), tuple(networks), setting)
 
 
-def check_listed(url: str, allowed: Allowed) -> SplitResult:
+def check_listed(url: str, allowed: AllowList) -> SplitResult:
     """Raise NotListed for a URL that is not on the allow-list, without resolving its host."""
     try:
         parts = urlsplit(url)
         origin = _origin(parts)
     except ValueError:
-        raise NotListed(
+        raise AddressNotAllowed(
             f"{url[:80]} is not a valid address. Give one such as https://host/path."
         ) from None
     if parts.username is not None or parts.password is not None:
-        raise NotListed("The address names a user or password. Leave them out.")
+        raise AddressNotAllowed("The address names a user or password. Leave them out.")
     if origin not in allowed.origins:
         listed = (
             ", ".join(sorted(f"{scheme}://{host}:{port}" for scheme, host, port in allowed.origins))
             or "none"
         )
-        raise NotListed(
+        raise AddressNotAllowed(
             f"{origin[0]}://{origin[1]}:{origin[2]} is not on the list of addresses that may be "
             f"called ({listed}); an operator adds it to {allowed.setting}."
         )
@@ -88,7 +88,7 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
 def request(
     method: str,
     url: str,
-    allowed: Allowed,
+    allowed: AllowList,
     *,
     body: bytes | None = None,
     headers: Mapping[str, str],
@@ -126,7 +126,7 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname.lower(), parts.port or PORTS[parts.scheme]
 
 
-def _address(host: str, port: int, allowed: Allowed) -> str:
+def _address(host: str, port: int, allowed: AllowList) -> str:
     """Return an IP address of ``host``; raise NotListed unless all its addresses are allowed."""
     # All of them: a name server could mix a private address with a public one.
     try:
@@ -141,7 +141,7 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
         listed = any(address in network for network in allowed.networks)
         if not listed and (not address.is_global or address.is_multicast):
             where = host if host == str(address) else f"{host} ({address})"
-            raise NotListed(
+            raise AddressNotAllowed(
                 f"{where} is not public. An operator can add its network to {allowed.setting}."
             )
     return sorted(addresses, key=lambda text: ":" in text)[0]

@@ -94,7 +94,7 @@ def person_change(
         check_may_change_account(by, person, "end or give back the access of")
         person.is_active = active
         person.save(update_fields=["is_active"])
-    check_admin_left(person)
+    check_has_admin(person)
     if not person.is_active:
         tokens_end(user=person)
         sessions_end(user=person, by=by)
@@ -102,7 +102,7 @@ def person_change(
     return person
 
 
-def check_admin_left(person: User) -> None:
+def check_has_admin(person: User) -> None:
     """Raise NotAllowed if the change of ``person`` leaves the workspace without an admin."""
     if not admins_active().exists():
         raise NotAllowed(

@@ -74,7 +74,7 @@ def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
         open_periods = [
             period for period in active_periods(plan, now) if (plan.pk, period[0]) not in done
         ]
-        known_until = traffic_known_until(plan.run) if open_periods and plan.run else None
+        known_until = end_of_traffic(plan.run) if open_periods and plan.run else None
         if known_until is not None:
             # The last bin may be missing from the traffic, and is at most an hour long.
             waiting += [(plan, period) for period in open_periods if period[1] - HOUR < known_until]
@@ -92,17 +92,20 @@ def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
         return
     until = min(plan.until or now, now)
     if plan.repeat == "once":
-        begins, ends = max(plan.begins, _whole_hour(plan.since)), min(plan.ends, _whole_hour(until))
+        begins, ends = (
+            max(plan.begins, _start_of_hour(plan.since)),
+            min(plan.ends, _start_of_hour(until)),
+        )
         over = plan.until is not None or now >= plan.ends
         if over and ends - begins >= HOUR:
             yield begins, ends
         return
-    begins = _whole_hour(plan.since)
+    begins = _start_of_hour(plan.since)
     while begins + WEEK <= until:
         yield begins, begins + WEEK
         begins += WEEK
-    if plan.until is not None and _whole_hour(until) - begins >= HOUR:
-        yield begins, _whole_hour(until)
+    if plan.until is not None and _start_of_hour(until) - begins >= HOUR:
+        yield begins, _start_of_hour(until)
 
 
 def outcome_judge(
@@ -147,7 +150,7 @@ def outcome_judge(
     return outcome
 
 
-def traffic_known_until(run: Run) -> datetime | None:
+def end_of_traffic(run: Run) -> datetime | None:
     """Return the time until which all traffic of a run is known; None if a trace is missing."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:
@@ -188,7 +191,7 @@ def _forecast_of(run: Run) -> Forecast:
     }
 
 
-def _whole_hour(moment: datetime) -> datetime:
+def _start_of_hour(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
 
 

@@ -18,7 +18,14 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
 from planner.outputs.proposal_changes import REPLAYED
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Repeat, minute_of, repeated
+from planner.outputs.weekly_pattern import (
+    DAY,
+    UNKNOWN,
+    WEEK,
+    Repeat,
+    minute_of,
+    replicas_without_gaps,
+)
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
 from planner.selectors.run_comparison import compare_runs, windows
@@ -47,7 +54,7 @@ def active_replay_start(
     Returns None if both were already simulated on the same requests, or if no exact replay is
     possible. ``base`` is the run of that plan, if it still exists.
     """
-    if base is not None and _same_inputs(base, run, plan.policy):
+    if base is not None and _have_same_inputs(base, run, plan.policy):
         return None
     return _replay(plan, run, f"Active plan (run {plan.number}) on run {run.pk}", by)
 
@@ -87,7 +94,7 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
     )
 
 
-def _same_inputs(base: Run, run: Run, policy: str) -> bool:
+def _have_same_inputs(base: Run, run: Run, policy: str) -> bool:
     """Return whether both runs simulated the same requests, limits, prices and speeds."""
     results = [stored_result(base), stored_result(run)]
     if policy not in results[0].policies or len(windows(results)) > 1:
@@ -146,6 +153,6 @@ def _replicas_by_minute(
     repeat = plan.repeat
     if repeat == "once":
         repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
-    counts = repeated(pool.steps, cast(Repeat, repeat))
+    counts = replicas_without_gaps(pool.steps, cast(Repeat, repeat))
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return counts[(minute_of(local) + np.arange(minutes)) % len(counts)]

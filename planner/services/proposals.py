@@ -297,7 +297,7 @@ def _add_entry(
         anchor=dict(anchor or {}),
         at=timezone.now(),
     )
-    people = mentioned(text)
+    people = mentioned_users(text)
     entry.mentions.set(people)
     _notify_people(proposal, entry, people)
     return entry
@@ -315,7 +315,7 @@ def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[Us
         notify(proposal.workspace, Event.MENTION, quote, url, people=others)
 
 
-def mentioned(text: str) -> list[User]:
+def mentioned_users(text: str) -> list[User]:
     """Return the users that the text names after an @; a full stop after a name is ignored."""
     names = {name.rstrip(".-+") for name in MENTION.findall(text)}
     in_workspace = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)

@@ -86,7 +86,7 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
         provenance = _curve_provenance(measured)
         return {"operators": list(responses.names), **arrays, "provenance": provenance}
 
-    return _cached(run, pool, "sensitivity", compute)
+    return _cache_answer(run, pool, "sensitivity", compute)
 
 
 def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
@@ -117,7 +117,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
         ]
         return {"by": by, "rows": rows}
 
-    answer: Answer = as_json(_cached(run, pool, by, compute))
+    answer: Answer = as_json(_cache_answer(run, pool, by, compute))
     return answer
 
 
@@ -197,7 +197,9 @@ def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurement
     return phase_load, replace(measured[gpu.name], times=pool.times or 1.0)
 
 
-def _cached(run: Run, pool: PoolFigures, figure: str, compute: Callable[[], Answer]) -> Answer:
+def _cache_answer(
+    run: Run, pool: PoolFigures, figure: str, compute: Callable[[], Answer]
+) -> Answer:
     """Return the result of ``compute``, cached by pool, load and version of the program."""
     load = as_json(replace(pool, levels={}, savings={}))
     question = json.dumps(

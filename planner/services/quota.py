@@ -25,12 +25,12 @@ class DiskUsage:
     remedy: str
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return max(0, self.limit - self.used)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
         """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes does not fit."""
-        if new_bytes > self.left:
+        if new_bytes > self.remaining:
             raise NoRoom(
                 f"{name} does not fit: {self.owner_words} {self.used / GB:,.1f} GB of the "
                 f"{self.limit / GB:,.1f} GB that one may take here ({self.setting}); "
@@ -54,7 +54,7 @@ class DiskQuota:
 
     @property
     def left(self) -> int:
-        return min(share.left for share in self.shares)
+        return min(share.remaining for share in self.shares)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
         for share in self.shares:

@@ -64,7 +64,7 @@ class TableFigures(TypedDict):
     sha256: str
 
 
-class Tally:
+class RowDigest:
     """The number of rows in each table, and a digest that does not depend on the database."""
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ def differences(
 class LoadedRows:
     """The number of rows in a file, and the number that were stored."""
 
-    read: Tally  # the documents as they are in the file
-    stored: Tally  # the documents as the database should hold them
+    read: RowDigest  # the documents as they are in the file
+    stored: RowDigest  # the documents as the database should hold them
     left_out: dict[str, int]  # rows of each table or column that this version does not have
     replaced: int  # rows in which characters were replaced
 
@@ -132,7 +132,7 @@ def tables_of_rows() -> list[type[Model]]:
     return [model for model in models if model not in (AttemptWindow, RunPart, Session)]
 
 
-def every_row(using: str = "default") -> Iterator[Model]:
+def all_rows(using: str = "default") -> Iterator[Model]:
     """Yield every row of a database, table by table, ordered by primary key."""
     for model in tables_of_rows():
         yield from model._base_manager.using(using).order_by("pk").iterator(chunk_size=100)
@@ -152,10 +152,10 @@ def line_of(document: Document) -> bytes:
     return json.dumps(document, cls=_MicrosecondEncoder, ensure_ascii=True).encode() + b"\n"
 
 
-def tally_of(using: str) -> Tally:
+def tally_of(using: str) -> RowDigest:
     """Return the count and the digest of every table of a database."""
-    tally = Tally()
-    for row in every_row(using):
+    tally = RowDigest()
+    for row in all_rows(using):
         tally.add(document_of(row))
     return tally
 
@@ -166,7 +166,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     Raises PlannerError with the row that the database refuses. With ``replace_characters``,
     characters that a database cannot store become U+FFFD.
     """
-    read, stored, left_out, replaced = Tally(), Tally(), Counter[str](), 0
+    read, stored, left_out, replaced = RowDigest(), RowDigest(), Counter[str](), 0
     for number, line in enumerate(lines, 1):
         document = _parse_line(line, number)
         read.add(document)

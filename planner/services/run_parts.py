@@ -100,8 +100,8 @@ class SharedParts:
         self._step, self.others = self._step + 1, 0.0
         names = [part.name[:200] for part in parts]
         with_database_retries(lambda: self._open(names))
-        while not with_database_retries(self._finished):
-            if with_database_retries(self._needed_elsewhere):
+        while not with_database_retries(self._is_step_done):
+            if with_database_retries(self._has_other_work):
                 raise NothingToDo
             if claimed := with_database_retries(partial(self._claim, at_once)):
                 self._compute(claimed, parts, shared, progress)
@@ -160,7 +160,7 @@ class SharedParts:
         if helpers_needed():
             notify_workers(self.run.pk, LONG, times=min(len(names) - 1, MAX_HELPERS))
 
-    def _finished(self) -> bool:
+    def _is_step_done(self) -> bool:
         """Return whether all parts of this step are done; raise NothingToDo if the run ended."""
         if not self.active_row().exists():
             raise NothingToDo  # the run ended, or began again elsewhere
@@ -233,8 +233,11 @@ class SharedParts:
                 pk__in=own, state=RunPart.State.RUNNING, worker=worker_id()
             ).update(heartbeat_at=timezone.now(), progress=min(1.0, self.fraction))
 
-    def _needed_elsewhere(self) -> bool:
-        """Return whether other work waits for a worker while another worker continues this run."""
+    def _has_other_work(self) -> bool:
+        """Return whether this worker should leave the run, because other work waits.
+
+        Another worker must be running a part of this run, so that the run continues.
+        """
         others_run = self._rows().filter(state=RunPart.State.RUNNING).exclude(worker=worker_id())
         if not others_run.exists():
             return False

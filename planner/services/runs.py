@@ -234,7 +234,7 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
     return requeued
 
 
-def lost_messages_sweep(queue: str) -> int:
+def resend_lost_messages(queue: str) -> int:
     """Notify workers again of runs of ``queue`` whose message was lost; return how many.
 
     Call it from a message of the same queue that is at most half of LOST_S old. Then all earlier

@@ -299,7 +299,7 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
         return None
     prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
 
-    def priced(pools: Iterable[Pool | StoredPool], zone: str) -> list[PoolPlan]:
+    def with_prices(pools: Iterable[Pool | StoredPool], zone: str) -> list[PoolPlan]:
         """Return pools with their steps in UTC and their prices."""
         return [
             PoolPlan(
@@ -310,7 +310,9 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
             for pool in pools
         ]
 
-    return plan_difference(priced(plan.pools, plan.zone), priced(pools_of(active), active.zone))
+    return plan_difference(
+        with_prices(plan.pools, plan.zone), with_prices(pools_of(active), active.zone)
+    )
 
 
 def _replica_prices(run: Run | None) -> Price:

@@ -25,7 +25,7 @@ from django.utils import timezone
 from planner.domain.serialise import moment
 from planner.errors import EXPECTED, NotReady, SourceError
 from planner.inputs.ingest import IngestOptions, ingest_file, sha256_file
-from planner.inputs.live.bucket import READ_S, Bucket, BucketPlace, Keys, NotCopied
+from planner.inputs.live.bucket import READ_S, Bucket, BucketPlace, CopyFailed, Keys
 from planner.inputs.live.files import samples_of_file
 from planner.inputs.live.prometheus.address import allowed_address
 from planner.inputs.live.prometheus.client import TIMEOUT_S, Access, Prometheus
@@ -127,7 +127,7 @@ def source_read(
     Without ``only_due``, a source is read even if it is not due.
     """
     now = timezone.now()
-    claimable = _due_sources(now) if only_due else _unclaimed(now)
+    claimable = _due_sources(now) if only_due else _sources_without_reader(now)
     if not claimable.filter(pk=source_id).update(reading_since=now):
         return None
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
@@ -262,7 +262,7 @@ def _store_problem(source: Source, problem: str) -> None:
     Source.objects.filter(pk=source.pk).update(state=Source.State.PROBLEM, problem=problem)
 
 
-def _unclaimed(now: datetime) -> QuerySet[Source]:
+def _sources_without_reader(now: datetime) -> QuerySet[Source]:
     """Return the active sources that no worker reads now."""
     stale_before = now - timedelta(seconds=STALE_AFTER_S)
     return Source.everywhere.filter(
@@ -271,7 +271,7 @@ def _unclaimed(now: datetime) -> QuerySet[Source]:
 
 
 def _due_sources(now: datetime) -> QuerySet[Source]:
-    return _unclaimed(now).filter(due_at__lte=now)
+    return _sources_without_reader(now).filter(due_at__lte=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ def read_new_files(source: Source) -> None:
             with location.opened(file.name, work_folder) as path:
                 problem = _read_file(source, source_settings, file.name, path, work_folder)
                 refused |= {file.name: problem} if problem else {}
-        except NotCopied as error:  # tried again at the next reading, recorded once
+        except CopyFailed as error:  # tried again at the next reading, recorded once
             refused[file.name] = str(error)
             _record_refusal(source, file.name, error)
             continue

@@ -215,7 +215,7 @@ def source_publish(*, source: Source) -> Trace | None:
 
     A run that uses the previous trace can finish, because old stores are deleted an hour later.
     """
-    samples = _samples_until(source)
+    samples = _samples_before(source)
     if not samples.bins["requests"].is_not_null().any():
         return None
     with transaction.atomic():
@@ -248,7 +248,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         if trace is None:
             raise NotReady(f"Source {source.name} has read no request yet. Wait until it has.")
         return trace
-    samples = _samples_until(source, until.timestamp())
+    samples = _samples_before(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
             f"Source {source.name} has no request before {until:%Y-%m-%d %H:%M} UTC. Choose "
@@ -290,7 +290,7 @@ def source_series(source: Source) -> GrowingSeries:
     return GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
 
 
-def _samples_until(source: Source, until_s: float | None = None) -> Samples:
+def _samples_before(source: Source, until_s: float | None = None) -> Samples:
     """Return all bins, and the histograms of lengths of only the last LENGTH_DAYS.
 
     ``until_s`` (epoch seconds) limits both.

@@ -187,7 +187,9 @@ def _end_unfinished(
     run = shared.run
     if isinstance(error, RunCancelled):
         _finish(
-            shared, Run.State.CANCELLED, shared.led_row() if shared.leads else _cancelled(shared)
+            shared,
+            Run.State.CANCELLED,
+            shared.led_row() if shared.leads else _cancelled_run(shared),
         )
         return None
     if isinstance(error, KeyboardInterrupt):  # Ctrl-C; the sweep handles workers that end
@@ -225,7 +227,7 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
     _finish(shared, Run.State.FAILED, reason=reason_of(problem), problem=str(problem))
 
 
-def _cancelled(shared: SharedParts) -> QuerySet[Run]:
+def _cancelled_run(shared: SharedParts) -> QuerySet[Run]:
     """Return a query for the run's row; it is empty unless the run was cancelled."""
     rows: QuerySet[Run] = shared.active_row().filter(cancel_requested=True)
     return rows
@@ -390,7 +392,7 @@ class _RunWatch:
             self._write()
             if self._give_up and self._cancel_ignored():
                 # A cleanup removes the files of the run later.
-                _finish(self._shared, Run.State.CANCELLED, _cancelled(self._shared))
+                _finish(self._shared, Run.State.CANCELLED, _cancelled_run(self._shared))
                 _end_worker(ENDED_WITH_RUN)
             # A worker that died is replaced by one that executes the next run, and the queued sweep
             # needs a free worker. So a busy worker looks for lost runs too.

@@ -19,7 +19,7 @@ from planner.models.workspace import MAIN, current_workspace
 from planner.services.access import check_may_administer
 from planner.services.audit import record
 from planner.services.backups import write_workspace
-from planner.services.people import check_admin_left, parse_role
+from planner.services.people import check_has_admin, parse_role
 from planner.services.tokens import tokens_of
 from planner.storage import row_arrays
 
@@ -92,7 +92,7 @@ def person_leave(*, by: User | None, person: User) -> None:
     check_may_administer(by)
     workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(workspace)
-    check_admin_left(person)
+    check_has_admin(person)
     # A token would otherwise give access to the workspace again after a new invitation.
     tokens_of(person).filter(workspace=workspace).delete()
     record("user.left", person, by=by, workspace=workspace.slug)

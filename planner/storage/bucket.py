@@ -206,7 +206,7 @@ class BucketStore:
             return sum(
                 entry.bytes
                 for name in {store.partition("/")[0] for store in stores}
-                for entry in self._bucket.listed(f"{name}/")
+                for entry in self._bucket.all_objects(f"{name}/")
                 if entry.key.removeprefix(self._key("", "")).rpartition("/")[0] in stores
             )
 

@@ -205,7 +205,7 @@ def iteration_error(data: Path) -> float:
     keys = frame.data.select("hardware", "model", "tp").unique(maintain_order=True)
     errors = []
     for hardware_name, model, tp in keys.iter_rows():
-        chosen = frame.only(
+        chosen = frame.select(
             (pl.col("hardware") == hardware_name)
             & (pl.col("model") == model)
             & (pl.col("tp") == tp)

@@ -24,7 +24,7 @@ from planner.domain.options import options_in, options_of
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import ActivePlan
-from planner.outputs.metrics import Desired, desired_by_pool
+from planner.outputs.metrics import PlannedReplicas, desired_by_pool
 from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import PlansBetween, plans_between
@@ -131,7 +131,7 @@ class PlansBetweenAsked(serializers.Serializer[Any]):
 
 
 class InForce(KeptPlan):
-    desired = TypedField(list[Desired], lambda plan: desired_by_pool(plan, timezone.now()))
+    desired = TypedField(list[PlannedReplicas], lambda plan: desired_by_pool(plan, timezone.now()))
     others = TypedField(
         list[OtherPlan],
         lambda plan: [

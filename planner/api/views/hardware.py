@@ -132,7 +132,7 @@ class GpuItem(_Item):
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
         """Return what users would give for this GPU type, as in a request that adds one."""
-        values = user_hardware.gpu_given(entry.spec)
+        values = user_hardware.gpu_form_values(entry.spec)
         facts = {quantity.name: values.get(quantity.name) for quantity in user_hardware.GPU}
         return {**facts, "family": entry.spec.family}
 

@@ -24,7 +24,7 @@ from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import Proposal, ProposalEntry
 from planner.outputs.options import ExportOptions
-from planner.outputs.proposal_changes import Proposed, proposed_of
+from planner.outputs.proposal_changes import ProposalComparison, proposed_of
 from planner.selectors.people import person_get
 from planner.selectors.review import proposal_entries, proposal_get, proposals_list, review_rules
 from planner.selectors.runs import run_get
@@ -207,7 +207,7 @@ class ProposalView(ApiView):
 
 
 class ProposalDifferenceView(ApiView):
-    @operation({200: Proposed})
+    @operation({200: ProposalComparison})
     def get(self, request: Request, number: int) -> Response:
         """Get the changes of a proposal: settings, replicas and outcomes on the same traffic.
 

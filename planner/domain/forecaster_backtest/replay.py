@@ -78,7 +78,7 @@ class Driver:
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
         """Forecast every series by ``method``; raise SeriesTooShort if it needs more history."""
         inputs = study.plan_input
-        groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+        groups = groups_of(inputs.hardware, apart=inputs.settings.plans_tiers_separately)
         series = [
             (g, demand)
             for g, group in enumerate(groups)

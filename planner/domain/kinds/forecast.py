@@ -207,10 +207,11 @@ def run(
     planned, at_once = settings.plan, settings.plan.objective.periods == ALL
     # The plan's percentile of each group of series, so that the forecast shows what is planned for.
     quantiles = Quantiles(
-        hardware, traffic, window, planned.forecast, tiers_planned_separately=planned.tiers_apart,
+        hardware, traffic, window, planned.forecast,
+        tiers_planned_separately=planned.plans_tiers_separately,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
     ).planned_quantiles(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
-    groups = groups_of(hardware, apart=planned.tiers_apart)
+    groups = groups_of(hardware, apart=planned.plans_tiers_separately)
     forecasts = forecast_window(
         [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
         traffic,

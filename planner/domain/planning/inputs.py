@@ -100,7 +100,7 @@ def quantiles_of(inputs: PlanInput) -> Quantiles:
         inputs.traffic,
         inputs.window,
         inputs.settings.forecast,
-        tiers_planned_separately=inputs.settings.tiers_apart,
+        tiers_planned_separately=inputs.settings.plans_tiers_separately,
         usd_per_tps=usd_per_tps(inputs.hardware, inputs.sizes),
     )
 

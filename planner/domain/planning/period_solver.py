@@ -73,7 +73,7 @@ class Periods:
         """
         settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
-        worth: FloatArray = settings.worth(self.load.tiers, deferrable)
+        worth: FloatArray = settings.token_worth(self.load.tiers, deferrable)
         traded = settings.objective.utility_usd is not None
         if not settings.by_utility or not (self.load.tiers or traded):
             return worth

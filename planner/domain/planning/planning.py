@@ -63,10 +63,10 @@ def begin_forecasts(
 ) -> None:
     """Begin the forecasts of ``forecast_load`` in a second process, if there is one."""
     at_once = settings.objective.periods == ALL
-    Quantiles(hardware, traffic, window, settings.forecast, settings.tiers_apart).begin(
+    Quantiles(hardware, traffic, window, settings.forecast, settings.plans_tiers_separately).begin(
         at_once=at_once
     )
-    for group in groups_of(hardware, apart=settings.tiers_apart):
+    for group in groups_of(hardware, apart=settings.plans_tiers_separately):
         for _, demand in series_of(traffic, group):
             call = window_forecast_arguments(
                 demand, window, settings.forecast.method, at_once=at_once
@@ -84,7 +84,7 @@ def forecast_load(
     """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.objective.periods == ALL
-    groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+    groups = groups_of(inputs.hardware, apart=inputs.settings.plans_tiers_separately)
     chosen = () if method else inputs.planned_quantiles(part(progress, 0.0, 0.4))
     heights = [quantile.height for quantile in chosen] or [MEAN] * len(groups)
     forecasts = forecast_window(

@@ -149,7 +149,7 @@ def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
 def _shared_columns(inputs: PlanInput) -> dict[str, Any]:
     """Return the arguments that the problem needs if GPU columns share a GPU type or have roles."""
     hardware = inputs.hardware
-    if hardware.one_each:
+    if hardware.has_one_column_per_gpu:
         return {}
     return {
         "types": hardware.types,

@@ -75,7 +75,7 @@ def trust_facts(frame: Frame, speed_error: float | None, *, speed_tested: bool) 
         label = f"{kind.capitalize()} speed"
         yield Fact(label, error, note=note, meaning=meaning, link="profiles")
     if frame.assumptions:
-        rows = list(_merged(frame.assumptions))
+        rows = list(_merge_similar(frame.assumptions))
         assumed = sum(row.provenance == ASSUMED for row in rows)
         yield Fact("Assumed inputs", f"{assumed} of {len(rows)}", link="assumptions")
 

@@ -145,10 +145,10 @@ def cycles() -> dict[str, Cycle]:
     }
 
 
-def hourly(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
-    """Return 24 values in g CO2e per kWh by UTC hour for the grid ``name``.
+def carbon_by_hour(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
+    """Return the carbon intensity of the grid ``name`` by UTC hour, 24 values in g CO2e per kWh.
 
-    They have the shape of the grid's fitted cycle and the mean ``mean_g_per_kwh``.
+    The mean is ``mean_g_per_kwh``, and the shape is that of the grid's fitted daily cycle.
     """
     return tuple(np.maximum(mean_g_per_kwh * _relative_values(name), 0.0).tolist())
 

@@ -75,7 +75,7 @@ class EstimateFit:
             f"measurements published on {self.published})"
         )
 
-    def outside(self, values: Mapping[str, float]) -> list[str]:
+    def values_out_of_range(self, values: Mapping[str, float]) -> list[str]:
         """Return words for each of ``values`` outside the measured range."""
         return [
             f"{RANGE_NAMES[name]} {values[name]:,g}, measured {low:,g} to {high:,g}"

@@ -103,7 +103,7 @@ def gpu_name(name: str) -> str:
 
     Raises CatalogueError with the most similar names.
     """
-    canonical = _known_gpu(name)
+    canonical = _find_gpu(name)
     if canonical is None:
         raise names.UnknownName("GPU", name, _canonical_names("gpus"))
     return canonical
@@ -116,7 +116,7 @@ def model_known_as(name: str) -> str:
 
 def gpu_known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
-    return _known_gpu(name) or name
+    return _find_gpu(name) or name
 
 
 def published_precision(name: str) -> str:
@@ -195,7 +195,7 @@ def _canonical_names(kind: str) -> dict[str, str]:
     )
 
 
-def _known_gpu(name: str) -> str | None:
+def _find_gpu(name: str) -> str | None:
     """Return the catalogue's name of a GPU type or of a cloud instance's GPUs, or None."""
     plain = names.plain_name(name)
     instances = read("gpus")["instances"].items()

@@ -114,8 +114,8 @@ class _Reader:
         self.used.update(fields)
         return next((self.text[key] for key in fields if self.text.get(key) is not None), None)
 
-    def known(self, *prefixes: str) -> None:
-        """Mark all fields that begin with one of ``prefixes`` as read."""
+    def mark_read(self, *prefixes: str) -> None:
+        """Mark all fields whose names begin with one of ``prefixes`` as read."""
         self.used.update(key for key in self.text if key.startswith(prefixes))
 
     def number(self, *fields: str, source: Config | None = None) -> int | None:
@@ -141,7 +141,7 @@ class _Reader:
             return value
         return None
 
-    def needed(self, *fields: str) -> int:
+    def required_number(self, *fields: str) -> int:
         """Return the number in the first field that is present; raise CatalogueError if none is."""
         number = self.number(*fields)
         if number is None:
@@ -150,7 +150,7 @@ class _Reader:
             raise self.refuse(f"{first}{alternatives} is missing. Add it to describe the model")
         return number
 
-    def listed(self, *fields: str) -> Sequence[Any]:
+    def list_field(self, *fields: str) -> Sequence[Any]:
         """Return the list in the first field that is present; empty if it is not a list."""
         value = self.get(*fields)
         if value is not None and not isinstance(value, list):
@@ -180,18 +180,24 @@ class _Reader:
 
     def layers(self) -> int:
         """Return the number of layers, if need be from the length of the list of layer kinds."""
-        blocks = self.listed("layers_block_type")
-        layers = len(blocks) if blocks and self.number("layers") is None else self.needed("layers")
+        blocks = self.list_field("layers_block_type")
+        layers = (
+            len(blocks)
+            if blocks and self.number("layers") is None
+            else self.required_number("layers")
+        )
         if layers > MOST_LAYERS:
             raise self.refuse(f"{layers:,} layers are more than any model has. Correct it")
         return layers
 
     def base(self) -> dict[str, Any]:
         """Return layers, widths, vocabulary and context."""
-        layers, hidden = self.layers(), self.needed("width")
+        layers, hidden = self.layers(), self.required_number("width")
         intermediate = self.number("dense_intermediate_size", "feed_forward")
         if self.kind == "granitemoehybrid" and not self.number("experts"):
-            intermediate = self.needed("shared_width")  # without experts this part alone remains
+            intermediate = self.required_number(
+                "shared_width"
+            )  # without experts this part alone remains
         if intermediate and self.kind == "qwen":
             intermediate //= 2  # its configs count the gate too
         if intermediate is None:
@@ -201,29 +207,30 @@ class _Reader:
         return {
             "layers": layers,
             "hidden": hidden,
-            "vocab": self.needed("vocab_size", "padded_vocab_size"),
+            "vocab": self.required_number("vocab_size", "padded_vocab_size"),
             "intermediate": intermediate,
             # The first positions of RoBERTa are for padding.
-            "max_context": self.needed("context") - (2 if self.kind in FAMILIES["bert"][2:] else 0),
+            "max_context": self.required_number("context")
+            - (2 if self.kind in FAMILIES["bert"][2:] else 0),
             "gated": self.kind not in FAMILIES["plain"] and self.kind not in FAMILIES["bert"],
             "tied_embeddings": self.kind in FAMILIES["tied"] if tied is None else bool(tied),
         }
 
     def attention(self) -> dict[str, Any]:
         """Return heads and head widths, and the fields of sparse, latent or other attention."""
-        heads = self.needed("heads")
+        heads = self.required_number("heads")
         kv_heads = self.number("kv_heads") or heads
         if self.number("multi_query_group_num"):
             self.used.add("multi_query_attention")
         if self.get("multi_query") and not self.get("new_decoder_architecture"):
             kv_heads = 1  # Falcon, GPT-BigCode
-        head_dim = self.number("head_width") or self.needed("width") // heads
+        head_dim = self.number("head_width") or self.required_number("width") // heads
         values: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         if self.get("attn_output_gate", "attention_output_gate") or self.kind == "qwen3_next":
             values["attention_gate"] = True
         if self.number("index_topk"):
-            values["sparse_top_k"] = self.needed("index_topk")
-            values["index_head_dim"] = self.needed("index_head_dim")
+            values["sparse_top_k"] = self.required_number("index_topk")
+            values["index_head_dim"] = self.required_number("index_head_dim")
         latent = self.get("use_mla")
         if self.number("kv_lora_rank") and latent is not False:
             return values | self.latent()
@@ -232,32 +239,35 @@ class _Reader:
         elif latent:
             raise self.refuse("use_mla is true without kv_lora_rank. Add kv_lora_rank")
         if self.get("compress_ratios"):
-            return values | self.compressed(head_dim)
+            return values | self.compressed_attention(head_dim)
         if self.number("global_head_dim"):  # Gemma 4: the other figures are of window layers
             return values | {
-                "head_dim": self.needed("global_head_dim"),
+                "head_dim": self.required_number("global_head_dim"),
                 "kv_heads": self.number("num_global_key_value_heads") or kv_heads,
                 "window_head_dim": head_dim,
                 "window_kv_heads": kv_heads,
             }
         if latent is not False and self.number("v_head_dim") not in (None, head_dim):
-            values["v_head_dim"] = self.needed("v_head_dim")
+            values["v_head_dim"] = self.required_number("v_head_dim")
         return values
 
     def latent(self) -> dict[str, Any]:
         """Return the widths of multi-head latent attention (MLA)."""
-        nope, rope = self.needed("qk_nope_head_dim"), self.needed("qk_rope_head_dim")
+        nope, rope = (
+            self.required_number("qk_nope_head_dim"),
+            self.required_number("qk_rope_head_dim"),
+        )
         return {
-            "kv_lora_rank": self.needed("kv_lora_rank"),
+            "kv_lora_rank": self.required_number("kv_lora_rank"),
             "q_lora_rank": self.number("q_lora_rank") or 0,
             "nope_head_dim": nope,
             "rope_head_dim": rope,
-            "v_head_dim": self.needed("v_head_dim"),
+            "v_head_dim": self.required_number("v_head_dim"),
             "head_dim": nope + rope,
         }
 
-    def compressed(self, head_dim: int) -> dict[str, Any]:
-        """Return the fields of DeepSeek-V4's attention, described with the fields of MLA.
+    def compressed_attention(self, head_dim: int) -> dict[str, Any]:
+        """Return the fields of DeepSeek-V4's compressed attention, as fields of MLA.
 
         A layer caches one vector of ``head_dim`` per 4 or 128 tokens. All its heads share the
         vector, as in MLA. A compression ratio of 0 marks a layer with windowed attention.
@@ -265,10 +275,10 @@ class _Reader:
         ratios = self.get("compress_ratios")[: self.layers()]
         # A layer's bytes are in proportion to 1 / ratio, so the mean ratio is a harmonic mean.
         shares = [1 / ratio for ratio in ratios if ratio]
-        rope = self.needed("qk_rope_head_dim")
+        rope = self.required_number("qk_rope_head_dim")
         return {
             "kv_lora_rank": head_dim - rope,
-            "q_lora_rank": self.needed("q_lora_rank"),
+            "q_lora_rank": self.required_number("q_lora_rank"),
             "rope_head_dim": rope,
             "nope_head_dim": head_dim - rope,
             "v_head_dim": head_dim,
@@ -291,8 +301,8 @@ class _Reader:
         intermediate = self.number("expert_width")
         values: dict[str, Any] = {
             "experts": experts,
-            "experts_per_token": self.needed("experts_per_token"),
-            "expert_intermediate": intermediate or self.needed("feed_forward"),
+            "experts_per_token": self.required_number("experts_per_token"),
+            "expert_intermediate": intermediate or self.required_number("feed_forward"),
             "dense_layers": self.dense_layers(),
         }
         if intermediate is None and not (
@@ -306,10 +316,10 @@ class _Reader:
         if shared is None:
             shared = parts * (intermediate or 0)
         if self.kind.startswith("llama4"):
-            shared = self.needed("intermediate_size")
-            values["intermediate"] = self.needed("intermediate_size_mlp")
+            shared = self.required_number("intermediate_size")
+            values["intermediate"] = self.required_number("intermediate_size_mlp")
         if self.kind.startswith("gemma4"):  # a dense part runs in parallel to the experts
-            shared = self.needed("intermediate_size")
+            shared = self.required_number("intermediate_size")
         values["shared_intermediate"] = shared
         if latent := self.number("moe_latent_size", "routed_expert_hidden_size"):
             values["expert_hidden"] = latent
@@ -323,12 +333,12 @@ class _Reader:
         """
         layers = self.layers()
         # Read all fields, also those that another one overrules: a field counts as used once read.
-        kinds = self.listed("mlp_layer_types")
+        kinds = self.list_field("mlp_layer_types")
         by_layer = self.get("moe_layer_freq")
         routed_list = self.get("moe_layers", "moe_layers_enum")
         first = self.number("first_routed") or 0
         last = self.number("moe_layer_end_index")
-        without = set(self.listed("mlp_only_layers"))
+        without = set(self.list_field("mlp_only_layers"))
         period = self.number("expert_layer_period")  # Jamba
         offset = self.number("expert_layer_offset") or 0
         if kinds:
@@ -348,7 +358,7 @@ class _Reader:
     def windows(self, layers: int) -> dict[str, Any]:
         """Return the fields of layers with windowed attention, which see only the last tokens."""
         names = ("sliding_window", "sliding_window_size", "attention_chunk_size")
-        kinds, use = self.listed("layer_types")[:layers], self.get("use_sliding_window")
+        kinds, use = self.list_field("layer_types")[:layers], self.get("use_sliding_window")
         cycle = self.get(names[0])  # Mistral's params.json lists a window, or null for none
         if isinstance(cycle, list):
             kinds = [WINDOWS[0] if cycle[i % len(cycle)] else FULL[0] for i in range(layers)]
@@ -358,7 +368,7 @@ class _Reader:
             return {}
         windows: dict[str, Any] = {"window_layers": count, "window": window}
         if self.number("swa_num_key_value_heads"):
-            windows["window_kv_heads"] = self.needed("swa_num_key_value_heads")
+            windows["window_kv_heads"] = self.required_number("swa_num_key_value_heads")
             for field, same in (
                 ("swa_num_attention_heads", ("heads",)),
                 ("swa_head_dim", ("head_width",)),
@@ -374,7 +384,10 @@ class _Reader:
         ``kinds`` names the kind of each layer; empty if the config has no such list. ``use`` is
         Qwen's use_sliding_window.
         """
-        pattern, ratios = self.listed("hybrid_layer_pattern"), self.listed("compress_ratios")
+        pattern, ratios = (
+            self.list_field("hybrid_layer_pattern"),
+            self.list_field("compress_ratios"),
+        )
         first = self.number("max_window_layers") or 0
         every = self.get("sliding_window_pattern")
         if kinds:
@@ -399,16 +412,16 @@ class _Reader:
 
         Raises CatalogueError for an unknown kind.
         """
-        kinds = self.listed("layer_types")[:layers]
+        kinds = self.list_field("layer_types")[:layers]
         for kind in kinds:
             if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
                 raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
         if kinds:  # these fields repeat the kinds in another form, so mark them as read
             self.get("global_attn_every_n_layers", "sliding_window_pattern")
         if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
-            self.known("mamba_")
+            self.mark_read("mamba_")
         if kinds and LINEAR not in kinds:
-            self.known("linear_")
+            self.mark_read("linear_")
         return kinds
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -429,16 +442,18 @@ class _Reader:
         interval = self.number("full_attention_interval")
         if not kinds and interval:
             linear = layers - layers // interval
-        lightning = self.listed("attn_type_list")[:layers].count(0)  # MiniMax-01: 0 is lightning
+        lightning = self.list_field("attn_type_list")[:layers].count(
+            0
+        )  # MiniMax-01: 0 is lightning
         if self.kind == "minimax":  # what its layer_types call linear is lightning attention
             lightning, linear = linear, 0
         if linear:
             return {"linear_layers": linear} | mixers.delta_net(
-                key_heads=self.needed("linear_num_key_heads"),
-                key_dim=self.needed("linear_key_head_dim"),
-                value_heads=self.needed("linear_num_value_heads"),
-                value_dim=self.needed("linear_value_head_dim"),
-                conv=self.needed("linear_conv_kernel_dim"),
+                key_heads=self.required_number("linear_num_key_heads"),
+                key_dim=self.required_number("linear_key_head_dim"),
+                value_heads=self.required_number("linear_num_value_heads"),
+                value_dim=self.required_number("linear_value_head_dim"),
+                conv=self.required_number("linear_conv_kernel_dim"),
             )
         if lightning:
             heads, width = values["heads"], values["head_dim"]
@@ -453,7 +468,7 @@ class _Reader:
         Empty if no layer is one. ``kinds`` names the kind of each layer, if the config has a list.
         """
         period = self.number("attn_layer_period") if self.kind == "jamba" else None
-        attending = self.listed("attn_layer_indices")
+        attending = self.list_field("attn_layer_indices")
         if kinds:
             count = sum(kind == MAMBA for kind in kinds)
         elif period:
@@ -470,7 +485,7 @@ class _Reader:
     def mamba(self, layers: int) -> dict[str, Any]:
         """Return the fields of ``layers`` layers of Mamba-2, or of Mamba-1 if it has no heads."""
         heads = self.number("mamba_num_heads", "mamba_n_heads")
-        inner = self.number("mamba_d_ssm") or self.needed("width") * (
+        inner = self.number("mamba_d_ssm") or self.required_number("width") * (
             self.number("mamba_expand", "expand") or 2
         )
         width = self.get("mamba_head_dim", "mamba_d_head")
@@ -480,10 +495,10 @@ class _Reader:
             raise self.refuse("mamba_head_dim is missing. Add it to describe the model")
         return {"linear_layers": layers} | mixers.mamba(
             heads=heads or inner,
-            head_dim=self.needed("mamba_head_dim", "mamba_d_head") if heads else 1,
-            state=self.needed("ssm_state_size", "mamba_d_state"),
-            groups=self.needed("n_groups", "mamba_n_groups") if heads else 1,
-            conv=self.needed("conv_kernel", "mamba_d_conv"),
+            head_dim=self.required_number("mamba_head_dim", "mamba_d_head") if heads else 1,
+            state=self.required_number("ssm_state_size", "mamba_d_state"),
+            groups=self.required_number("n_groups", "mamba_n_groups") if heads else 1,
+            conv=self.required_number("conv_kernel", "mamba_d_conv"),
         )
 
     def kimi(self, linear: Config) -> dict[str, Any]:

@@ -74,7 +74,10 @@ def regions() -> Mapping[str, CatalogueRegion]:
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
         offers.setdefault((price.provider, price.region), []).append(price)
-    by_name = {entry["name"]: _curated(entry, document["sources"]) for entry in document["regions"]}
+    by_name = {
+        entry["name"]: _region_from_entry(entry, document["sources"])
+        for entry in document["regions"]
+    }
     for grid in carbon.grids():
         if (grid.provider, grid.name) in offers and grid.name not in by_name:
             by_name[grid.name] = _region_of_grid(grid, document)
@@ -86,7 +89,7 @@ def regions() -> Mapping[str, CatalogueRegion]:
     )
 
 
-def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
+def _region_from_entry(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
     """Build a region from its ``entry`` in regions.yaml.
 
     ``texts`` maps the name of a source, which the figures cite, to its text.
@@ -131,7 +134,7 @@ def _region_of_grid(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
 
 def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
     """Return the carbon by UTC hour with the yearly ``mean`` (g/kWh); None without a cycle."""
-    return None if grid.cycle is None else carbon.hourly(grid.cycle, mean)
+    return None if grid.cycle is None else carbon.carbon_by_hour(grid.cycle, mean)
 
 
 def _with_offers(region: CatalogueRegion, offers: list[Price]) -> CatalogueRegion:

@@ -91,7 +91,7 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
     )  # fmt: skip
 
 
-def gpu_given(spec: GpuSpec) -> dict[str, Any]:
+def gpu_form_values(spec: GpuSpec) -> dict[str, Any]:
     """Return the values that a user would enter for ``spec``, by field.
 
     Fields with an unknown value are left out.
@@ -108,7 +108,7 @@ def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> M
     return ModelSpec(name=name, provenance=provenance, **values)
 
 
-def model_given(spec: ModelSpec) -> dict[str, Any]:
+def model_form_values(spec: ModelSpec) -> dict[str, Any]:
     """Return the values that a user would enter for the memory of ``spec``, by field."""
     return _in_units(
         MODEL, {quantity.name: getattr(spec, quantity.attribute) for quantity in MODEL}

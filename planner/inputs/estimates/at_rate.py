@@ -68,7 +68,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
-    profile = _speed(section or _computed(deployment), deployment, known)
+    profile = _speed_profile(section or _roofline_section(deployment), deployment, known)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
         runs, max_rate = _runs_at(rate, deployment, profile, requests)
@@ -202,7 +202,7 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
     return Section(model=key[0], gpu=key[1], tp=key[2])
 
 
-def _computed(deployment: Deployment) -> Section:
+def _roofline_section(deployment: Deployment) -> Section:
     """Return the section of a roofline profile for the deployment."""
     arrangement, adapters = deployment.decode, deployment.shape.adapters
     if arrangement.kv_cache not in ("bf16", "fp8"):
@@ -220,7 +220,7 @@ def _computed(deployment: Deployment) -> Section:
     )  # fmt: skip
 
 
-def _speed(section: Section, deployment: Deployment, known: UserFacts) -> Profile:
+def _speed_profile(section: Section, deployment: Deployment, known: UserFacts) -> Profile:
     """Return the speed profile of a section for the deployment's shape."""
     name = deployment.shape.name
     model = known.models[name] if name in known.models else catalogue.model(name)
@@ -251,8 +251,8 @@ def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
         yield where
 
 
-def deployment_as_given(deployment: Deployment) -> list[GpuUse]:
-    """Return the estimate of the deployment itself, in a list; empty if it does not fit."""
+def uses_of_deployment(deployment: Deployment) -> list[GpuUse]:
+    """Return the GPU use of this one deployment, in a list; empty if it does not fit in memory."""
     return _gpu_uses([deployment])
 
 
@@ -285,7 +285,7 @@ def widest_deployments(deployment: Deployment) -> list[GpuUse]:
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
-    wide, *_ = deployment_as_given(deployment) or (None,)
+    wide, *_ = uses_of_deployment(deployment) or (None,)
     fewer = narrower_deployments(deployment)
     if wide is None or not fewer:
         return []

@@ -14,7 +14,7 @@ from planner.errors import IngestError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.ingest.tables import opened, python_safe
+from planner.inputs.ingest.tables import opened_table, python_safe
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
@@ -325,7 +325,7 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     rows: list[tuple[int, dict[str, Any] | str]] = []
-    with opened(path, options) as table:
+    with opened_table(path, options) as table:
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(rows) + batch.frame.height + faults > MOST_ROWS:

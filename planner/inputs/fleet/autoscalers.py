@@ -7,7 +7,7 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from planner.inputs.fleet.pools import MEASURES, number, one_line, rows, section, whole_number
+from planner.inputs.fleet.pools import MEASURES, as_whole_number, number, one_line, rows, section
 from simulation.policies.dynamo_planner import Predictor
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ def scaled_object_row(body: Body) -> Row | None:
     }
     if tolerance := number(section(behaviour, "scaleUp").get("tolerance")):
         row["tolerance"] = tolerance
-    return row | {"interval_s": float(whole_number(spec.get("pollingInterval")) or 30)}
+    return row | {"interval_s": float(as_whole_number(spec.get("pollingInterval")) or 30)}
 
 
 def _load_policy(queries: Queries) -> Row:
@@ -103,7 +103,7 @@ def _scaling_direction(direction: Body) -> Row:
     periods = [number(row.get("periodSeconds")) or 15.0 for row in steps.values()]
     return {
         "percent": number(steps.get("Percent", {}).get("value")) or 0.0,
-        "replicas": whole_number(steps.get("Pods", {}).get("value")) or 0,
+        "replicas": as_whole_number(steps.get("Pods", {}).get("value")) or 0,
         "period_s": max(periods, default=15.0),
         "window_s": number(direction.get("stabilizationWindowSeconds")) or 0.0,
     }
@@ -138,8 +138,8 @@ def _schedule(row: Body) -> Row:
         **({"days": days} if days else {}),
         "start": one_line(row.get("startTime")),
         "end": one_line(row.get("endTime")),
-        "minimum": whole_number(row.get("minReplicas")) or 0,
-        "maximum": whole_number(row.get("maxReplicas")) or 1,
+        "minimum": as_whole_number(row.get("minReplicas")) or 0,
+        "maximum": as_whole_number(row.get("maxReplicas")) or 1,
     }
 
 

@@ -10,11 +10,11 @@ from planner.inputs.fleet.launch_lines import engine_facts, model_of_path
 from planner.inputs.fleet.pools import (
     RunningPool,
     Trigger,
+    as_whole_number,
     gpu_type,
     one_line,
     rows,
     section,
-    whole_number,
 )
 
 Body = Mapping[str, Any]
@@ -65,7 +65,7 @@ def _compose(services: Body) -> Iterator[RunningPool]:
         ]
         devices = rows(section(deploy, "resources", "reservations").get("devices"))
         gpus = sum(
-            whole_number(device.get("count")) or len(_command_words(device.get("device_ids")))
+            as_whole_number(device.get("count")) or len(_command_words(device.get("device_ids")))
             for device in devices
         )
         container = {
@@ -75,7 +75,7 @@ def _compose(services: Body) -> Iterator[RunningPool]:
         }
         pool = pod_facts({"spec": {"containers": [container]}})
         if pool is not None:
-            count = whole_number(deploy.get("replicas", service.get("scale", 1)))
+            count = as_whole_number(deploy.get("replicas", service.get("scale", 1)))
             yield replace(pool, name=str(name), replicas=1 if count is None else count)
 
 
@@ -97,7 +97,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
             name=one_line(body.get("fullnameOverride") or body.get("name")),
             model=model_name or pool.model,
             role=role if len(enabled) > 1 else pool.role,
-            replicas=1 if (count := whole_number(part.get("replicas"))) is None else count,
+            replicas=1 if (count := as_whole_number(part.get("replicas"))) is None else count,
         )
         if scaling.get("enabled") and role == "decode":
             pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
@@ -107,7 +107,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
 def _is_enabled(part: Body) -> bool:
     """Return whether a role of llm-d is switched on, and has replicas."""
     enabled = part.get("enabled", part.get("create", True))
-    return bool(enabled) and whole_number(part.get("replicas", 1)) != 0
+    return bool(enabled) and as_whole_number(part.get("replicas", 1)) != 0
 
 
 def _pool_of_role(part: Body) -> RunningPool:
@@ -116,8 +116,8 @@ def _pool_of_role(part: Body) -> RunningPool:
     facts = pod_facts({"spec": pod}, always=True) or RunningPool()
     degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
     pool_facts = RunningPool(
-        tp=whole_number(degree.get("tensor")),
-        dp=whole_number(degree.get("data")),
+        tp=as_whole_number(degree.get("tensor")),
+        dp=as_whole_number(degree.get("data")),
         gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
     )
     return pool_facts.filled_from(facts)
@@ -129,8 +129,8 @@ def _picker_autoscaling(scaled: Body) -> RunningPool:
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )
     return RunningPool(
-        minimum=whole_number(scaled.get("minReplicas")),
-        maximum=whole_number(scaled.get("maxReplicas")),
+        minimum=as_whole_number(scaled.get("minReplicas")),
+        maximum=as_whole_number(scaled.get("maxReplicas")),
         scaled=True,
         triggers=triggers or (Trigger("llm-d", SATURATION),),
     )
@@ -147,22 +147,22 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
         pod = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
-        count = whole_number(row.get("replicaCount"))
+        count = as_whole_number(row.get("replicaCount"))
         scaled = bool(keda.get("enabled"))
         yield replace(
             facts,
             name=one_line(row.get("name")),
             model=model_of_path(one_line(row.get("modelURL"))) or facts.model,
-            tp=whole_number(config.get("tensorParallelSize")) or facts.tp,
-            pp=whole_number(config.get("pipelineParallelSize")) or facts.pp,
-            gpus=whole_number(row.get("requestGPU")),
+            tp=as_whole_number(config.get("tensorParallelSize")) or facts.tp,
+            pp=as_whole_number(config.get("pipelineParallelSize")) or facts.pp,
+            gpus=as_whole_number(row.get("requestGPU")),
             gpu=pod.gpu,
             engine="vllm",
             engine_version=one_line(row.get("tag")).removeprefix("v"),
-            max_batch=whole_number(config.get("maxNumSeqs")) or facts.max_batch,
+            max_batch=as_whole_number(config.get("maxNumSeqs")) or facts.max_batch,
             replicas=1 if count is None else count,
-            minimum=whole_number(keda.get("minReplicaCount")) if scaled else None,
-            maximum=whole_number(keda.get("maxReplicaCount")) if scaled else None,
+            minimum=as_whole_number(keda.get("minReplicaCount")) if scaled else None,
+            maximum=as_whole_number(keda.get("maxReplicaCount")) if scaled else None,
             scaled=scaled,
             triggers=keda_triggers(keda.get("triggers")) if scaled else (),
             notes=(*facts.notes, *(cron_notes(keda.get("triggers")) if scaled else ())),

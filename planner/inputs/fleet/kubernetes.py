@@ -10,7 +10,7 @@ from planner.inputs.fleet.launch_lines import (
     LAUNCH,
     engine_facts,
     engine_of_image,
-    is_known,
+    is_catalogue_model,
     launch_pools,
     model_of_path,
     version_of_image,
@@ -18,12 +18,12 @@ from planner.inputs.fleet.launch_lines import (
 from planner.inputs.fleet.pools import (
     RunningPool,
     Trigger,
+    as_whole_number,
     gpu_type,
     number,
     one_line,
     rows,
     section,
-    whole_number,
 )
 
 Body = Mapping[str, Any]
@@ -110,7 +110,7 @@ def _workload(body: Body) -> Pools:
 def _leader_worker_set(body: Body) -> Pools:
     """Yield the pool of a LeaderWorkerSet, whose replica is a group of pods."""
     group = section(body, "spec", "leaderWorkerTemplate")
-    size = whole_number(group.get("size")) or 1
+    size = as_whole_number(group.get("size")) or 1
     worker = pod_facts(section(group, "workerTemplate"), always=True) or RunningPool()
     leader = pod_facts(section(group, "leaderTemplate")) or worker
     gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
@@ -126,7 +126,7 @@ def _inference_service(body: Body) -> Pools:
     model = section(predictor, "model")
     pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
     pool = pod_facts({"spec": pod}, always=True) or RunningPool()
-    least, most = (whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
+    least, most = (as_whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
     metric, target = one_line(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
     served = replace(
         pool,
@@ -150,20 +150,20 @@ def _llm_inference_service(body: Body) -> Pools:
         pod = pod_facts({"spec": section(part, "template")}, always=True) or RunningPool()
         degree = section(part, "parallelism")
         scaling = section(part, "scaling")
-        replicas = whole_number(part.get("replicas"))
+        replicas = as_whole_number(part.get("replicas"))
         if replicas is None and not scaling:
             replicas = 1  # the default of Kubernetes
         role = "decode" if prefill else pod.role
         declared = RunningPool(
             model=name,
-            tp=whole_number(degree.get("tensor")),
-            pp=whole_number(degree.get("pipeline")),
-            dp=whole_number(degree.get("data")),
+            tp=as_whole_number(degree.get("tensor")),
+            pp=as_whole_number(degree.get("pipeline")),
+            dp=as_whole_number(degree.get("data")),
             expert_parallel=True if degree.get("expert") else None,
             role="prefill" if suffix else role,
             replicas=None if scaling else replicas,
-            minimum=whole_number(scaling.get("minReplicas")),
-            maximum=whole_number(scaling.get("maxReplicas")),
+            minimum=as_whole_number(scaling.get("minReplicas")),
+            maximum=as_whole_number(scaling.get("maxReplicas")),
             scaled=bool(scaling),
             triggers=keda_triggers(section(scaling, "keda").get("triggers")),
             notes=(*pod.notes, *cron_notes(section(scaling, "keda").get("triggers"))),
@@ -189,8 +189,8 @@ def _dynamo_graph(body: Body) -> Pools:
             pod = {"spec": {**section(pod, "spec"), "containers": [main]}}
         facts = pod_facts(pod, always=True) or RunningPool()
         gpus = _gpus(part) or facts.gpus
-        nodes = whole_number(section(part, "multinode").get("nodeCount")) or 1
-        replicas = whole_number(part.get("replicas"))
+        nodes = as_whole_number(section(part, "multinode").get("nodeCount")) or 1
+        replicas = as_whole_number(part.get("replicas"))
         worker = replace(
             facts,
             gpus=gpus and gpus * nodes,
@@ -214,8 +214,8 @@ SERVING: Mapping[str, Callable[[Body], Pools]] = {
 
 def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
     """Return the pool with the replicas that its object states; the Kubernetes default is 1."""
-    ready = whole_number(section(body, "status").get("replicas"))
-    requested = whole_number(section(body, "spec").get("replicas"))
+    ready = as_whole_number(section(body, "status").get("replicas"))
+    requested = as_whole_number(section(body, "spec").get("replicas"))
     counts = (ready, requested, 1)
     return replace(pool, replicas=next(count for count in counts if count is not None))
 
@@ -232,7 +232,7 @@ def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
         "topology.kubernetes.io/region")))  # fmt: skip
     if several_pools:  # the other annotations are about one of them
         return facts
-    width = whole_number(noted.get(f"{OURS}/gpus"))
+    width = as_whole_number(noted.get(f"{OURS}/gpus"))
     return replace(
         facts,
         gpu=one_line(noted.get(f"{OURS}/gpu")),
@@ -306,7 +306,9 @@ def _gpus(container: Body) -> int | None:
     """Return the number of GPUs that a container requests; None if it requests none."""
     for kind in ("limits", "requests"):
         resources = section(container, "resources", kind)
-        counts = [whole_number(value) for name, value in resources.items() if GPUS.match(str(name))]
+        counts = [
+            as_whole_number(value) for name, value in resources.items() if GPUS.match(str(name))
+        ]
         if any(counts):
             return sum(count or 0 for count in counts)
     return None
@@ -352,16 +354,16 @@ def _scaler(body: Body) -> Scaler | None:
     most = spec.get("maxReplicaCount", spec.get("maxReplicas", default_most))
     labels = _facts_of_labels(body, several_pools=False)
     annotations = section(body, "metadata", "annotations")
-    paused_at = whole_number(annotations.get(f"{PAUSED}-replicas"))
+    paused_at = as_whole_number(annotations.get(f"{PAUSED}-replicas"))
     notes = cron_notes(spec.get("triggers"))
     if paused_at is not None or annotations.get(PAUSED) in ("true", True):
         notes += ("its autoscaler is paused",)
-    running = whole_number(section(body, "status").get("currentReplicas"))
+    running = as_whole_number(section(body, "status").get("currentReplicas"))
     facts = replace(
         labels,
         model=labels.model or one_line(spec.get("modelID")),
-        minimum=whole_number(least),
-        maximum=whole_number(most),
+        minimum=as_whole_number(least),
+        maximum=as_whole_number(most),
         replicas=running if paused_at is None else paused_at,
         notes=notes,
         scaled=True,
@@ -392,7 +394,7 @@ def _named_model(kind: str, target: str) -> RunningPool:
     AIBrix gives a deployment the name of its model. Otherwise the name counts if the catalogue
     knows it as a model. ``kind`` is the autoscaler.
     """
-    if not target or (kind != "aibrix" and not is_known(target)):
+    if not target or (kind != "aibrix" and not is_catalogue_model(target)):
         return RunningPool()
     return RunningPool(model=target, notes=("its model is taken from the name of its target",))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.names import PRECISION, stated_precision
-from planner.inputs.fleet.pools import RunningPool, section, whole_number
+from planner.inputs.fleet.pools import RunningPool, as_whole_number, section
 
 # What starts an engine: in a command, and in the name of an image whose entry point is the engine.
 STARTS = {
@@ -122,7 +122,7 @@ def _words(line: str) -> Iterator[str]:
     yield from lexer
 
 
-def resolved(word: str, variables: Mapping[str, str]) -> str:
+def replace_variables(word: str, variables: Mapping[str, str]) -> str:
     """Return ``word`` with its shell variables replaced; "" if a value is unknown."""
 
     def value(match: re.Match[str]) -> str:
@@ -146,14 +146,14 @@ def engine_facts(
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
     engine = engine or engine_of_image(_image(command))
     flags, first = _flags(command, variables or {})
-    tp = whole_number(flags.get("tp", "1"))
+    tp = as_whole_number(flags.get("tp", "1"))
     model = _model(flags.get("model") or first, flags.get("served", ""))
-    expert = "expert" in flags or (whole_number(flags.get("ep")) or 1) > 1
+    expert = "expert" in flags or (as_whole_number(flags.get("ep")) or 1) > 1
     return RunningPool(
         model=model,
         tp=tp,
-        pp=whole_number(flags.get("pp")),
-        dp=whole_number(flags.get("dp")),
+        pp=as_whole_number(flags.get("pp")),
+        dp=as_whole_number(flags.get("dp")),
         expert_parallel=expert or None,
         attention_dp="attention" in flags or None,
         precision=_precision(flags.get("precision", ""), model),
@@ -161,8 +161,8 @@ def engine_facts(
         engine=engine,
         engine_version=version_of_image(_image(command)),
         role=_role(flags),
-        max_batch=whole_number(flags.get("batch")) or None,
-        max_batch_tokens=whole_number(flags.get("batch-tokens")) or None,
+        max_batch=as_whole_number(flags.get("batch")) or None,
+        max_batch_tokens=as_whole_number(flags.get("batch-tokens")) or None,
     )
 
 
@@ -177,9 +177,9 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
         if not equals and index + 1 < len(words) and not FLAG.match(words[index + 1]):
             value = words[index + 1]
         if name := NAMES.get(flag.lstrip("-").replace("_", "-")):
-            flags[name] = resolved(value, variables)
+            flags[name] = replace_variables(value, variables)
     first = words[0] if words and not FLAG.match(words[0]) else ""
-    return flags, resolved(first, variables)
+    return flags, replace_variables(first, variables)
 
 
 def _start(command: Sequence[str]) -> int:
@@ -202,10 +202,14 @@ def _model(path: str, served: str) -> str:
     local = path.startswith(("/", ".", "~")) or path.count("/") > 1
     name = path.rpartition("/")[2] if local else path
     alias = served.split()[0].split(",")[0] if served.strip() else ""
-    return alias if alias and not is_known(name) and is_known(alias) else name or alias
+    return (
+        alias
+        if alias and not is_catalogue_model(name) and is_catalogue_model(alias)
+        else name or alias
+    )
 
 
-def is_known(name: str) -> bool:
+def is_catalogue_model(name: str) -> bool:
     """Return whether the catalogue has a model of this name."""
     try:
         return bool(name and model_name(name))

@@ -150,7 +150,7 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
-def whole_number(value: Any) -> int | None:
+def as_whole_number(value: Any) -> int | None:
     """Return ``value`` as a whole number; None if it is not one."""
     count = finite_number(value)
     return int(count) if count is not None and 0 <= count <= 1e6 and count % 1 == 0 else None

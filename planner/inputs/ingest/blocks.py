@@ -41,7 +41,7 @@ def record_blocks(
         if length < size:
             continue
         data = b"".join(waiting)
-        cut = whole_records(data, quoted)
+        cut = length_of_whole_records(data, quoted)
         if cut == 0 and length > MAX_RECORD_BYTES:
             raise IngestError(
                 f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB. Check its "
@@ -55,7 +55,7 @@ def record_blocks(
     data = b"".join(waiting)
     if data and not data.endswith(b"\n"):
         data += b"\n"
-    cut = whole_records(data, quoted)
+    cut = length_of_whole_records(data, quoted)
     if cut:
         yield from _split_block(require_text(Block(data[:cut], line), name), quoted)
     if cut < len(data):
@@ -79,7 +79,7 @@ def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
     """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
-    cut = whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0
+    cut = length_of_whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0
     if not cut:
         yield block
         return
@@ -88,21 +88,21 @@ def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
     yield from _split_block(Block(block.data[cut:], block.first_line + before), quoted)
 
 
-def whole_records(data: bytes, quoted: bool) -> int:
-    """Return the length in bytes of the part of ``data`` that ends with its last whole record.
+def length_of_whole_records(data: bytes, quoted: bool) -> int:
+    """Return how many bytes of ``data`` end with its last complete record.
 
-    ``quoted``: line breaks within double quotes do not end a record.
+    With ``quoted``, line breaks within double quotes do not end a record.
     """
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
-    ends = newlines[outside_quotes(buffer, newlines)]
+    ends = newlines[are_outside_quotes(buffer, newlines)]
     return int(ends[-1]) + 1 if ends.size else 0
 
 
-def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
-    """Return which ``positions`` are outside quotes: an even number of quotes comes before."""
+def are_outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
+    """Return a mask of ``positions`` outside quotes: an even number of quotes comes before."""
     quotes = np.flatnonzero(buffer == _QUOTE)
     if not quotes.size:
         return np.ones(positions.size, dtype=np.bool_)
@@ -145,7 +145,7 @@ class Records:
         """Return the records at a mask."""
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
-    def joined(self) -> bytes:
+    def kept_bytes(self) -> bytes:
         """Return the bytes of the kept records alone, for a parser."""
         if not self.start.size:
             return b""
@@ -167,7 +167,7 @@ def records(block: Block, *, quoted: bool) -> Records:
     buffer = np.frombuffer(block.data, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
     quoted = quoted and b'"' in block.data
-    ends = newlines[outside_quotes(buffer, newlines)] if quoted else newlines
+    ends = newlines[are_outside_quotes(buffer, newlines)] if quoted else newlines
     starts = np.concatenate(([0], ends[:-1] + 1))
     # Lines of the file before each record; those within quotes count too.
     lines_before = np.searchsorted(newlines, starts) if quoted else np.arange(ends.size)
@@ -182,7 +182,7 @@ def field_counts(lines: Records, delimiter: str) -> IntArray:
     buffer = np.frombuffer(lines.data, np.uint8)
     marks = np.flatnonzero(buffer == ord(delimiter))
     if b'"' in lines.data:
-        marks = marks[outside_quotes(buffer, marks)]
+        marks = marks[are_outside_quotes(buffer, marks)]
     return np.asarray(
         np.searchsorted(marks, lines.end) - np.searchsorted(marks, lines.start) + 1, dtype=np.int64
     )

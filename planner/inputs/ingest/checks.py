@@ -20,7 +20,7 @@ MAX_LABELS = 10_000
 FEW = 30  # rows; a larger file is refused if most of its rows are
 
 
-class Tally:
+class RefusedRowCounts:
     """A count of refused rows by reason, with the first few rows of each reason."""
 
     def __init__(self, name: str, unit: str, *, strict: bool) -> None:
@@ -60,7 +60,7 @@ class Tally:
         bad = np.zeros(batch.lines.size, np.bool_)
         for reason, mask in (item for reasons in refused for item in reasons.items()):
             if (new := mask & ~bad).any():
-                self.add(batch.refused(reason, new))
+                self.add(batch.refuse(reason, new))
                 bad |= new
         return bad
 
@@ -281,7 +281,7 @@ def _matches(
     return np.asarray(text.is_in(fits).to_numpy(), dtype=np.bool_)
 
 
-def cancelled(series: pl.Series, column: str) -> BoolArray:
+def is_cancelled(series: pl.Series, column: str) -> BoolArray:
     """Return a mask of the requests cancelled before their answer.
 
     Their prompt was still computed.
@@ -291,11 +291,11 @@ def cancelled(series: pl.Series, column: str) -> BoolArray:
     return _matches(series, _CANCELLED, but=_NO_FAULT)
 
 
-def failed(series: pl.Series, column: str) -> BoolArray:
+def is_failed(series: pl.Series, column: str) -> BoolArray:
     """Return a mask of the requests that failed and were not cancelled."""
     if re.search("cancel|abort", compact_name(column)):
         return np.zeros(series.len(), dtype=np.bool_)
-    return _matches(series, _FAILED, but=_NO_FAULT) & ~cancelled(series, column)
+    return _matches(series, _FAILED, but=_NO_FAULT) & ~is_cancelled(series, column)
 
 
 def cache_hits(series: pl.Series) -> BoolArray:

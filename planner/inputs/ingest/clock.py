@@ -470,7 +470,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
             unreadable |= unknown & ~absent
             number[unknown] = 0.0
         if len(clock.columns) == 1 and number.size and clock.form != EXCEL:
-            other_unit = _other_unit(number, frame[column], clock)
+            other_unit = _first_row_in_other_unit(number, frame[column], clock)
         seconds += number * (factor / 1e9)
         # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
@@ -492,12 +492,13 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     return Times(np.where(bad, 0, total), refused, other_unit=other_unit)
 
 
-def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[int, str] | None:
+def _first_row_in_other_unit(
+    number: FloatArray, column: pl.Series, clock: Clock
+) -> tuple[int, str] | None:
     """Return the first row that is an epoch time in a unit other than the column's, and why.
 
-    Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. In
-    a column of offsets from the start, numbers below 30 years are not reported: 1715731200 ms after
-    the start may be correct.
+    Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. A
+    column of offsets from the start may have any number below 30 years, so those are not reported.
     """
     (name,), (unit,) = clock.columns, clock.units
     low, end = _epoch_range(unit)

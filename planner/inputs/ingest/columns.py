@@ -244,9 +244,11 @@ class Resolver:
         """Return the columns that have a field's values; None if the file has none."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
-        if (declared := self.of_format.get(field)) and (columns := self._declared(declared)):
+        if (declared := self.of_format.get(field)) and (
+            columns := self._columns_of_format(declared)
+        ):
             return columns
-        column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
+        column = self._first_present(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and NAMED["moment_s"].search(column):
             return None  # a time, such as request_time
         if column is None:
@@ -267,11 +269,11 @@ class Resolver:
             alternatives.append(tuple(self.exact(field, column.strip()) for column in names))
         return Expression(tuple(alternatives))
 
-    def _declared(self, text: str) -> Expression | None:
+    def _columns_of_format(self, text: str) -> Expression | None:
         """Return the columns that a format declares for a field, such as ``a+b|c``.
 
-        Of columns that are added up, a file must have the first and may lack others. None if the
-        file has no alternative.
+        Columns with ``+`` are added up: a file must have the first, and may lack the others. Those
+        with ``|`` are alternatives. None if the file has no alternative.
         """
         alternatives = []
         for part in text.split("|"):
@@ -306,13 +308,15 @@ class Resolver:
         if field not in self.mapping:
             if field == "time" and not self.of_format and (pair := self._pair()):
                 return pair, None
-            declared = self._declared(self.of_format.get(field, "")) if self.of_format else None
+            declared = (
+                self._columns_of_format(self.of_format.get(field, "")) if self.of_format else None
+            )
             column = (
                 (declared.columns[0] if declared else None)
-                or self._known(SYNONYMS[field])
+                or self._first_present(SYNONYMS[field])
                 or self._by_words(field)
                 or next((c for c in self.columns if "timestamp" in compact_name(c)), None)
-                or (self._known(_COARSE) if field == "time" else None)
+                or (self._first_present(_COARSE) if field == "time" else None)
             )
             if column is None:
                 raise self.missing(field)
@@ -339,7 +343,7 @@ class Resolver:
                 return tuple(self._by_compact[part] for part in pair)
         return ()
 
-    def _known(self, synonyms: Iterable[str]) -> str | None:
+    def _first_present(self, synonyms: Iterable[str]) -> str | None:
         """Return the column that has the first of these well-known names, or None."""
         return next((self._by_compact[s] for s in synonyms if s in self._by_compact), None)
 
@@ -360,7 +364,7 @@ def request_layout(
     find = Resolver(probe.columns, options, name, known)
     arrival, unit = find.time("arrival")
     if "arrival" not in options.mapping and not known:
-        arrival = _dated(arrival, probe)
+        arrival = _columns_of_moment(arrival, probe)
     prompt, answer = find.expression("input_tokens"), find.expression("output_tokens")
     if not answers or (answer is None and without_answers(probe)):
         answer = NO_ANSWERS
@@ -386,11 +390,11 @@ def request_layout(
     return RequestLayout(arrival, unit, fields, tokens, notes, weight, total)
 
 
-def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
-    """Return columns that give a date and a time, where the named column alone has none.
+def _columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns that together give a date and a time, if the named column does not.
 
     The named column may be a time of day next to a column of dates, or dates next to hours. It may
-    also be a duration such as ``request_time`` next to a column of timestamps.
+    also be a duration, such as ``request_time``, next to a column of timestamps.
     """
     if len(columns) > 1:
         return columns
@@ -522,7 +526,7 @@ def demand_layout(
     find = Resolver(probe.columns, options, name, known)
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
-        time = _dated(time, probe)
+        time = _columns_of_moment(time, probe)
     free = [label for label in LABELS if options.constant(label) is None]
     label_columns = {field: find.column(field) for field in ("series", *free)}
     labels = {

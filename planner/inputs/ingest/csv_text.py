@@ -48,7 +48,7 @@ class Header:
     numbered: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def table_columns(self) -> tuple[str, ...]:
         """Return the column names of the table after numbered columns became rows."""
         if not self.numbered:
             return self.columns
@@ -248,7 +248,8 @@ def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) ->
     # polars would take names such as * and ^a$ for patterns.
     number_of_column = {column: str(number) for number, column in enumerate(header.columns)}
     schema = dict.fromkeys(number_of_column.values(), pl.String)
-    scan = pl.scan_csv(lines.joined(), has_header=False, separator=header.delimiter, schema=schema)
+    text, delimiter = lines.kept_bytes(), header.delimiter
+    scan = pl.scan_csv(text, has_header=False, separator=delimiter, schema=schema)
     frame = scan.select(number_of_column[column] for column in columns).collect()
     frame.columns = list(columns)
     # Unusual quoting can make polars see other rows. Line numbers would then be wrong.

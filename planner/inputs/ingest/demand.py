@@ -114,13 +114,13 @@ class _Reader:
     def take(self, batch: Batch) -> None:
         """Check one batch and add its rows to the table; a bad cell refuses its whole row."""
         self.rows += self._reading.tally.begin(batch)
-        batch = self._reading.kept(batch, self._conditions)
+        batch = self._reading.filter_rows(batch, self._conditions)
         for part in self._layout.parts:
             batch = self._rows_of_load(batch, part)
         if self._metrics:
-            others = self._metrics.others_in(batch.frame)
+            others = self._metrics.rows_of_other_metrics(batch.frame)
             self.rows -= int(others.sum())
-            batch = batch.only(~others)
+            batch = batch.select(~others)
         frame = batch.frame
         times = {}
         for columns, when in self._clocks.items():
@@ -197,7 +197,7 @@ class _Reader:
         if column_name in SYNONYMS["cache_hit"]:
             return self._reading.without(batch, checks.cache_hits(kinds), f"{CACHED} ({part})")
         if column_name in SYNONYMS["status"]:
-            failed = checks.failed(kinds, part)
+            failed = checks.is_failed(kinds, part)
             return self._reading.without(batch, failed, f"failed requests ({part})")
         return batch
 
@@ -358,7 +358,7 @@ class _Reader:
                 )
         if self._metrics or self._layout.parts or connector.repeated == "sum":
             bins = table.group_by("source", *_KEYS, "ns", maintain_order=True)
-            table = bins.agg(pl.col("line").first(), *map(_sum_of_known, AMOUNTS))
+            table = bins.agg(pl.col("line").first(), *map(_sum_without_gaps, AMOUNTS))
         return table
 
     def _counters(self, table: pl.DataFrame) -> set[str]:
@@ -476,17 +476,17 @@ def counter_growth(
         index, bins = pl.col("bin"), pl.col("bins")
         # A reading is in the last of its bins, or with ``instants`` in the bin after.
         moment = pl.col("ns") + (index + 1 - bins - int(instants)) * step
-        in_bin = _growth_until(index + 1) - _growth_until(index)
+        in_bin = _growth_at_edge(index + 1) - _growth_at_edge(index)
         columns = unknown | {"ns": moment, field: in_bin}
         parts.append(rows.with_columns(**columns).select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
-    return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
+    return by_bin.agg(pl.col("line").last(), *map(_sum_without_gaps, AMOUNTS)), missing
 
 
-def _growth_until(edge: pl.Expr) -> pl.Expr:
-    """Return the growth up to an edge between bins, counted from the reading before.
+def _growth_at_edge(edge: pl.Expr) -> pl.Expr:
+    """Return how much a counter grew from the last reading to an edge between bins.
 
-    It is rounded at inner edges. Whole counts then stay whole in each bin, and add up.
+    It is rounded at inner edges, so that whole counts stay whole in each bin and add up.
     """
     grown, bins = pl.col("grown"), pl.col("bins")
     return pl.when(edge == bins).then(grown).otherwise((grown * edge / bins).round())
@@ -527,7 +527,7 @@ def _growth_between_readings(
     return rows, step
 
 
-def _sum_of_known(field: str) -> pl.Expr:
+def _sum_without_gaps(field: str) -> pl.Expr:
     """Return the sum of amounts that are known; NaN if none is."""
     known = pl.col(field).is_not_nan()
     return (
@@ -576,7 +576,7 @@ class _Metrics:
             unknown_unit=self.metric not in self.columns and meant == AUTO,
         )
 
-    def others_in(self, frame: pl.DataFrame) -> BoolArray:
+    def rows_of_other_metrics(self, frame: pl.DataFrame) -> BoolArray:
         """Return a mask of the rows whose metric counts neither requests nor tokens.
 
         The names of these metrics are kept for a note.

@@ -9,7 +9,7 @@ import numpy as np
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
-from planner.inputs.ingest.checks import Names, Tally
+from planner.inputs.ingest.checks import Names, RefusedRowCounts
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import (
     Finding,
@@ -39,7 +39,7 @@ class Reading:
     table: Table
     format: Connector
     options: IngestOptions
-    tally: Tally
+    tally: RefusedRowCounts
     folder: Path
     on_batch: Callable[[], None]  # called after each batch; may raise to cancel
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
@@ -127,7 +127,7 @@ class Reading:
         row_filter.check_columns(on_columns, self.table.columns, self.name)
         return tuple(conditions)
 
-    def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
+    def filter_rows(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
         """Return the rows of a batch that meet every condition; count the other rows as no load."""
         for condition, reason in conditions:
             batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
@@ -137,8 +137,8 @@ class Reading:
         """Return the batch without the rows at a mask, which are no load; count them."""
         if not excluded.any():
             return batch
-        self.tally.leave_out(batch.refused(reason, excluded))
-        return batch.only(~excluded)
+        self.tally.leave_out(batch.refuse(reason, excluded))
+        return batch.select(~excluded)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

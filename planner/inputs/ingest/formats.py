@@ -64,7 +64,7 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
     else:
-        of_tools = (tool for tool in CONNECTORS.values() if tool.known(probe.columns))
+        of_tools = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
         chosen = next(of_tools, DEMAND if _is_demand(probe) else CSV)
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
             chosen = DEMAND

@@ -91,7 +91,7 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
     if not lines.start.size:
         return _flatten(pl.DataFrame(schema=schema), columns)
     try:
-        frame = pl.read_ndjson(lines.joined(), schema=schema)
+        frame = pl.read_ndjson(lines.kept_bytes(), schema=schema)
     except pl.exceptions.PolarsError as error:
         raise IngestError(
             f"{name}, lines {lines.line[0]} to {lines.line[-1]} cannot be read as JSON lines "

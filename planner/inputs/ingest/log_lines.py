@@ -84,8 +84,10 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
         yield groups.write_ndjson().encode()
 
 
-def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
-    """Return the log lines without a log collector's envelopes; None if the file has none."""
+def unwrap_envelopes(
+    pieces: Iterable[bytes], head: bytes, name: str, size: int
+) -> Iterator[bytes] | None:
+    """Return the log lines without the envelopes of a log collector; None if there are none."""
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
     probed = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]

@@ -11,7 +11,7 @@ from typing import Any
 from planner.errors import Ambiguous, Choice, IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.arrivals import read_arrivals
-from planner.inputs.ingest.checks import Tally
+from planner.inputs.ingest.checks import RefusedRowCounts
 from planner.inputs.ingest.columns import Resolver, counts_per_bin
 from planner.inputs.ingest.consistency import Question
 from planner.inputs.ingest.demand import read_demand_file
@@ -26,7 +26,7 @@ from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import (
     Table,
     open_table,
-    opened,
+    opened_table,
     python_safe,
     refusals_of_libraries,
 )
@@ -124,7 +124,7 @@ def _read(
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
     format = choose_format(table.probe, options)
-    tally = Tally(source.name, table.unit, strict=options.strict)
+    tally = RefusedRowCounts(source.name, table.unit, strict=options.strict)
     if table.probe.is_empty():
         raise _no_rows(table, source.name, tally)
     reading = Reading(
@@ -167,7 +167,7 @@ def _read(
     )
 
 
-def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[str]:
+def _assumptions(content: Content, reading: Reading, tally: RefusedRowCounts) -> Iterator[str]:
     """Yield a sentence for each assumption that was made while reading."""
     if content.clock.note:
         yield content.clock.note
@@ -186,7 +186,7 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
         )
 
 
-def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
+def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
     """Return the error for a file without a usable row among its first rows."""
     rows = sum(tally.begin(batch) for batch in table.batches(table.columns[:1]))
     tally.close_batch()
@@ -223,7 +223,7 @@ class Preview:
 
 def preview(path: Path | str, name: str) -> Preview:
     """Return the preview of a file of any known format; raise IngestError if it is no table."""
-    with opened(path, IngestOptions(name=name)) as table:
+    with opened_table(path, IngestOptions(name=name)) as table:
         first = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
         rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
     return Preview(table.columns, rows, _guess_mapping(table.columns))

@@ -122,7 +122,7 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
     rows = probe.filter(probe[column].is_not_null())
     if status := layout.fields.get("status"):  # failed attempts without an answer are no load
         answers = layout.tokens["output_tokens"].values(rows)
-        rows = rows.filter(~checks.failed(rows[status], status) | (answers > 0))
+        rows = rows.filter(~checks.is_failed(rows[status], status) | (answers > 0))
     same = rows.group_by(column, *prompt).len()
     share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
     times = rows.select(column, *layout.arrival).unique()
@@ -264,7 +264,7 @@ class _Reader:
         ns, lines = times.ns, batch.lines
         repeated = self._repeated_rows(frame, ns, ~bad)
         if repeated.any():
-            self._reading.tally.leave_out(batch.refused(REPEATED, repeated))
+            self._reading.tally.leave_out(batch.refuse(REPEATED, repeated))
             bad |= repeated
         self._reading.tally.close_batch()
         accepted = np.flatnonzero(~bad)
@@ -314,13 +314,13 @@ class _Reader:
 
     def _rows_of_load(self, batch: Batch) -> Batch:
         """Return the rows that pass the filter and put load on a GPU."""
-        batch = self._reading.kept(batch, self._conditions)
+        batch = self._reading.filter_rows(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
             hits = checks.cache_hits(batch.frame[column])
             batch = self._reading.without(batch, hits, f"{CACHED} ({column})")
         if self._automatic and (column := self._fields.get("status")):
             answer = self._layout.tokens["output_tokens"].values(batch.frame)
-            failed = checks.failed(batch.frame[column], column) & ~(answer > 0)
+            failed = checks.is_failed(batch.frame[column], column) & ~(answer > 0)
             reason = f"failed request without an answer ({column})"
             batch = self._reading.without(batch, failed, reason)
         return batch
@@ -351,7 +351,7 @@ class _Reader:
         """Return the cancelled requests; none without a column that shows it."""
         column = self._fields.get("status")
         none = np.zeros(frame.height, np.bool_)
-        return checks.cancelled(frame[column], column) if column else none
+        return checks.is_cancelled(frame[column], column) if column else none
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
@@ -425,7 +425,7 @@ class _Reader:
         if (column := self._fields.get("hash_ids")) in frame.columns:
             part = part.with_columns(frame[column].alias("hash_ids"))
         for name in self._links:
-            part = part.with_columns(_hashed(frame[self._fields[name]]).alias(name))
+            part = part.with_columns(_hash_names(frame[self._fields[name]]).alias(name))
         if self._think:
             think = numbers(frame[self._think])[0] * self._think_s
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
@@ -548,7 +548,7 @@ def _sample_rates(column: pl.Series) -> FloatArray:
     return np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
 
 
-def _hashed(column: pl.Series) -> pl.Series:
+def _hash_names(column: pl.Series) -> pl.Series:
     """Return an integer hash of each name; null without a name."""
     names = column.cast(pl.String).str.strip_chars()
     hashes = names.hash(seed=0).reinterpret(signed=True)

@@ -79,12 +79,12 @@ def _condition(match: re.Match[str]) -> Condition:
     """Return the condition of one match of the filter's grammar."""
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
-        values = tuple(map(_unquoted, re.findall(_VALUE, match["set"])))
+        values = tuple(map(_strip_quotes, re.findall(_VALUE, match["set"])))
         return Condition(column, values, negated=bool(match["not"]))
     if match["low"]:
         low, high = _bound(match["low"]), _bound(match["high"])
         return Condition(column, (), low, high, negated=bool(match["not"]))
-    value = _unquoted(match["value"])
+    value = _strip_quotes(match["value"])
     if op in ("=", "==", "!="):
         return Condition(column, (value,), negated=op == "!=")
     bound, strict = _bound(value), op in ("<", ">")
@@ -93,7 +93,7 @@ def _condition(match: re.Match[str]) -> Condition:
     return Condition(column, (), high=bound, strict=strict)
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     """Return a value without the quotes around it."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 

@@ -30,7 +30,7 @@ class RefusedRows:
     lines: IntArray
     text: Callable[[int], str]
 
-    def only(self, mask: BoolArray) -> RefusedRows:
+    def select(self, mask: BoolArray) -> RefusedRows:
         """Return only the refused rows in ``mask``."""
         rows = np.flatnonzero(mask)
         return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
@@ -49,11 +49,11 @@ class Batch:
     text: Callable[[int], str]
     faults: tuple[RefusedRows, ...] = ()
 
-    def refused(self, reason: str, mask: BoolArray) -> RefusedRows:
+    def refuse(self, reason: str, mask: BoolArray) -> RefusedRows:
         """Return the rows in ``mask`` as refused for ``reason``."""
-        return RefusedRows(reason, self.lines, self.text).only(mask)
+        return RefusedRows(reason, self.lines, self.text).select(mask)
 
-    def only(self, mask: BoolArray) -> Batch:
+    def select(self, mask: BoolArray) -> Batch:
         """Return only the rows in ``mask``, without the faults."""
         rows, text = np.flatnonzero(mask), self.text
         return Batch(self.frame.filter(mask), self.lines[rows], lambda i: text(int(rows[i])))

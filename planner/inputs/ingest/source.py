@@ -218,6 +218,6 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise IngestError(f"{name} is damaged UTF-16 text. Save the file as UTF-8.") from None
 
 
-def other_file_type(head: bytes) -> str | None:
+def foreign_file_type(head: bytes) -> str | None:
     """Return what kind of file starts with ``head`` and the remedy; None if it may be a table."""
     return next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)

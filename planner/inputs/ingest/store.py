@@ -345,7 +345,7 @@ def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[
     columns = read_demand(store_dir)
     first_s = min(series.start_s for series in columns)
     last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
-    padded = [_padded(series, first_s, last_s) for series in columns]
+    padded = [_extend_with_zeros(series, first_s, last_s) for series in columns]
     shorter = 0
     for series in columns:
         end_s = series.start_s + len(series.requests) * series.bin_s
@@ -362,7 +362,7 @@ def absent_parts(shorter: int, total: int) -> str:
     )
 
 
-def _padded(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
+def _extend_with_zeros(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
     """Return a series that reaches from ``first_s`` to ``last_s``, with zeros in the added bins.
 
     Amounts that the series does not count stay unknown in the added bins too.

@@ -24,7 +24,7 @@ from planner.errors import IngestError
 from planner.files.parquet_rows import Decoder
 from planner.inputs.ingest import blocks, csv_text, json_text
 from planner.inputs.ingest.connectors import CONNECTORS
-from planner.inputs.ingest.log_lines import log_pattern, log_rows, unwrapped
+from planner.inputs.ingest.log_lines import log_pattern, log_rows, unwrap_envelopes
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
@@ -35,7 +35,7 @@ from planner.inputs.ingest.source import (
     Expansion,
     Source,
     as_utf8,
-    other_file_type,
+    foreign_file_type,
     sha256_file,
 )
 from planner.inputs.ingest.unfold import as_lines, documents, path_of, path_steps
@@ -66,7 +66,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path | str, options: IngestOptions) -> Iterator[Table]:
+def opened_table(path: Path | str, options: IngestOptions) -> Iterator[Table]:
     """Open the table in a file, as ``open_table`` does, with a folder for unpacked data."""
     source = Source(path, options)
     with TemporaryDirectory() as scratch, refusals_of_libraries(source.name):
@@ -84,7 +84,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         stream = _Stream(as_utf8(stream, name))
     stream.head, unit = _text_head(stream.head, name), "line"
     is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
-    if is_json and (nested := _nested(stream.head, name)) is not None:
+    if is_json and (nested := _path_to_rows(stream.head, name)) is not None:
         is_document, path = nested
         rows = as_lines(documents(stream, name), path)
         unit = "row" if is_document else "request"
@@ -92,7 +92,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         stream = _Stream(_join_lines(rows, expansion))
         if not stream.head:
             raise IngestError(f"{name} holds no row. Export it again.")
-    if (lines := unwrapped(stream, stream.head, name, options.chunk_bytes)) is not None:
+    if (lines := unwrap_envelopes(stream, stream.head, name, options.chunk_bytes)) is not None:
         unit, stream = "request", _Stream(lines)
         is_json = stream.head[:1] == b"{"
     if pattern := log_pattern(stream.head, name):
@@ -131,7 +131,7 @@ def _join_lines(lines: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]
         yield piece
 
 
-def _nested(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
+def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
     """Return the path to the rows in nested JSON; None for JSON lines with one row each.
 
     The first value says whether the file is one document, an array or an object.
@@ -173,7 +173,7 @@ def _path_in_text(head: bytes) -> tuple[str, ...]:
 
 def _text_head(head: bytes, name: str) -> bytes:
     """Return the first bytes of a text file, without a byte order mark."""
-    if (what := other_file_type(head)) is not None:
+    if (what := foreign_file_type(head)) is not None:
         raise IngestError(f"{name} is {what}.")
     head = head.removeprefix(_BOM)
     if not head.strip() and len(head) < PROBE_BYTES:
@@ -191,7 +191,7 @@ def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
             raise IngestError(f"{name} holds no row. Export it again.")
         return blocks.all_records(head, name, quoted=quoted)
     head = head[:PROBE_BYTES]
-    cut = blocks.whole_records(head, quoted)
+    cut = blocks.length_of_whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
             f"{name} has no complete line in its first {PROBE_BYTES >> 10} KiB. Check it."
@@ -222,7 +222,7 @@ class TextTable:
         self.kind = "csv" if quoted else "jsonl"
         if quoted:
             self._header = csv_text.read_header(lines, source.name)
-            self.columns = self._header.shown
+            self.columns = self._header.table_columns
             self.probe = csv_text.batch(lines, self._header, self.columns, source.name).frame
         else:
             self._paths, self.probe = json_text.read_probe(lines, source.name, PROBE_ROWS)
@@ -318,7 +318,7 @@ class ParquetTable:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)
             if ids and (bad := has_null_id(frame[ids])).any():
-                fault = RefusedRows(BAD_IDS, lines, text).only(bad)
+                fault = RefusedRows(BAD_IDS, lines, text).select(bad)
                 frame, lines = frame.filter(~bad), lines[~bad]
                 yield Batch(frame, lines, _row_text(frame), (fault,))
                 continue

@@ -110,7 +110,7 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
         if connector.rows:
             path = path_steps(connector.rows)
             first = next(unfold_rows(record, path), None)
-            if first is not None and connector.known(list(_names(first))):
+            if first is not None and connector.recognises(list(_names(first))):
                 return path
     if not document:
         return ()
@@ -148,7 +148,7 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         if not started and waiting.strip():
             started, array = True, waiting.lstrip()[0] == "["
             position = waiting.index("[") + 1 if array else 0
-        for value, end in _whole_values(waiting, position, last=piece is None):
+        for value, end in _complete_values(waiting, position, last=piece is None):
             yield value
             count += 1
             position = end
@@ -164,10 +164,10 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         )
 
 
-def _whole_values(text: str, position: int, *, last: bool) -> Iterator[tuple[Any, int]]:
-    """Yield each JSON value that is whole in ``text`` from ``position`` on, and where it ends.
+def _complete_values(text: str, position: int, *, last: bool) -> Iterator[tuple[Any, int]]:
+    """Yield each complete JSON value of ``text`` from ``position`` on, and where it ends.
 
-    ``last`` tells that no text follows.
+    ``last`` means that no text follows.
     """
     while True:
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr]

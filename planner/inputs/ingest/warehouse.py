@@ -27,8 +27,8 @@ DEMAND_ROWS = 20_000_000  # most bins of all series; more are no summary
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregated:
-    """The aggregates of a trace."""
+class TraceAggregates:
+    """The demand and the lengths of a trace, aggregated in a warehouse."""
 
     demand: pl.DataFrame  # bin_start, labels, requests, input_tokens, output_tokens; by time
     lengths: pl.DataFrame  # of (input or output), tokens, requests: count of each length
@@ -65,7 +65,7 @@ def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
     return {field: column for field, column in columns.items() if column}
 
 
-def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
+def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggregates:
     """Return demand by labels and bins of ``bin_s`` seconds, and a histogram of lengths.
 
     The histogram has the number of requests of each prompt length and each output length.
@@ -98,7 +98,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
-    return Aggregated(demand, lengths, total, total - requests)
+    return TraceAggregates(demand, lengths, total, total - requests)
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:

@@ -33,7 +33,7 @@ ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
 
 
-class NotCopied(SourceError):
+class CopyFailed(SourceError):
     """An error for one object that cannot be copied; the others can still be read."""
 
 
@@ -124,7 +124,7 @@ class Bucket:
 
         Raises SourceError for more than MOST_LISTED objects.
         """
-        objects = list(islice(self.listed(below), MOST_LISTED + 1))
+        objects = list(islice(self.all_objects(below), MOST_LISTED + 1))
         if len(objects) > MOST_LISTED:
             raise SourceError(
                 f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there. "
@@ -132,7 +132,7 @@ class Bucket:
             )
         return objects
 
-    def listed(self, below: str = "") -> Iterator[StoredObject]:
+    def all_objects(self, below: str = "") -> Iterator[StoredObject]:
         """Yield the objects as :meth:`objects` returns them, without a limit on their number."""
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
@@ -182,7 +182,7 @@ class Bucket:
                     out.write(chunk)
                     size = max(size, out.tell())
         if size > most_bytes:
-            raise NotCopied(
+            raise CopyFailed(
                 f"{key[:200]!a} is larger than the {most_bytes / 1e9:g} GB that a file may have. "
                 "Split it, or compress it."
             )
@@ -195,9 +195,9 @@ class Bucket:
         """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
-            raise _OtherAddress(self._other_region_words())
+            raise _OtherAddress(self._wrong_region_message())
 
-    def _other_region_words(self) -> str:
+    def _wrong_region_message(self) -> str:
         """Return a sentence for a server that redirects to another address."""
         return (
             f"{self._bucket} is not in the region of {self._server.url}. Give the server of its "
@@ -216,7 +216,7 @@ class Bucket:
         except ClientError as problem:
             code = str(problem.response.get("Error", {}).get("Code", ""))
             if key and code not in ELSEWHERE:
-                raise NotCopied(
+                raise CopyFailed(
                     f"{self._server.host} does not give {key[:200]!a} ({code[:80]}). Check its "
                     "class of storage, and whether the credentials may get it."
                 ) from None
@@ -230,7 +230,7 @@ class Bucket:
     def _error_words(self, code: str) -> str:
         """Return a sentence on an error code of the bucket's server, with the remedy."""
         if code in ELSEWHERE:
-            return self._other_region_words()
+            return self._wrong_region_message()
         if code == "NoSuchBucket":
             return f"bucket: {self._server.host} has no bucket {self._bucket}. Check the name."
         if code in REFUSED:

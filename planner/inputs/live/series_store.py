@@ -85,7 +85,7 @@ class GrowingSeries:
         ]
         gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
         return (
-            _until(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
+            _bins_before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
             .group_by(*_PLACE)
             .agg(*amounts, *gauges)
             .sort(*_PLACE)
@@ -99,7 +99,7 @@ class GrowingSeries:
         They have many times more rows than the bins, so limit the time.
         """
         latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
-        return _joined_histograms(_until(latest, self.bin_s, until_s))
+        return _joined_histograms(_bins_before(latest, self.bin_s, until_s))
 
     def origins(self) -> pl.DataFrame:
         """Return a row for each bin and each origin (a file or a reading) that reported it.
@@ -190,7 +190,7 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
     return parts.filter(pl.col("part") == pl.col("part").max().over(keys)).drop("part")
 
 
-def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
+def _bins_before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
     """Return the bins that end by ``until_s`` (epoch seconds); None: all."""
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
 

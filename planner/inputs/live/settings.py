@@ -20,7 +20,7 @@ MOST_DAYS = 400
 PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
-def labelled(title: str, help: str = "", **more: Any) -> Any:
+def labelled_field(title: str, help: str = "", **more: Any) -> Any:
     """Return a field with its label in the form and its description."""
     return Field(title=title, description=help, **more)
 
@@ -28,39 +28,43 @@ def labelled(title: str, help: str = "", **more: Any) -> Any:
 class PrometheusSettings(Section):
     """Settings of a Prometheus source."""
 
-    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled(
+    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled_field(
         "Address",
         "URL of the server without /api/v1, such as https://prometheus.example:9090. It must be in "
         "HEADROOM_SOURCES.",
     )
-    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = labelled(
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = labelled_field(
         "Engine", default="auto"
     )
-    match: dict[Label, Annotated[str, Field(max_length=200)]] = labelled(
+    match: dict[Label, Annotated[str, Field(max_length=200)]] = labelled_field(
         "Only series with", "One label=value a line, such as namespace=prod.", default={}
     )
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled(
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled_field(
         "Days of history", "Read when the source starts.", default=15.0
     )
-    model: Name | None = labelled(
+    model: Name | None = labelled_field(
         "Model of all series", "Default: as the engine reports.", default=None
     )
-    model_label: Label | None = labelled(
+    model_label: Label | None = labelled_field(
         "Label of the model", "Default: the engine's.", default=None
     )
-    region: Name | None = labelled("Region of all series", default=None)
-    region_label: Label | None = labelled("Label of the region", "Such as cluster.", default=None)
-    tier: Name | None = labelled("Tier of all series", default=None)
-    tier_label: Label | None = labelled("Label of the tier", default=None)
-    token_env: Variable | None = labelled(
+    region: Name | None = labelled_field("Region of all series", default=None)
+    region_label: Label | None = labelled_field(
+        "Label of the region", "Such as cluster.", default=None
+    )
+    tier: Name | None = labelled_field("Tier of all series", default=None)
+    tier_label: Label | None = labelled_field("Label of the tier", default=None)
+    token_env: Variable | None = labelled_field(
         "Environment variable with the bearer token",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the token itself.",
         default=None,
     )
-    user_env: Variable | None = labelled(
+    user_env: Variable | None = labelled_field(
         "Environment variable with the user name", "For basic authentication.", default=None
     )
-    password_env: Variable | None = labelled("Environment variable with the password", default=None)
+    password_env: Variable | None = labelled_field(
+        "Environment variable with the password", default=None
+    )
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
@@ -68,20 +72,20 @@ class PrometheusSettings(Section):
 class FileSettings(Section):
     """Settings of reading the files of a source, each once and in the same way as an upload."""
 
-    format: Annotated[str, Field(max_length=32)] = labelled("Format", default="auto")
-    mapping: dict[str, Annotated[str, Field(max_length=200)]] = labelled(
+    format: Annotated[str, Field(max_length=32)] = labelled_field("Format", default="auto")
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = labelled_field(
         "Columns", "One field=column a line, such as arrival=created:ms.", default={}
     )
-    model: Name | None = labelled("Model of every row", default=None)
-    region: Name | None = labelled("Region of every row", default=None)
-    tier: Name | None = labelled("Tier of every row", default=None)
-    timezone: Annotated[str, Field(max_length=60)] | None = labelled(
+    model: Name | None = labelled_field("Model of every row", default=None)
+    region: Name | None = labelled_field("Region of every row", default=None)
+    tier: Name | None = labelled_field("Tier of every row", default=None)
+    timezone: Annotated[str, Field(max_length=60)] | None = labelled_field(
         OFFERED["timezone"].label, OFFERED["timezone"].help, default=None
     )
 
     @field_validator("timezone")
     @classmethod
-    def known_zone(cls, zone: str | None) -> str | None:
+    def check_timezone(cls, zone: str | None) -> str | None:
         """Return the zone (None: none); raise IngestError for a name that is no time zone."""
         check_zone(zone)
         return zone
@@ -90,7 +94,7 @@ class FileSettings(Section):
 class FolderSettings(FileSettings):
     """Settings of a folder."""
 
-    path: Annotated[str, Field(min_length=1, max_length=500)] = labelled(
+    path: Annotated[str, Field(min_length=1, max_length=500)] = labelled_field(
         "Folder", "A folder on the workers' machine, within HEADROOM_SOURCE_FOLDERS."
     )
 
@@ -98,30 +102,30 @@ class FolderSettings(FileSettings):
 class BucketSettings(FileSettings):
     """Settings of an S3-compatible bucket, with the files below ``prefix``."""
 
-    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled(
+    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled_field(
         "Address",
         "URL of the S3-compatible server without the bucket, such as "
         "https://s3.eu-central-1.amazonaws.com. It must be in HEADROOM_SOURCES.",
     )
-    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = labelled(
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = labelled_field(
         "Bucket"
     )
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = labelled(
-        "Prefix", "Folder in the bucket. Default: the whole bucket.", default=""
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = (
+        labelled_field("Prefix", "Folder in the bucket. Default: the whole bucket.", default="")
     )
-    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = labelled(
+    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = labelled_field(
         "Region of the bucket", "As its server calls it.", default="us-east-1"
     )
     # A public bucket has no credentials.
-    access_key_env: Variable | None = labelled(
+    access_key_env: Variable | None = labelled_field(
         "Environment variable with the access key",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the key itself.",
         default=None,
     )
-    secret_key_env: Variable | None = labelled(
+    secret_key_env: Variable | None = labelled_field(
         "Environment variable with the secret key", default=None
     )
-    session_token_env: Variable | None = labelled(
+    session_token_env: Variable | None = labelled_field(
         "Variable of the session token", "Of temporary credentials.", default=None
     )
 

@@ -158,7 +158,7 @@ class Hardware:
         return np.array([STAGES[column.role] for column in self.columns], np.int64)
 
     @property
-    def one_each(self) -> bool:
+    def has_one_column_per_gpu(self) -> bool:
         """Return whether no columns share a GPU type and none has a role or is spot.
 
         Planning is then simpler: each column is an owned GPU type with aggregated pools.

@@ -193,11 +193,11 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
         for step in parents:
             node = _child(node, step, address)
         if isinstance(node, CommentedSeq):
-            _put(node, place_of(_plain_values(node), last, address), value)
+            _set_value(node, place_of(_plain_values(node), last, address), value)
         elif value is None:
             node.pop(last, None)
         elif last in node:
-            _put(node, last, value)
+            _set_value(node, last, value)
         else:
             node[last] = value
     return _text_of(data)
@@ -277,7 +277,7 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
     return _text_of(data)
 
 
-def _put(parent: Any, key: Any, value: Any) -> None:
+def _set_value(parent: Any, key: Any, value: Any) -> None:
     """Set ``parent[key]`` to ``value``; unchanged parts keep their comments and layout.
 
     A node with an anchor is replaced as a whole, because other nodes may refer to it.
@@ -292,16 +292,16 @@ def _put(parent: Any, key: Any, value: Any) -> None:
             del old[names[name]]
         for name, item in value.items():
             if name in names:
-                _put(old, names[name], item)
+                _set_value(old, names[name], item)
             else:
                 old[name] = item
     elif isinstance(old, CommentedSeq) and isinstance(value, list) and not shared:
-        _put_items(old, value)
+        _set_items(old, value)
     else:
         parent[key] = value
 
 
-def _put_items(old: CommentedSeq, value: list[Any]) -> None:
+def _set_items(old: CommentedSeq, value: list[Any]) -> None:
     """Set the items of a list to ``value``; entries that are equal keep comments and layout."""
     for i, item in enumerate(value):
         same = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
@@ -309,7 +309,7 @@ def _put_items(old: CommentedSeq, value: list[Any]) -> None:
             for _ in range(same - i):
                 _remove(old, i)
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
-            _put(old, i, item)
+            _set_value(old, i, item)
         else:
             old.insert(i, _in_style(item, old))
     for i in reversed(range(len(value), len(old))):

@@ -234,7 +234,7 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
             models = [model for annotation in inner for model in _sections(annotation)]
         else:  # a place in a list, a key of a mapping, or the tag of one of several types
             models = [
-                kind for model in models for kind in _kinds(model) if _tagged(kind, step)
+                kind for model in models for kind in _kinds(model) if _is_selected_by(kind, step)
             ] or models
     for model in models:
         yield from model.model_fields
@@ -260,7 +260,7 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
         yield from _kinds(kind)
 
 
-def _tagged(model: type[BaseModel], tag: str | int) -> bool:
+def _is_selected_by(model: type[BaseModel], tag: str | int) -> bool:
     """Return whether ``tag`` selects ``model`` in a union.
 
     A tag is the name of the class, or the only value of one of its fields.

@@ -107,7 +107,7 @@ class PlanSettings:
         return replace(self, objective=self.objective.model_copy(update=changes))
 
     @property
-    def tiers_apart(self) -> bool:
+    def plans_tiers_separately(self) -> bool:
         """Return whether each interactive tier is forecast and planned on its own."""
         return bool(self.forecast.quantiles or self.tier_worth or self.by_utility)
 
@@ -116,11 +116,11 @@ class PlanSettings:
         """Return the unit of the objective; "" for a weighted sum."""
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
 
-    def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
-        """Return the worth (priority) of a token by tier and model, ``[k, l]``, without a unit.
+    def token_worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
+        """Return the priority of a token by tier and model, ``[tier, model]``, without a unit.
 
-        There is one row without tiers. A tier without a stated worth has the lowest worth of the
-        tiers in ``waiting``. The common pool of deferrable tiers is such a tier.
+        Without ``tiers``, there is one row. A tier without a stated worth has the lowest worth of
+        the tiers in ``waiting``. The common pool of deferrable tiers is such a tier.
         """
         if not tiers:
             return self.model_worth[None]

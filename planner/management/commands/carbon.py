@@ -7,7 +7,7 @@ from statistics import fmean
 from planner.errors import CatalogueError
 from planner.files.documents import utf8_text
 from planner.inputs.catalogue import grid
-from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
+from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, carbon_by_hour, hourly_of_csv
 from planner.management.base import Document, HeadroomCommand
 
 LARGEST_BYTES = 20_000_000  # room for years of five-minute values
@@ -37,7 +37,7 @@ class Command(HeadroomCommand):
         else:
             source = grid(options.source)
             mean = source.carbon_g_per_kwh if options.mean is None else options.mean
-            values = hourly(source.cycle or source.name, mean)
+            values = carbon_by_hour(source.cycle or source.name, mean)
         rounded = [round(value, 1) for value in values]
         return {"carbon_g_per_kwh": rounded, "mean": fmean(rounded)}
 

@@ -15,7 +15,7 @@ from planner.outputs.manifests.common import (
     metadata,
     place_words,
     scale_target,
-    unguarded,
+    schedule_only_note,
     with_head,
 )
 from planner.outputs.plans import Plan, Pool, Rule
@@ -56,14 +56,14 @@ def documents(export: Export) -> list[Document]:
     )
     return with_head(
         [_pod_autoscaler(export, pool) for pool in plan.pools],
-        heading(export, *notes, *unguarded(plan)),
+        heading(export, *notes, *schedule_only_note(plan)),
     )
 
 
 def _pod_autoscaler(export: Export, pool: Pool) -> Document:
     """Return the PodAutoscaler of a pool: a constant minimum, and schedules above it."""
     counts = export.plan.replicas_by_minute(pool)
-    base = base_replicas(counts, export.plan.least_replicas(pool))
+    base = base_replicas(counts, export.plan.min_replicas(pool))
     scheduled = schedules(export.plan, counts, base)
     body = {
         "apiVersion": API,

@@ -185,9 +185,9 @@ def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def unguarded(plan: Plan) -> tuple[str, ...]:
+def schedule_only_note(plan: Plan) -> tuple[str, ...]:
     """Return the note for files that have a schedule but leave out the scaling by load."""
-    if not plan.guarded:
+    if not plan.has_guard:
         return ()
     return (
         "This file has only the schedule. Export to keda, kserve, dynamo or hpa for the guard "
@@ -269,7 +269,7 @@ def _block(value: Any, depth: int) -> Iterator[str]:
     pad = "  " * depth
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if _nested(item):
+            if _needs_block(item):
                 yield f"{pad}{_scalar(key)}:"
                 yield from _block(item, depth + 1)
             elif isinstance(item, str) and _LINES.fullmatch(item):
@@ -279,7 +279,7 @@ def _block(value: Any, depth: int) -> Iterator[str]:
                 yield f"{pad}{_scalar(key)}: {_scalar(item)}"
     else:
         for item in value:
-            if not _nested(item):
+            if not _needs_block(item):
                 yield f"{pad}- {_scalar(item)}"
                 continue
             first, *rest = _block(item, depth + 1)
@@ -287,7 +287,7 @@ def _block(value: Any, depth: int) -> Iterator[str]:
             yield from rest
 
 
-def _nested(value: Any) -> bool:
+def _needs_block(value: Any) -> bool:
     """Return whether a value needs its own lines below its key."""
     return isinstance(value, Mapping | list | tuple) and bool(value)
 

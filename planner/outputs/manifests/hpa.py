@@ -36,7 +36,7 @@ def documents(export: Export) -> list[Document]:
             "plan there. Let a Prometheus adapter offer it as an external "
             "metric with the labels pool and region.",
             "minReplicas is the lowest count of the plan, maxReplicas the highest"
-            + (" with the replicas that the guard may add" if plan.guarded else "")
+            + (" with the replicas that the guard may add" if plan.has_guard else "")
             + ". Without the metric, the HPA changes nothing.",
             "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without "
             "it, Kubernetes ignores changes below 10%.",
@@ -78,7 +78,7 @@ def autoscaler(
     five minutes.
     """
     # Without HPAScaleToZero, Kubernetes refuses 0.
-    minimum = max(export.plan.least_replicas(pool), 1)
+    minimum = max(export.plan.min_replicas(pool), 1)
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -131,7 +131,7 @@ def _load_metrics(pool: Pool) -> list[Fields]:
 
 def _guard_notes(plan: Plan) -> Iterator[str]:
     """Yield the notes on the external metrics that the reactive guard needs, with their queries."""
-    if not plan.guarded:
+    if not plan.has_guard:
         return
     yield (
         "Load can add replicas above the plan: the HPA uses the largest metric. Add these "

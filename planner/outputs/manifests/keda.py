@@ -23,7 +23,7 @@ from planner.outputs.manifests.common import (
 from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Plan, Pool
-from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated, slots
+from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated_slots, slots
 from planner.policies.builtin.endpoint_picker import EndpointPicker
 from planner.policies.builtin.token_velocity import TokenVelocity
 
@@ -68,7 +68,7 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
         ),
         *(
             GUARDED
-            if plan.guarded
+            if plan.has_guard
             else (
                 "Nothing here reacts to load. To scale on load too, add a trigger and raise "
                 "maxReplicaCount. The largest trigger wins.",
@@ -104,7 +104,7 @@ def scaled_object(
         "spec": {
             "scaleTargetRef": scale_target(target),
             "pollingInterval": POLL_S,
-            "minReplicaCount": export.plan.least_replicas(pool),
+            "minReplicaCount": export.plan.min_replicas(pool),
             "maxReplicaCount": pool.ceiling,
             **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
             "triggers": [*triggers(export, pool), *extra],
@@ -142,9 +142,9 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
             else (query_of(plan.rule, pool.name), plan.rule.target)
         )
         return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
-    floor = plan.least_replicas(pool)
+    floor = plan.min_replicas(pool)
     if plan.repeat == "once":
-        scheduled = dated(pool.steps, floor)
+        scheduled = dated_slots(pool.steps, floor)
     else:
         scheduled = slots(plan.replicas_by_minute(pool), floor)
     # KEDA requires a trigger even if the minimum is enough.

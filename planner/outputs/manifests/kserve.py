@@ -55,7 +55,7 @@ def _role(export: Export, pool: Pool) -> Fields:
         "triggers": keda.triggers(export, pool),
     }
     # KServe keeps one replica, see the note in ``documents``.
-    minimum = max(export.plan.least_replicas(pool), 1)
+    minimum = max(export.plan.min_replicas(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},
         "scaling": {

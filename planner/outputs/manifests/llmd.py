@@ -6,7 +6,7 @@ from planner.outputs.manifests.common import (
     Fields,
     heading,
     place_words,
-    unguarded,
+    schedule_only_note,
     with_head,
 )
 from planner.outputs.manifests.groups import Service, services
@@ -20,7 +20,7 @@ def documents(export: Export) -> list[Document]:
         f"The replicas are those of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}), because values "
         "have no schedule. For a schedule, export to keda and set autoscaling.enabled.",
         "Merge into your values. Weights and containers are not included.",
-        *unguarded(plan),
+        *schedule_only_note(plan),
     ]
     documents = [_values(export, service) for service in services(plan.pools, "llm-d")]
     if len(documents) > 1:

@@ -90,7 +90,7 @@ def _legacy(export: Export, pool: Pool) -> Document:
             "scaleTargetRef": scale_target(deployment(pool)),
             "modelID": pool.model,
             **({"variantCost": cost} if cost else {}),
-            "minReplicas": export.plan.least_replicas(pool),
+            "minReplicas": export.plan.min_replicas(pool),
             "maxReplicas": max(pool.most, 1),
         },
     }

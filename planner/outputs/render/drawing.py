@@ -85,7 +85,7 @@ def colour_of(series: Series) -> str | None:
     return COLOURS.get(series.role)
 
 
-def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
+def _series_with_colours(chart: Chart) -> Iterator[tuple[Series, str]]:
     """Yield the series with their colours."""
     other_colours = cycle(OTHERS)
     for series in chart.series:
@@ -99,7 +99,7 @@ def _horizontal(chart: Chart) -> Drawing:
     """
     stacks: dict[str, list[tuple[float, str]]] = {}
     notes: dict[str, str] = {}
-    for series, colour in _coloured(chart):
+    for series, colour in _series_with_colours(chart):
         for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
             stacks.setdefault(str(x), []).append((y or 0.0, colour))
             if series.notes:
@@ -148,7 +148,7 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     bars = [series for series in chart.series if series.shape is Shape.BAR]
     stacked = [0.0] * max((len(series.x) for series in bars), default=0)
     below: tuple[float | None, ...] = ()  # upper edge of the areas so far
-    for series, colour in _coloured(chart):
+    for series, colour in _series_with_colours(chart):
         y = right if series.right else left
         dashed = series.role in DASHED
         if series.shape is Shape.BAR:
@@ -177,7 +177,7 @@ def _legend(chart: Chart) -> Iterator[Path | Text]:
     """Yield the names of the series above the chart, in two lines if one is too short."""
     widths = [34 + 4.6 * len(series.label) for series in chart.series]
     x, y = LEFT, 10.0 if LEFT + sum(widths) <= WIDTH else 4.0
-    for (series, colour), width in zip(_coloured(chart), widths, strict=True):
+    for (series, colour), width in zip(_series_with_colours(chart), widths, strict=True):
         if LEFT < x > WIDTH - width:
             x, y = LEFT, y + 12
         yield Path(((x, y), (x + 18, y)), colour, 2.0, series.role in DASHED)

@@ -50,13 +50,15 @@ class ShownSection:
     blocks: tuple[ShownBlock, ...]
 
 
-def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
+def display_sections(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     """Return the sections for templates; with ``live``, the page's script draws the charts."""
     sections = sorted(report.sections, key=lambda section: section.order)
-    return _shown(sections, report.clock, live)
+    return _display_sections(sections, report.clock, live)
 
 
-def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSection, ...]:
+def _display_sections(
+    sections: Sequence[Section], clock: str, live: bool
+) -> tuple[ShownSection, ...]:
     """Return sections with what their templates need.
 
     With ``live``, the page's script draws charts; otherwise they are SVG.
@@ -65,7 +67,7 @@ def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSe
         ShownSection(
             section,
             tuple(
-                _shown_block(block, f"{section.anchor}-{i}", clock, live)
+                _display_block(block, f"{section.anchor}-{i}", clock, live)
                 for i, block in enumerate(section.blocks, start=1)
             ),
         )
@@ -73,12 +75,12 @@ def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSe
     )
 
 
-def charts_shown(
+def display_charts(
     report: Report, *, live: bool, prefix: str = "over-time"
 ) -> tuple[ShownBlock, ...]:
     """Return the charts at the head of a report; with ``live``, the page's script draws them."""
     return tuple(
-        _shown_block(chart, f"{prefix}-{i}", report.clock, live)
+        _display_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)
     )
 
@@ -87,15 +89,15 @@ def html_of(report: Report, cover: Cover) -> str:
     """Return a report as one HTML file."""
     document = document_of(report)
     context = {
-        "report": report, "cover": cover, "charts": charts_shown(report, live=False),
+        "report": report, "cover": cover, "charts": display_charts(report, live=False),
         "warnings": document.warnings,
-        "decision": _shown(document.decision, report.clock, live=False),
-        "appendix": _shown(document.appendix, report.clock, live=False),
+        "decision": _display_sections(document.decision, report.clock, live=False),
+        "appendix": _display_sections(document.appendix, report.clock, live=False),
     }  # fmt: skip
     return render_to_string("reports/report.html", context)
 
 
-def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
+def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
     """Return a block with what its template needs: the cells of a table, the drawing of a chart.
 
     ``element`` is its HTML id. With ``live``, the page's script draws charts; otherwise they are
@@ -103,7 +105,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
     """
     match block:
         case Table():
-            return ShownBlock("table", block, element, table=shown_table(block, clock, live))
+            return ShownBlock("table", block, element, table=display_table(block, clock, live))
         case Chart() if live:
             return ShownBlock("chart", block, element, figure=figure_of(block, clock))
         case Chart():
@@ -114,7 +116,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
             return ShownBlock("note", block, element)
 
 
-def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
+def display_table(table: Table, clock: str, live: bool) -> ShownTable:
     """Return a table for templates, with its values as text.
 
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.

@@ -276,7 +276,7 @@ def _page_wide_parts(table: Table) -> list[Table]:
 
     Each part repeats the first column, which names the rows.
     """
-    first_width, *other_widths = least_widths(table)
+    first_width, *other_widths = min_widths(table)
     parts: list[list[int]] = []
     used_width = ROOM
     for column, width in enumerate(other_widths, start=1):
@@ -297,7 +297,7 @@ def _page_wide_parts(table: Table) -> list[Table]:
     ]
 
 
-def least_widths(table: Table) -> list[float]:
+def min_widths(table: Table) -> list[float]:
     """Return column widths in points such that no word is broken, unless it is very long."""
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
     widths = []
@@ -342,7 +342,7 @@ def _table(table: Table, clock: str) -> Flowable:
 
 def _widths(table: Table) -> list[float]:
     """Return column widths in points: the longest words, and the rest by relative width."""
-    minimum_widths = least_widths(table)
+    minimum_widths = min_widths(table)
     room_left = max(0.0, ROOM - sum(minimum_widths))
     shares = [head.wide if not head.numeric else 0.5 for head in table.heads]
     widths = [

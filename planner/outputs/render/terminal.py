@@ -46,13 +46,13 @@ class _Terminal:
             yield ""
             yield from self._facts(Facts(report.facts))
         if report.alternatives:
-            yield from ("", self._painted("Alternatives"))
+            yield from ("", self._paint("Alternatives"))
             yield from self._facts(
                 Facts(tuple(alternative.price for alternative in report.alternatives))
             )
         for section in report.sections:
             if body := list(self._section(section, report.clock)):
-                yield from ("", self._painted(section.title), *body)
+                yield from ("", self._paint(section.title), *body)
 
     def _section(self, section: Section, clock: str) -> Iterator[str]:
         """Yield the lines of a section, without charts.
@@ -79,7 +79,7 @@ class _Terminal:
             if fact.meaning is Meaning.NEUTRAL:
                 yield line
             else:
-                yield line.replace(fact.text, self._painted(fact.text, fact.meaning), 1)
+                yield line.replace(fact.text, self._paint(fact.text, fact.meaning), 1)
 
     def _table(self, table: Table, clock: str) -> Iterator[str]:
         """Yield the lines of a table; marked rows begin with a star.
@@ -93,10 +93,10 @@ class _Terminal:
         grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
         marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
         room = self.width and self.width - 2 * bool(table.marked)
-        if room and grid.least > room:
+        if room and grid.min_width > room:
             grid = grid.columns([i for i, h in enumerate(heads) if not i or h.wide < EXPLAINS])
-        if room and grid.least > room:
-            for i, part in enumerate(grid.turned(marks, room)):
+        if room and grid.min_width > room:
+            for i, part in enumerate(grid.transposed_grids(marks, room)):
                 if i:
                     yield ""
                 yield from part.lines(room)
@@ -113,9 +113,9 @@ class _Terminal:
         ``painted`` lines have the colour of their ``meaning``.
         """
         lines = wrap(text, self.width) if self.width and self.wraps_text else [text]
-        return [self._painted(line, meaning) for line in lines] if painted else lines
+        return [self._paint(line, meaning) for line in lines] if painted else lines
 
-    def _painted(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
+    def _paint(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
         """Return text in the colour of its meaning; neutral text is bold."""
         code = COLOURS.get(meaning, BOLD)
         return f"\033[{code}m{text}\033[0m" if self.colour else text
@@ -129,11 +129,11 @@ class Grid:
     right: Sequence[bool]
 
     @property
-    def least(self) -> int:
+    def min_width(self) -> int:
         """Return the smallest width in characters at which no word of the grid is broken."""
-        return sum(self._least_widths()) + GAP * (len(self.right) - 1)
+        return sum(self._min_widths()) + GAP * (len(self.right) - 1)
 
-    def _least_widths(self) -> list[int]:
+    def _min_widths(self) -> list[int]:
         """Return the width of the longest word of each column; short texts stay whole."""
         widths = []
         for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True):
@@ -150,7 +150,7 @@ class Grid:
             [[row[i] for i in indices] for row in self.rows], [self.right[i] for i in indices]
         )
 
-    def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
+    def transposed_grids(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
         """Yield transposed grids, with as many of the original rows each as fit into ``room``."""
         turned = [list(column) for column in zip(*self.rows, strict=True)]  # a row per head
         turned[0] = [
@@ -187,7 +187,7 @@ class Grid:
     def _widths(self, room: int | None) -> list[int]:
         """Return the column widths; the widest columns shrink until the grid fits ``room``."""
         widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
-        minimum_widths = self._least_widths()
+        minimum_widths = self._min_widths()
         while room is not None and sum(widths) + GAP * (len(widths) - 1) > room:
             shrinking = [i for i, width in enumerate(widths) if width > minimum_widths[i]]
             if not shrinking:

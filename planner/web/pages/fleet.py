@@ -17,7 +17,7 @@ from planner.outputs.metrics import (
     gpu_hours_requested,
     next_change,
 )
-from planner.outputs.render.html import ShownBlock, charts_shown
+from planner.outputs.render.html import ShownBlock, display_charts
 from planner.outputs.reports import policy_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
@@ -343,7 +343,7 @@ def _charts(
             lines.append(Series("Now", (present, present), (0.0, top), Role.LIMIT))
         charts.append(replace(chart, series=tuple(lines)))
     shown = replace(report, charts=tuple(charts))
-    return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
+    return display_charts(shown, live=True, prefix=f"plan-{plan.pk}")
 
 
 def _dated_label(line: Series, date: str) -> str:

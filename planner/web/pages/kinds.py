@@ -20,7 +20,7 @@ from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
-from planner.outputs.render.html import ShownSection, charts_shown, sections_shown
+from planner.outputs.render.html import ShownSection, display_charts, display_sections
 from planner.outputs.reports import run_report, tables_of
 from planner.selectors.active_plans import (
     active_plan_of_policy,
@@ -55,8 +55,8 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "result": run_result(run),
         "tables": run_tables(run),
         "report": report,
-        "charts": charts_shown(report, live=True),
-        "sections": sections_shown(report, live=True),
+        "charts": display_charts(report, live=True),
+        "sections": display_sections(report, live=True),
         "clock": report.clock,
         "alternative": alternative,
         "policy": policy,

@@ -12,7 +12,7 @@ from planner.domain.placement.methods import METHODS
 from planner.domain.reports.place import services_table
 from planner.domain.serialise import gpu_words
 from planner.models import Run
-from planner.outputs.render.html import shown_table
+from planner.outputs.render.html import display_table
 from planner.selectors.runs import run_table, typed_result
 from planner.web.pages.selects import Select
 from planner.web.request import TemplateContext
@@ -145,7 +145,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "many_regions": len(all_regions) > 1,
         "used": sum(instance.gpus for instance in instances),
         "unplaced": figures[state].unplaced_units,  # over all regions
-        "services": shown_table(services_table(placed.services), "utc", live=True),
+        "services": display_table(services_table(placed.services), "utc", live=True),
         "legend": [(name, of_name) for name, of_name in colour.items() if name in shown_services],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,

@@ -17,7 +17,7 @@ from planner.domain.results.stored import StoredResult
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
     REPLAYED,
-    Proposed,
+    ProposalComparison,
     ReplicaChange,
     compared_policies,
     outcome_of,
@@ -161,7 +161,9 @@ def _window(run: Run | None) -> str:
     return "" if window is None else window_title(window)
 
 
-def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[SettingThread]:
+def _threads(
+    proposed: ProposalComparison | None, entries: Sequence[ProposalEntry]
+) -> list[SettingThread]:
     """Return each setting that the proposal changes, with the comments on it."""
     if proposed is None:
         return []
@@ -175,7 +177,7 @@ def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> lis
     ]
 
 
-def _groups(proposed: Proposed | None) -> list[tuple[str, str, list[Line]]]:
+def _groups(proposed: ProposalComparison | None) -> list[tuple[str, str, list[Line]]]:
     """Return title, note and lines of each group of compared figures."""
     groups = proposed.groups if proposed else ()
     return [(group.title, group.note, _lines(group.rows)) for group in groups]
@@ -186,7 +188,7 @@ def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
 
 
 def _difference(
-    proposal: Proposal, proposed: Proposed, course: Course | None, *, now: bool
+    proposal: Proposal, proposed: ProposalComparison, course: Course | None, *, now: bool
 ) -> TemplateContext:
     """Return figures, checks, and the replicas of each pool before and as proposed.
 

@@ -29,7 +29,7 @@ from planner.domain.report import (
 from planner.domain.reports.provision import pool_levels, pool_name
 from planner.domain.serialise import clean
 from planner.models import Run
-from planner.outputs.render.html import sections_shown
+from planner.outputs.render.html import display_sections
 from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
@@ -113,7 +113,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "selects": (names, phase, level),
         "pool_name": names.chosen,
         "phase": phase.chosen,
-        "part_sections": sections_shown(Report("", "", tuple(sections)), live=True),
+        "part_sections": display_sections(Report("", "", tuple(sections)), live=True),
         "parts": PARTS if planned else {},
     }
 
@@ -134,7 +134,7 @@ def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateCont
         section = _sensitivity(responses, response.chosen)
         kept = {name: params.get(name, "") for name in ("pool", "phase")}
         context |= {"selects": (response,), "kept": kept}
-    return context | {"part_sections": sections_shown(Report("", "", (section,)), live=True)}
+    return context | {"part_sections": display_sections(Report("", "", (section,)), live=True)}
 
 
 def _pool_sections(

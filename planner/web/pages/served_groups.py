@@ -9,7 +9,7 @@ from planner.domain.report import Head, Table, table
 from planner.domain.reports.policies import Row, columns_of
 from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
-from planner.outputs.render.html import shown_table
+from planner.outputs.render.html import display_table
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.pages.selects import Select, policy_select
 from planner.web.request import TemplateContext
@@ -38,7 +38,7 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     return {
         "run": run,
         "group_selects": selects,
-        "group_table": shown_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
+        "group_table": display_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
         "group_more": max(0, rows.height - MOST_ROWS),
     }
 

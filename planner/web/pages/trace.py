@@ -14,7 +14,7 @@ from planner.inputs.ingest.formats import OFFERED
 from planner.inputs.ingest.options import AUTO
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
-from planner.outputs.render.html import sections_shown
+from planner.outputs.render.html import display_sections
 from planner.selectors.traces import trace_character, trace_rates
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure
 from planner.web.request import TemplateContext
@@ -55,7 +55,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
         "by": by,
         "facts": list(_facts(character)),
         "stands_out": [*_model_limits(trace.report), *_unusual_traits(character)],
-        "sections": sections_shown(report, live=True),
+        "sections": display_sections(report, live=True),
         "rates": _rates(trace, character, by),
         # seconds over which each point of the charts is averaged
         "stretch_s": float(trace_rates(trace, by)["seconds"][0]),

@@ -22,7 +22,7 @@ from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planne
 from planner.domain.whatif.settings import MOST_AXES, Axis, Setting, cells_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
-from planner.outputs.render.html import sections_shown
+from planner.outputs.render.html import display_sections
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
 from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_grid
@@ -287,4 +287,4 @@ def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
 
 def _shown(report: Report) -> TemplateContext:
     """Return a report for a template."""
-    return {"report": report, "sections": sections_shown(report, live=True)}
+    return {"report": report, "sections": display_sections(report, live=True)}

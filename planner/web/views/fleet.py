@@ -14,7 +14,7 @@ from planner.domain.options import options_in, options_of
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.models import Scenario, User
 from planner.selectors.scenarios import scenario_get
-from planner.services.fleet_imports import Imported, PoolFacts, fleet_import
+from planner.services.fleet_imports import ImportedFleet, PoolFacts, fleet_import
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
 from planner.web.forms.options import option_field
@@ -79,7 +79,7 @@ class FleetForm(forms.Form):
             self.add_error("file", "The file is too large. Split it by deployment.")
         return values
 
-    def save(self, scenario: Scenario, user: User) -> Imported:
+    def save(self, scenario: Scenario, user: User) -> ImportedFleet:
         """Write the fleet into the scenario, and return it; bytes that are not UTF-8 are replaced.
 
         Raises OptionsRefused or ScenarioError with the wrong or missing fact.

@@ -178,7 +178,7 @@ def gpu_edit(request: Request, name: str = "") -> HttpResponse:
     """Edit the user's own GPU ``name``, or a new one without a name."""
     row = known.own_gpu_get(name) if name else None
     spec = known.gpu_get(name).spec if name else None
-    return _edit(request, row, GpuForm, user_hardware.gpu_given(spec) if spec else {}, "gpu")
+    return _edit(request, row, GpuForm, user_hardware.gpu_form_values(spec) if spec else {}, "gpu")
 
 
 @require_http_methods(["GET", "POST"])
@@ -189,7 +189,7 @@ def model_edit(request: Request, name: str = "") -> HttpResponse:
     spec = known.model_get(name).spec if name else None
     shaped = spec if spec and spec.shape else None
     form_class = partial(ModelForm, has_shape=shaped is not None)
-    quantities = user_hardware.model_given(spec) if spec else {}
+    quantities = user_hardware.model_form_values(spec) if spec else {}
     return _edit(request, row, form_class, quantities, "model", shaped)
 
 
@@ -251,7 +251,7 @@ def _price_columns(
 
 def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:
     """Return every known quantity of a GPU type, its value and its source."""
-    facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
+    facts, sources = user_hardware.gpu_form_values(entry.spec), known.gpu_sources(entry)
     default = sources[""]  # of all quantities without a source of their own
     return [
         (quantity, facts[quantity.name], sources.get(_source_key(quantity), default))

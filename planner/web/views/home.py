@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from planner.inputs.demo import DEMO_NAME
 from planner.models import Run
-from planner.outputs.render.html import charts_shown
+from planner.outputs.render.html import display_charts
 from planner.outputs.reports import run_report
 from planner.selectors.places import ACCOUNT, FOOTER, PLACES
 from planner.selectors.runs import recent_runs, runs_list
@@ -48,7 +48,7 @@ def home(request: Request) -> HttpResponse:
     context |= {"study": study, "begun": begun, "demo": _demo(), "choices": _first_steps(request)}
     if study is not None and not context["plans"]:
         report = with_data_age(run_report(study), study, timezone.now())
-        context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
+        context |= {"report": report, "charts": display_charts(report, live=True)[:1]}
         if context["next_step"] is None and request.user.may_plan:
             reason = "No plan is active. Check the latest result, then propose it."
             context["next_step"] = NextStep(reason, "Open result", "run", study.pk)

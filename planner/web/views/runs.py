@@ -15,7 +15,7 @@ from planner.errors import NotFound, PlannerError
 from planner.models import Run
 from planner.outputs import PARQUET, json_text, run_csv
 from planner.outputs.files import formats_of
-from planner.outputs.render.html import sections_shown
+from planner.outputs.render.html import display_sections
 from planner.selectors.run_comparison import MIN_RUNS, runs_to_compare
 from planner.selectors.runs import (
     run_get,
@@ -78,7 +78,7 @@ def _progress(run: Run) -> TemplateContext:
     context: TemplateContext = {"run": run, **_waits(run)}
     if (preview := run_preview(run)) is not None:
         report = preview_report(from_json(Preview, preview))
-        context["preview"] = sections_shown(report, live=False)
+        context["preview"] = display_sections(report, live=False)
     return context
 
 

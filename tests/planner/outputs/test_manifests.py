@@ -17,14 +17,23 @@ from planner.domain.planning.purchases import ShiftFigures, WorkHour
 from planner.domain.study import Setting
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
-from planner.outputs.manifests.common import unguarded, yaml_text
+from planner.outputs.manifests.common import schedule_only_note, yaml_text
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.moved_work import moved_work
 from planner.outputs.object_names import LONGEST, checked_name, name_of, unique_names
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
-from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Slot, Step, folded, repeated, slots
+from planner.outputs.weekly_pattern import (
+    DAY,
+    UNKNOWN,
+    WEEK,
+    Slot,
+    Step,
+    fold_steps,
+    replicas_without_gaps,
+    slots,
+)
 from planner.policies.choice import policy_of
 from simulation.policies.endpoint_picker import VELOCITY
 from simulation.policies.parts.guard import AIM
@@ -55,9 +64,9 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     pool = pool_of(steps_of(minutes))
     plan = plan_of(pool, repeat=repeat)
     triggers = keda.triggers(asked(plan), pool)
-    counts = repeated(pool.steps, repeat)
+    counts = replicas_without_gaps(pool.steps, repeat)
     counts = np.tile(counts, WEEK // len(counts))
-    floor = plan.least_replicas(pool)
+    floor = plan.min_replicas(pool)
     raised = np.maximum(counts, floor)
     if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
         assert (raised == floor).all()
@@ -85,7 +94,7 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
     body = aibrix.documents(asked(plan))[0].body
     check("aibrix", body, "it")
     kept = week_of_schedules(body["spec"])
-    counts = folded(pool.steps, repeat)
+    counts = fold_steps(pool.steps, repeat)
     week = np.tile(counts, WEEK // len(counts))
     inside = week >= 0
     inside[DAY - 1 :: DAY] = False
@@ -96,7 +105,7 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
 @given(TIMETABLES, st.sampled_from(["daily", "weekly"]))
 def test_a_repeat_has_replicas_in_every_minute_and_changes_none_of_the_plan(minutes, repeat):
     steps = steps_of(minutes)
-    planned, every = folded(steps, repeat), repeated(steps, repeat)
+    planned, every = fold_steps(steps, repeat), replicas_without_gaps(steps, repeat)
     known = planned != UNKNOWN
     assert (every[known] == planned[known]).all() and (every != UNKNOWN).all()
     if known.sum() >= DAY:  # an uncovered day has the largest of the other days
@@ -116,7 +125,7 @@ def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
     assert all("scalingAdapter" in component for component in parts.values())
     adapters = {f"{graph.body['metadata']['name']}-{role}" for role in parts}
     assert {spec(scaler)["scaleTargetRef"]["name"] for scaler in scaled} == adapters
-    week = np.tile(folded(steps, "daily"), 7)
+    week = np.tile(fold_steps(steps, "daily"), 7)
     for scaler in scaled:
         assert (
             week_of_cron(spec(scaler)["triggers"], spec(scaler)["minReplicaCount"]) == week
@@ -127,15 +136,18 @@ def test_stretches_by_hand():
     """Five working days alike and a quiet week-end: one slot with days of the week."""
     day = [(8 * 60, 1), (10 * 60, 4), (6 * 60, 1)]
     steps = steps_of([*day * 5, (2 * DAY, 1)])
-    assert slots(folded(steps, "weekly"), 1) == [Slot((0, 1, 2, 3, 4), 480, 600, 4)]
+    assert slots(fold_steps(steps, "weekly"), 1) == [Slot((0, 1, 2, 3, 4), 480, 600, 4)]
     trigger = keda.triggers(asked(plan_of(pool_of(steps))), pool_of(steps))[0]["metadata"]
     assert (trigger["start"], trigger["end"]) == ("0 8 * * 1-5", "0 18 * * 1-5")
     night = steps_of([(22 * 60, 1), (8 * 60, 3), (WEEK - 30 * 60, 1)])
     trigger = keda.triggers(asked(plan_of(pool_of(night))), pool_of(night))[0]["metadata"]
     assert (trigger["start"], trigger["end"]) == ("0 22 * * 1", "0 6 * * 2")
     sunday = steps_of([(22 * 60, 1), (8 * 60, 3)], MONDAY.replace(day=24))
-    assert keda.cron_fields(slots(folded(sunday, "weekly"), 1)[0]) == ("0 22 * * 0", "0 6 * * 1")
-    two = folded(steps_of([(DAY, 2), (DAY, 5), (6 * DAY, 1)]), "weekly")
+    assert keda.cron_fields(slots(fold_steps(sunday, "weekly"), 1)[0]) == (
+        "0 22 * * 0",
+        "0 6 * * 1",
+    )
+    two = fold_steps(steps_of([(DAY, 2), (DAY, 5), (6 * DAY, 1)]), "weekly")
     assert two[0] == 2 and two[DAY] == 5 and two[2 * DAY] == 1  # Monday again: the most of both
 
 
@@ -237,7 +249,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
     assert (spec(manifest)["minReplicaCount"], spec(manifest)["maxReplicaCount"]) == (2, 9)
     crons, (outputs, piled) = spec(manifest)["triggers"][:-2], spec(manifest)["triggers"][-2:]
     assert {trigger["type"] for trigger in crons} == {"cron"}
-    week = np.tile(folded(pool.steps, "daily"), 7)
+    week = np.tile(fold_steps(pool.steps, "daily"), 7)
     assert (week_of_cron(crons, 2) == week).all()
     assert outputs["metadata"]["query"] == (
         'max_over_time(min_over_time(sum(rate(vllm:generation_tokens_total{pod=~"chat-.*"}[60s]))'
@@ -268,7 +280,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
         assert "piled-up" in json.dumps([manifest.body for manifest in manifests])
     for kind in ("aibrix", "llm-d"):  # which have no trigger by load
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
-        assert set(unguarded(plan_of(both, repeat="daily"))) <= set(manifests[0].head)
+        assert set(schedule_only_note(plan_of(both, repeat="daily"))) <= set(manifests[0].head)
 
 
 def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each():

@@ -32,7 +32,7 @@ from planner.domain.report import (
 from planner.outputs.cover import Cover, SignOff
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import HEIGHT, WIDTH, Box, Path, Text, draw_chart
-from planner.outputs.render.html import html_of, sections_shown
+from planner.outputs.render.html import display_sections, html_of
 from planner.outputs.render.plotly import figure_of
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.render.xlsx import xlsx_of
@@ -177,7 +177,7 @@ def test_a_workbook_has_typed_cells_on_a_sheet_per_table() -> None:
 
 
 def test_a_page_has_a_live_chart_and_a_file_a_drawn_one() -> None:
-    live = [block for shown in sections_shown(REPORT, live=True) for block in shown.blocks]
+    live = [block for shown in display_sections(REPORT, live=True) for block in shown.blocks]
     assert [block.figure is not None for block in live if block.kind == "chart"] == [True] * 4
     elements = [block.element for block in live]
     assert len(set(elements)) == len(elements)

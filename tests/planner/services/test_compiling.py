@@ -55,9 +55,9 @@ def test_a_run_that_waits_can_be_cancelled(run, compiler):
 
 def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
     assert kernel_compilation.compile_lock() is None
-    assert kernel_compilation.seconds_left() == kernel_compilation.FIRST_GUESS_S
+    assert kernel_compilation.compilation_seconds_left() == kernel_compilation.FIRST_GUESS_S
     compiler.close()
-    assert kernel_compilation.seconds_left() is None
+    assert kernel_compilation.compilation_seconds_left() is None
 
 
 def test_a_forecast_needs_no_simulator(run, compiler):

@@ -152,7 +152,7 @@ def test_a_listed_name_that_lies_in_a_private_network_is_not_called(
     private = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [public, private])
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("called"))
-    with pytest.raises(outgoing_requests.NotListed, match="not public"):
+    with pytest.raises(outgoing_requests.AddressNotAllowed, match="not public"):
         call_hook()
 
 

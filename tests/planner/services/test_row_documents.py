@@ -15,7 +15,7 @@ from planner.errors import PlannerError
 from planner.files.stored_text import REPLACEMENT
 from planner.models import Run
 from planner.services.row_documents import (
-    Tally,
+    RowDigest,
     differences,
     document_of,
     line_of,
@@ -65,7 +65,7 @@ def test_every_table_and_column_of_text_is_walked() -> None:
 
 def check_stored(text: str, scratch: str) -> None:
     """Load a row of every table, and compare what the database returns with what was written."""
-    written, tally = documents(text), Tally()
+    written, tally = documents(text), RowDigest()
     for document in written:
         tally.add(document)
     with transaction.atomic(using=scratch):
@@ -166,7 +166,7 @@ def test_what_this_version_does_not_have_is_counted(scratch: str) -> None:
 
 def test_a_changed_value_or_a_missing_row_is_a_difference() -> None:
     def tables(*names: str) -> dict[str, Any]:
-        tally = Tally()
+        tally = RowDigest()
         for number, name in enumerate(names):
             tally.add({"model": "planner.run", "pk": number, "fields": {"name": name}})
         return tally.tables()

@@ -265,8 +265,8 @@ def test_a_message_that_got_lost_is_sent_again(
     for seconds, lost in ((1, 0), (runs.LOST_S - 2, 0), (runs.LOST_S + 1, 1)):
         now_is(run, enqueued_at=timezone.now() - timedelta(seconds=seconds))
         with django_capture_on_commit_callbacks() as messages:
-            assert runs.lost_messages_sweep(LONG) == lost
-            assert runs.lost_messages_sweep(LONG) == 0  # it has just been sent
+            assert runs.resend_lost_messages(LONG) == lost
+            assert runs.resend_lost_messages(LONG) == 0  # it has just been sent
         assert len(messages) == lost
     expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep-long"]["options"]["expires"]
     assert expires <= runs.LOST_S / 2  # else it may have been sent before what it takes for lost
@@ -317,7 +317,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
     now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
     with django_capture_on_commit_callbacks() as sent:
-        assert runs.lost_messages_sweep(LONG) == 1  # at the next sweep
+        assert runs.resend_lost_messages(LONG) == 1  # at the next sweep
     assert len(sent) == 1
 
 

@@ -29,7 +29,7 @@ def by_trying(phase, most=3000):
                     break
                 takes = mmc_mean_wait(r, batches_s, alone / stages) + alone
                 held = phase.replica_bytes[b, p]
-                held += phase.kept_per_request[p] * problem.rate * takes / r
+                held += phase.kv_bytes_per_request[p] * problem.rate * takes / r
                 if takes <= problem.slo_s and held / stages <= DEVICE:
                     best = r * each
                     break

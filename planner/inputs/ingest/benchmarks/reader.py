@@ -17,13 +17,13 @@ from planner.inputs.ingest.benchmarks.results import (
     TOOLS,
     Facts,
     ToolRows,
-    declared,
     per_replica,
+    rows_of_declared_tool,
 )
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.rows import Batch
-from planner.inputs.ingest.source import Source, other_file_type
+from planner.inputs.ingest.source import Source, foreign_file_type
 from planner.inputs.ingest.unfold import documents
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
@@ -121,7 +121,7 @@ def _tool_rows(
 
     Raises IngestError if the caller's ``format`` is another.
     """
-    of_tool = declared(results, name) if results else None
+    of_tool = rows_of_declared_tool(results, name) if results else None
     if of_tool is None:
         if table and format in ("vllm", "guidellm"):
             raise IngestError(
@@ -173,7 +173,7 @@ def _names_gateway(content: str | list[dict[str, object]]) -> bool:
 def _text_of(source: Source) -> str:
     """Return the text of a file; raise IngestError if it is empty or not UTF-8 text."""
     content = b"".join(source.pieces())
-    if file_type := other_file_type(content[:16]):
+    if file_type := foreign_file_type(content[:16]):
         raise IngestError(f"{source.name} is {file_type}.")
     text = utf8_text(content, source.name, "Save it as UTF-8.", IngestError)
     if not text.strip():

@@ -274,7 +274,7 @@ class ToolRows(NamedTuple):
     facts: Facts
 
 
-def declared(documents: Sequence[Any], name: str) -> ToolRows | None:
+def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | None:
     """Return the results of a declared tool; None if the documents are of none."""
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]

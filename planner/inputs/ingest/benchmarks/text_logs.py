@@ -29,7 +29,7 @@ _YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
 def text_documents(text: str, name: str) -> list[dict[str, object]]:
     """Return the documents of MLPerf's logs or of a YAML report; empty for another file."""
     if _PRINTED in text:
-        return [*_printed(text)]
+        return [*_parse_printed_results(text)]
     if _SUMMARY in text:
         runs = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
         return [_server_facts(run, "Mean First Token latency (ns)", name) for run in runs]
@@ -48,7 +48,7 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
     return [document for document in documents if isinstance(document, dict)]
 
 
-def _printed(text: str) -> Iterator[dict[str, object]]:
+def _parse_printed_results(text: str) -> Iterator[dict[str, object]]:
     """Yield the results that a benchmark prints as text, with the keys of its JSON result."""
     for above, part in pairwise(text.split(_PRINTED)):
         # The number in flight may be printed above the block.

@@ -47,7 +47,7 @@ class Connector:
             return tuple(name for name in REQUEST_FIELDS if name not in _OF_ANSWERS)
         return DEMAND_FIELDS if self.kind == "demand" else REQUEST_FIELDS
 
-    def known(self, columns: Sequence[str]) -> bool:
+    def recognises(self, columns: Sequence[str]) -> bool:
         """Return whether a file with these columns is one of this tool."""
         names = {compact_name(column) for column in columns}
         return bool(self.known_by) and all(

@@ -26,7 +26,7 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
-    def within(self, other: Address) -> bool:
+    def is_at_or_below(self, other: Address) -> bool:
         """Return whether the address is equal to ``other`` or below its path."""
         same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return same and f"{self.path}/".startswith(f"{other.path}/")
@@ -56,7 +56,7 @@ def address_of(url: str, where: str = "url") -> Address:
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
     """Return the address if it is on the list; raise SourceError that names the variable."""
     address = address_of(url)
-    if any(address.within(address_of(entry, VARIABLE)) for entry in allowed):
+    if any(address.is_at_or_below(address_of(entry, VARIABLE)) for entry in allowed):
         return address
     addresses = ", ".join(allowed) or "none so far"
     raise SourceError(

@@ -34,8 +34,8 @@ class Frame:
     lines: IntArray = field(repr=False)
     set_aside: Counter[str] = field(default_factory=Counter)
 
-    def only(self, mask: pl.Expr | BoolArray) -> Frame:
-        """Return the frame with only some of its rows."""
+    def select(self, mask: pl.Expr | BoolArray) -> Frame:
+        """Return the frame with the rows of ``mask`` only."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))
         chosen = self.data.with_row_index("__row").filter(mask)

@@ -131,7 +131,7 @@ def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
     """Yield rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
     for (node, collective), part in frame.parts("node_sku", "collective"):
         all_of_node = part.numbers("num_workers") == part.numbers("devices_per_node")
-        inside = part.only(all_of_node)
+        inside = part.select(all_of_node)
         usable = inside.data.height if collective == "all_reduce" and node in GPUS else 0
         part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - usable
         if not usable:
@@ -177,13 +177,13 @@ def v0_attention(frame: Frame, shapes: Shapes) -> Rows:
             _int(hidden) // _int(heads),
         )  # fmt: skip
         gpu = GPUS.get(hardware, hardware)
-        prefill = part.only(pl.col("attn_prefill_ms").is_not_null())
+        prefill = part.select(pl.col("attn_prefill_ms").is_not_null())
         if prefill.data.height:
             names = {"batch": "batch_size", "isl": "prefill_chunk_size", "context": "kv_cache_size"}
             seconds = prefill.seconds("attn_prefill_ms", 1e-3)
             columns = prefill.columns(names)
             yield gpu, _attention("attention_prefill", sizes, columns, seconds)
-        decode = part.only(pl.col("attn_decode_ms").is_not_null())
+        decode = part.select(pl.col("attn_decode_ms").is_not_null())
         if decode.data.height:
             columns = decode.columns({"batch": "batch_size", "context": "kv_cache_size"})
             seconds = decode.seconds("attn_decode_ms", 1e-3)
@@ -216,8 +216,8 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
         )  # fmt: skip
         gpu = GPUS.get(hardware, hardware)
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
-        prefill = part.only((decodes == 0) & (chunk > 0))
-        decode = part.only((chunk == 0) & (decodes > 0))
+        prefill = part.select((decodes == 0) & (chunk > 0))
+        decode = part.select((chunk == 0) & (decodes > 0))
         mixed_calls = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
         if prefill.data.height:
             columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})

@@ -144,7 +144,7 @@ def _exclusive_rows(frame: Frame) -> Frame:
     if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame
     share, concurrent = _sharing_conditions(frame.data)
-    alone = frame.only((share >= 1.0) & (concurrent == ""))
+    alone = frame.select((share >= 1.0) & (concurrent == ""))
     frame.set_aside["under a share of the GPU or side by side"] += (
         frame.data.height - alone.data.height
     )

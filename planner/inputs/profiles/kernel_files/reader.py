@@ -25,7 +25,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.tables import LIBRARY, opened
+from planner.inputs.ingest.tables import LIBRARY, opened_table
 from planner.inputs.profiles.kernel_files import aic, layers, native_format
 from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
@@ -143,7 +143,7 @@ def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> s
     """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
         return detect(read_frame(path, name, max_bytes).data.columns, name)
-    with opened(path, _options(name, max_bytes)) as table:
+    with opened_table(path, _options(name, max_bytes)) as table:
         return detect(with_known_names(table.probe, "any", name).columns, name)
 
 
@@ -163,7 +163,7 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
     if is_json(path, name):
         return native_format.json_frame(path, name or path.name, max_bytes)
     name = name or path.name
-    with opened(path, _options(name, max_bytes)) as table:
+    with opened_table(path, _options(name, max_bytes)) as table:
         batches = list(table.batches(table.columns))
     for batch in batches:
         if batch.faults:
@@ -206,7 +206,7 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
     """
     plausible_rows = []
     for table in rows:
-        least_s = _least_seconds(table, gpu)
+        least_s = _seconds_at_peak(table, gpu)
         if least_s is None:
             plausible_rows.append(table)
             continue
@@ -224,7 +224,7 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
     return plausible_rows
 
 
-def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
+def _seconds_at_peak(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
     """Return the seconds of each row at the peak FLOP/s; None if operator or peak is unknown."""
     sizes = rows.columns
     if rows.op == "gemm":

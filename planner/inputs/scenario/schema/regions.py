@@ -61,7 +61,7 @@ class Placement(Section):
     across_s2: Share = 0.64  # the same across S2 switches (assumed)
 
 
-def _counted(count: Any) -> Any:
+def _gpu_count(count: Any) -> Any:
     """Return a number of GPUs for "unlimited", and other values as they are."""
     return UNLIMITED_GPUS if count == UNLIMITED else count
 
@@ -69,7 +69,7 @@ def _counted(count: Any) -> Any:
 # A number of GPUs, or no limit (the WVA's unlimited mode).
 Gpus = Annotated[
     Count,
-    BeforeValidator(_counted),
+    BeforeValidator(_gpu_count),
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1_000_000}, {"const": UNLIMITED}]}
     ),

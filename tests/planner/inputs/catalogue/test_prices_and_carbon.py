@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.carbon import HOURS, design, hourly, hourly_of_csv
+from planner.inputs.catalogue.carbon import HOURS, carbon_by_hour, design, hourly_of_csv
 from planner.inputs.catalogue.files import read
 from tests.planner.management.calling import answer, problem
 from tests.shared_folder import DATA, needs_shared
@@ -100,7 +100,7 @@ def test_grids_by_region_and_country():
 
 @pytest.mark.parametrize("zone", ["DE", "FR", "GB"])
 def test_a_cycle_has_the_yearly_mean_and_predicts_months_it_has_not_seen(zone):
-    values = hourly(zone, 300.0)
+    values = carbon_by_hour(zone, 300.0)
     assert len(values) == HOURS and min(values) > 0
     assert fmean(values) == pytest.approx(300)
     cycle = catalogue.cycles()[zone]
@@ -116,7 +116,7 @@ def test_a_cycle_is_close_to_the_mean_of_each_hour(zone):
             hour = int(row["hour_start"][11:13])
             observed.setdefault(hour, []).append(float(row["g_co2e_per_kwh"]))
     means = [fmean(observed[hour]) for hour in range(HOURS)]
-    assert hourly(zone, fmean(means)) == pytest.approx(means, rel=0.03)
+    assert carbon_by_hour(zone, fmean(means)) == pytest.approx(means, rel=0.03)
 
 
 def test_weekends_and_seasons_differ():
@@ -127,7 +127,7 @@ def test_weekends_and_seasons_differ():
     )
     assert weekend.mean() < weekday.mean() and not np.allclose(weekday, in_july)
     with pytest.raises(CatalogueError, match="Grid 'US' has no daily cycle here"):
-        hourly("US", 300)
+        carbon_by_hour("US", 300)
 
 
 def test_an_own_series_becomes_24_means_in_utc():

@@ -7,9 +7,9 @@ from bench.accuracy.consistency import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.estimates.at_rate import (
-    deployment_as_given,
     narrower_arrangements,
     narrower_is_faster_sentence,
+    uses_of_deployment,
 )
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.performance.efficiency import modelled_s
@@ -66,8 +66,8 @@ def test_a_group_that_is_too_wide_says_what_fewer_give_and_how_all_give_more() -
     """8 L40S as one group give less than 2 of them, which is said with both figures."""
     (sentence,) = narrower_is_faster_sentence(on("L40S", 8, 256.0))
     (wide,), (two,) = (
-        deployment_as_given(on("L40S", 8, 256.0)),
-        deployment_as_given(on("L40S", 2, 256.0)),
+        uses_of_deployment(on("L40S", 8, 256.0)),
+        uses_of_deployment(on("L40S", 2, 256.0)),
     )
     assert wide.tokens_per_s < two.tokens_per_s
     assert sentence.startswith(

@@ -41,7 +41,7 @@ def built(profiles: list[dict[str, Any]], **changes: Any) -> Hardware:
 def test_one_profile_a_type_makes_each_type_a_column_whatever_its_tp() -> None:
     hardware = built([on(SMALL), on(BIG, tp=4), on(SMALL, "A100-80GB"), on(BIG, "A100-80GB", 8)])
     assert [column.label for column in hardware.columns] == ["H100-SXM", "A100-80GB"]
-    assert hardware.one_each and hardware.types.tolist() == [0, 1]
+    assert hardware.has_one_column_per_gpu and hardware.types.tolist() == [0, 1]
     assert hardware.arrangement(hardware.models.index(hardware.models[0]), 0) == "1 x H100-SXM"
     assert hardware.maximum[1].tolist() == [[8, 4], [2, 1]]
 
@@ -50,7 +50,7 @@ def test_variants_are_columns_of_one_type_and_share_its_gpus() -> None:
     hardware = built([on(BIG, tp=4), on(BIG, tp=8), on(BIG, tp=4, precision="fp8"), on(SMALL)])
     labels = [column.label for column in hardware.columns]
     assert labels == ["4 x H100-SXM", "8 x H100-SXM", "4 x H100-SXM, fp8", "1 x H100-SXM"]
-    assert not hardware.one_each and hardware.types.tolist() == [0, 0, 0, 0]
+    assert not hardware.has_one_column_per_gpu and hardware.types.tolist() == [0, 0, 0, 0]
     assert hardware.capacity_gpus.tolist() == [[32], [9]]
     assert hardware.usd_per_gpu_hour.shape == (2, 4)
     small = [model.name for model in hardware.models].index(SMALL)

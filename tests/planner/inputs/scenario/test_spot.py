@@ -36,7 +36,7 @@ def test_a_type_offered_as_spot_is_there_twice_with_capacity_and_price_of_its_ow
     hardware = built([on(SMALL)])
     assert [column.label for column in hardware.columns] == ["H100-SXM", "H100-SXM, spot"]
     assert [hardware.market(g) for g in (0, 1)] == ["owned", "spot"]
-    assert not hardware.one_each and hardware.types.tolist() == [0, 1]
+    assert not hardware.has_one_column_per_gpu and hardware.types.tolist() == [0, 1]
     assert hardware.type_names == ("H100-SXM", "H100-SXM, spot")
     assert hardware.capacity_gpus.tolist() == [[16, 8], [16, 0]]
     assert hardware.usd_per_gpu_hour.tolist() == [[2, 0.5], [2, 0]]
@@ -70,7 +70,7 @@ def test_without_spot_nothing_is_doubled_and_rows_of_today_on_spot_are_left_out(
     assert with_spot.today is not None and owned.today is not None
     assert with_spot.today[0, 0].tolist() == [3, 2]
     assert owned.today[0, 0].tolist() == [3]
-    assert owned.one_each and not owned.spot.any()
+    assert owned.has_one_column_per_gpu and not owned.spot.any()
 
 
 def test_the_price_of_a_region_it_is_like_is_its_spot_price() -> None:
