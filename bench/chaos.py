@@ -197,7 +197,7 @@ def _verdict(asked: list[int]) -> dict[str, int]:
     lost = len(asked) - len(runs)
     given_up = killed_out = doubled = stuck = 0
     for run in runs.values():
-        if not run.finished:
+        if not run.is_finished:
             stuck += 1
         elif run.state != Run.State.COMPLETED:
             died = run.reason == WORKER_DIED

@@ -49,9 +49,9 @@ def main() -> None:
         import django
 
         django.setup()
-        from planner.models.workspace import MAIN, within
+        from planner.models.workspace import MAIN, use_workspace
 
-        with within(MAIN):
+        with use_workspace(MAIN):
             figures = measure(args)
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 

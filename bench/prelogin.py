@@ -111,10 +111,10 @@ def prepare() -> Credentials:
     from django.utils import timezone
 
     from planner.models import Session, User
-    from planner.models.workspace import MAIN, within
+    from planner.models.workspace import MAIN, use_workspace
     from planner.services.tokens import token_create
 
-    with within(MAIN):
+    with use_workspace(MAIN):
         owner = User.objects.create_user(NAME, password=PASSWORD, role="admin")
         token = token_create(user=owner).key
     cookies = []

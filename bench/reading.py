@@ -371,9 +371,9 @@ def application() -> Iterator[None]:
 
         django.setup()
         call_command("migrate", verbosity=0)
-        from planner.models.workspace import MAIN, within
+        from planner.models.workspace import MAIN, use_workspace
 
-        with within(MAIN):
+        with use_workspace(MAIN):
             yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management import ManagementUtility
 
-from planner.config.startup_checks import check_migrations_known, exit_with_sentence
+from planner.config.startup_checks import check_migrations, exit_with_sentence
 from planner.installation import IN_CHECKOUT, SetUpError, data_folder, here
 from planner.management.help import overview
 from planner.second_process import second_process
@@ -55,7 +55,7 @@ class Utility(ManagementUtility):
 
     def fetch_command(self, subcommand: str) -> Any:
         if subcommand not in WITHOUT_DATABASE:
-            check_migrations_known()
+            check_migrations()
         command = super().fetch_command(ALIASES.get(subcommand, subcommand))
         gc.freeze()  # keeps what was imported out of collections
         gc.enable()

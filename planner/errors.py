@@ -147,7 +147,7 @@ class PastLimit(NotReady):
     title = "Past a limit of time or memory"
 
 
-class Damaged(NotReady):
+class DamagedFile(NotReady):
     """A stored file of a run cannot be read any more: it was cut short or changed."""
 
     title = "A stored table is damaged"
@@ -169,7 +169,7 @@ class TooManyAttempts(NotAllowed):
         self.wait_s = wait_s
 
 
-class Outdated(NotReady):
+class VersionConflict(NotReady):
     """Somebody else changed the thing since it was read; nothing was overwritten."""
 
     title = "Changed meanwhile"
@@ -204,7 +204,7 @@ EXPECTED = (ForecastError, SimulationError, PlannerError)
 TOO_LARGE = ("too large to convert", "too big to convert", "date value out of range")
 
 
-class Malformed(PlannerError):
+class MalformedInput(PlannerError):
     """A library refuses the input, and no more specific error exists."""
 
     title = "The request cannot be read"
@@ -216,7 +216,7 @@ class NoRoom(PlannerError):
     title = "The disk is full"
 
 
-class Unreached(PlannerError):
+class BucketUnreachable(PlannerError):
     """The bucket for arrays does not answer; a later try may work."""
 
     title = "Kept arrays cannot be reached"
@@ -258,18 +258,18 @@ def of_input(error: BaseException) -> PlannerError | None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return _no_room()
         if error.errno == errno.ENAMETOOLONG:
-            return Malformed("The name of the file is too long. Give it a shorter one.")
+            return MalformedInput("The name of the file is too long. Give it a shorter one.")
     # messages of SQLite; its exception classes vary
     if "disk is full" in text or "readonly database" in text:
         return _no_room()
     if isinstance(error, RecursionError):
-        return Malformed("The request is nested too deeply. Check its brackets.")
+        return MalformedInput("The request is nested too deeply. Check its brackets.")
     if "integer string conversion" in text or (
         isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
     ):
-        return Malformed("A number or time in the request is out of range.")
+        return MalformedInput("A number or time in the request is out of range.")
     if isinstance(error, UnicodeError | sqlite3.DataError):
-        return Malformed("Text in the request cannot be stored. Save it as UTF-8.")
+        return MalformedInput("Text in the request cannot be stored. Save it as UTF-8.")
     return None
 
 

@@ -32,7 +32,7 @@ Role = Literal["mixed", "prefill", "decode"]
 ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}
 
 
-def within_ages(value: datetime) -> datetime:
+def check_year(value: datetime) -> datetime:
     """Check that a moment is within the years 1970 to 2261.
 
     Nanoseconds in 64 bits end in 2262. A shift to UTC fails at the ends of the calendar.
@@ -42,7 +42,7 @@ def within_ages(value: datetime) -> datetime:
     return value
 
 
-Moment = Annotated[datetime, AfterValidator(within_ages)]
+Moment = Annotated[datetime, AfterValidator(check_year)]
 
 
 class Section(BaseModel):
@@ -70,7 +70,7 @@ def expand_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def all_or_none(what: Section, fields: tuple[str, ...]) -> Iterator[str]:
+def missing_fields_message(what: Section, fields: tuple[str, ...]) -> Iterator[str]:
     """Yield a sentence if some of the fields are given and others are not."""
     missing = [name for name in fields if getattr(what, name) is None]
     if missing and len(missing) < len(fields):

@@ -7,7 +7,7 @@ worker loads no solver.
 from celery import shared_task
 from django.utils import timezone
 
-from planner.models.workspace import Workspace, within
+from planner.models.workspace import Workspace, use_workspace
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -43,7 +43,7 @@ def retention_sweep_task() -> None:
     from planner.services import retention
 
     for workspace in Workspace.objects.all():
-        with within(workspace):
+        with use_workspace(workspace):
             retention.retention_sweep(now=timezone.now())
 
 
@@ -53,7 +53,7 @@ def schedules_tick_task() -> None:
     from planner.services import schedule_firings
 
     for workspace in Workspace.objects.all():
-        with within(workspace):
+        with use_workspace(workspace):
             schedule_firings.schedules_tick(now=timezone.now())
 
 
@@ -63,7 +63,7 @@ def outcomes_tick_task() -> None:
     from planner.services import plan_outcomes
 
     for workspace in Workspace.objects.all():
-        with within(workspace):
+        with use_workspace(workspace):
             plan_outcomes.outcomes_tick(now=timezone.now())
 
 
@@ -121,5 +121,5 @@ def digests_send_task() -> None:
     from planner.services import notifications
 
     for workspace in Workspace.objects.all():
-        with within(workspace):
+        with use_workspace(workspace):
             notifications.digest_send(now=timezone.now())

@@ -52,9 +52,9 @@ def _main_workspace() -> Iterator[None]:
     if "django.apps" not in sys.modules or not sys.modules["django.apps"].apps.ready:
         yield
         return
-    from planner.models.workspace import MAIN, within
+    from planner.models.workspace import MAIN, use_workspace
 
-    with within(MAIN):
+    with use_workspace(MAIN):
         yield
 
 

@@ -26,9 +26,9 @@ def figures() -> dict[str, Any]:
         import django
 
         django.setup()
-        from planner.models.workspace import MAIN, within
+        from planner.models.workspace import MAIN, use_workspace
 
-        with within(MAIN):
+        with use_workspace(MAIN):
             document = _document()
             runs = {count: _comparison(document, count) for count in (1, 2)}
             took = {count: _seconds(run) for count, run in runs.items()}
@@ -61,7 +61,7 @@ def _comparison(document: str, workers: int) -> Any:
         for options in (WARM, {}):  # first a small one, so that workers have loaded the simulator
             run = run_create(owner=None, kind=Run.Kind.COMPARE, document=document, options=options)
             deadline = time.monotonic() + WITHIN_S
-            while not run.finished and time.monotonic() < deadline:
+            while not run.is_finished and time.monotonic() < deadline:
                 time.sleep(0.2)
                 run.refresh_from_db()
     if run.state != Run.State.COMPLETED:

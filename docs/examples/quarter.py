@@ -112,7 +112,7 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
     from django.core.management import call_command
 
     from planner.models import Proposal, User
-    from planner.models.workspace import MAIN, within
+    from planner.models.workspace import MAIN, use_workspace
     from planner.services.proposals import approve
 
     def schedule(*words: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
         return answer
 
     first = BEGINS + HISTORY * WEEK
-    with within(MAIN):
+    with use_workspace(MAIN):
         anna = User.objects.create_user("anna", role=User.Role.APPROVER)
     schedule(
         "add", NAME, "--scenario", str(scenario), "--cron", "0 0 * * 1",
@@ -134,7 +134,7 @@ def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) 
         now = first + week * WEEK
         (firing,) = schedule("tick", "--now", now.isoformat())["firings"]
         if firing["state"] == "review":
-            with within(MAIN):
+            with use_workspace(MAIN):
                 approve(proposal=Proposal.objects.get(pk=firing["proposal"]), by=anna, now=now)
         fired.append(firing)
         print(f"{now:%Y-%m-%d}  {firing['state']:8}  {firing['words']}", file=sys.stderr)  # noqa: T201

@@ -20,7 +20,7 @@ from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
 from planner.api.serializers.fields import Values
 from planner.api.serializers.runs import RunDetail
-from planner.errors import NotFound, Outdated
+from planner.errors import NotFound, VersionConflict
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
 from planner.selectors.people import workspace_for
@@ -84,7 +84,7 @@ class ApiView(APIView):
         assert isinstance(self.request.user, User)
         return self.request.user
 
-    def shown(
+    def row_response(
         self,
         item: type[BaseSerializer[Any]],
         row: Any,
@@ -140,7 +140,7 @@ def _enter(request: Request, user: User) -> None:
         )
 
 
-def checked(body: Checked) -> Checked:
+def validated(body: Checked) -> Checked:
     """Return the serializer after validation; raises ValidationError."""
     body.is_valid(raise_exception=True)
     return body
@@ -148,7 +148,7 @@ def checked(body: Checked) -> Checked:
 
 def valid(body: BaseSerializer[Any]) -> Values:
     """Return the validated values of a serializer; raises ValidationError."""
-    values: Values = checked(body).validated_data
+    values: Values = validated(body).validated_data
     return values
 
 
@@ -170,7 +170,7 @@ def state_tag(row: Versioned, request: Request) -> str:
     return f'"{row.pk}-{row.version}-{request.accepted_renderer.format}"'
 
 
-def version_held(request: Request, row: Versioned) -> int | None:
+def version_of_client(request: Request, row: Versioned) -> int | None:
     """Return the version in the client's If-Match header; None without one.
 
     The ETags of both formats are accepted. The service checks whether the version is still current.
@@ -184,21 +184,22 @@ def version_held(request: Request, row: Versioned) -> int | None:
         # Up to nine digits fit the database's integers; more were never a version.
         if pk == str(row.pk) and version.isdecimal() and len(version) < 10:
             return int(version)
-    raise Outdated(
+    raise VersionConflict(
         f"If-Match is {header}, which was never an ETag of {row.name}. Load it again and "
         "repeat your changes."
     )
 
 
-def started(run: Run, request: Request, body: Any = None) -> Response:
+def run_response(run: Run, request: Request, body: Any = None) -> Response:
     """Return 202 with the run's URL in Location, or 200 if the run has finished.
 
-    ``body`` is the answer; default: the run. 200 tells that an idempotency key was used before.
+    ``body`` is the answer; default: the run. A run has finished already if the client sent an
+    idempotency key again.
     """
     if body is None:
         body = RunDetail(run, context={"request": request}).data
     url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
     headers = {"Location": url}
-    if run.finished:
+    if run.is_finished:
         return Response(body, headers=headers)
     return Response(body, status.HTTP_202_ACCEPTED, headers={**headers, "Retry-After": "1"})

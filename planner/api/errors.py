@@ -13,6 +13,7 @@ from rest_framework.views import set_rollback
 from forecasting.errors import ForecastError
 from planner.errors import (
     Away,
+    BucketUnreachable,
     CatalogueError,
     Infeasible,
     IngestError,
@@ -21,12 +22,11 @@ from planner.errors import (
     NotAllowed,
     NotFound,
     NotReady,
-    Outdated,
     PlannerError,
     ScenarioError,
     SourceError,
     TooManyAttempts,
-    Unreached,
+    VersionConflict,
     of_input,
     of_servers,
 )
@@ -42,7 +42,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (TooManyAttempts, 429),
     (NotAllowed, 403),
     (NotFound, 404),
-    (Outdated, 412),
+    (VersionConflict, 412),
     (NotReady, 409),
     (Infeasible, 409),
     (ScenarioError, 422),
@@ -51,7 +51,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (SourceError, 422),
     (KeyReused, 422),
     (Away, 503),
-    (Unreached, 503),
+    (BucketUnreachable, 503),
     (NoRoom, 507),
     (ForecastError, 422),
     (SimulationError, 422),
@@ -85,7 +85,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if (explained := of_input(error) or of_servers(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = explained
-    if (expected := _expected(error, path)) is not None:
+    if (expected := _response_to_expected(error, path)) is not None:
         return expected
     error = _as_drf_error(error)
     if isinstance(error, exceptions.ValidationError):
@@ -125,7 +125,7 @@ def _as_drf_error(error: Exception) -> Exception:
     return error
 
 
-def _expected(error: Exception, path: str) -> JsonResponse | None:
+def _response_to_expected(error: Exception, path: str) -> JsonResponse | None:
     """Return the response to an error of ``STATUS``, None for any other."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:

@@ -147,7 +147,7 @@ def lists(
     return describe
 
 
-def paged(view: APIView, rows: list[Any], item: Any, context: Values) -> Response:
+def page_response(view: APIView, rows: list[Any], item: Any, context: Values) -> Response:
     """Return one page of a list that is in memory, its rows as the serializer ``item`` shows them.
 
     ``context`` is that of the serializer.

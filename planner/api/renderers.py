@@ -71,7 +71,7 @@ def _finite(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
 
 
-class AcceptOnly(DefaultContentNegotiation):
+class AcceptHeaderNegotiation(DefaultContentNegotiation):
     """Content negotiation by the Accept header only, for lists with a filter named ``format``."""
 
     def filter_renderers(self, renderers: Any, format: str) -> Any:

@@ -26,7 +26,7 @@ from planner.api.results import schema_of
 from planner.api.serializers import options, runs
 from planner.api.serializers.fields import Values
 from planner.models import Workspace
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -167,7 +167,7 @@ class Generator(SchemaGenerator):
     """Describe the views inside an empty workspace, because views need one to list their rows."""
 
     def get_schema(self, *args: Any, **kwargs: Any) -> Any:
-        with within(Workspace(pk=0)):
+        with use_workspace(Workspace(pk=0)):
             return super().get_schema(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 

@@ -173,5 +173,5 @@ urlpatterns = [
     view_at("runs/<int:run_id>/tables/", runs.RunTablesView, "run-tables"),
     view_at("runs/<int:run_id>/tables/<str:table>/", runs.RunTableView, "run-table"),
     # Keep this last, because it matches every address.
-    re_path("", docs.nothing_here),
+    re_path("", docs.not_found),
 ]

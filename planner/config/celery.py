@@ -33,10 +33,10 @@ def _load_settings(**_: Any) -> None:
 
 def _check_database(**_: Any) -> None:
     """Refuse an unfit database before a worker or the scheduler starts."""
-    from planner.config.startup_checks import check_migrations_known, exit_with_sentence
+    from planner.config.startup_checks import check_migrations, exit_with_sentence
 
     with exit_with_sentence():
-        check_migrations_known()
+        check_migrations()
 
 
 def _use_django_logging(**_: Any) -> None:

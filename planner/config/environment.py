@@ -421,7 +421,7 @@ def secret_key(data_dir: Path) -> str:
         return key
     path = data_dir / "secret-key.txt"
     try:
-        return kept_secret(path, random_bytes=48)
+        return stored_secret(path, random_bytes=48)
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
@@ -429,7 +429,7 @@ def secret_key(data_dir: Path) -> str:
         ) from None
 
 
-def kept_secret(path: Path, *, random_bytes: int) -> str:
+def stored_secret(path: Path, *, random_bytes: int) -> str:
     """Return the secret in ``path``, generated on first use, readable by its owner only."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

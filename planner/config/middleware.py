@@ -13,7 +13,7 @@ from django.urls import Resolver404, resolve
 from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
 from planner.domain.formats import ZONE
 from planner.models import User, Workspace
-from planner.models.workspace import NoWorkspace, within
+from planner.models.workspace import NoWorkspace, use_workspace
 from planner.selectors.people import last_workspace
 from planner.services.login_limits import remember_browser
 from planner.services.sessions import session_touch
@@ -51,7 +51,7 @@ class WorkspaceMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        with within(partial(_workspace_of_session, request)):
+        with use_workspace(partial(_workspace_of_session, request)):
             token = ZONE.set(request.user.zone if isinstance(request.user, User) else UTC)
             try:
                 return self.get_response(request)

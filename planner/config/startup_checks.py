@@ -75,7 +75,7 @@ def unknown_migrations() -> list[str]:
     return sorted(applied_migrations() - known - replaced)
 
 
-def check_migrations_known() -> None:
+def check_migrations() -> None:
     """Raise UnfitDatabase if the database has migrations that this version cannot go on from.
 
     NewerDatabase: the database has a migration that this version does not know. OlderDatabase: it

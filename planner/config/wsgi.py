@@ -10,14 +10,14 @@ from importlib import import_module
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-from planner.config.startup_checks import check_migrations_known, exit_with_sentence
+from planner.config.startup_checks import check_migrations, exit_with_sentence
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 
 gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
 with exit_with_sentence():
     application = get_wsgi_application()
-    check_migrations_known()
+    check_migrations()
 import_module(settings.ROOT_URLCONF)
 gc.freeze()  # keeps these objects out of collections, so that workers share their memory pages
 gc.enable()

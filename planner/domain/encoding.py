@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import zstandard
 
-from planner.errors import Damaged
+from planner.errors import DamagedFile
 
 PACKAGES = ("forecasting.", "simulation.", "planner.")  # whose dataclasses and enums are built
 TREE = "tree"
@@ -49,7 +49,7 @@ def decode(content: bytes, shared: Sequence[Any] = ()) -> Any:
             stored = {name: arrays[name] for name in arrays.files}
         return _build(json.loads(stored[TREE].tobytes()), stored, shared)
     except (zstandard.ZstdError, ValueError, KeyError, IndexError, OSError) as problem:
-        raise Damaged(f"A stored part of this run cannot be read ({problem}).") from None
+        raise DamagedFile(f"A stored part of this run cannot be read ({problem}).") from None
 
 
 class _Writer:

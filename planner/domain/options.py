@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import OptionFault, OptionsRefused
-from planner.policies.choice import ALL, known_policy
+from planner.policies.choice import ALL, is_policy
 from planner.policies.user_policies import policy_names
 
 OptionsT = TypeVar("OptionsT", bound="RunOptions")
@@ -20,14 +20,14 @@ OptionsT = TypeVar("OptionsT", bound="RunOptions")
 
 def _check_policy(key: str) -> str:
     """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
-    if not known_policy(key):
+    if not is_policy(key):
         raise ValueError(f"there is no policy {key!r}. Choose from {', '.join(policy_names())}")
     return key
 
 
 def _check_policy_or_all(key: str) -> str:
     """Return ``key`` if it is ``ALL`` or names a policy; raise ValueError otherwise."""
-    if key != ALL and not known_policy(key):
+    if key != ALL and not is_policy(key):
         names = ", ".join(policy_names())
         raise ValueError(f"there is no policy {key!r}. Choose from {names}, or {ALL}")
     return key

@@ -12,7 +12,7 @@ ENDING = ".partial"
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file that replaces ``path`` at the end of the block.
 
     No other process uses its name. The name begins with a dot, so that patterns for stored files do
@@ -27,7 +27,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def replace_folder(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary folder that replaces ``path`` at the end of the block."""
     draft = path.with_name(_unique_name(path))
     draft.mkdir(parents=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from planner.errors import EXPECTED, Damaged, IngestError
+from planner.errors import EXPECTED, DamagedFile, IngestError
 from planner.files.parquet_rows import Decoder, Worker
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def damage_reported(
         raise
     except errors as error:
         logger.exception("%s cannot be read", file)
-        raise Damaged(f"{file} is damaged and cannot be read; {remedy}.") from error
+        raise DamagedFile(f"{file} is damaged and cannot be read; {remedy}.") from error
 
 
 def all_decode(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from planner.errors import EXPECTED, Ambiguous, Infeasible, PlannerError, of_input, of_servers
 from planner.management.help import HelpedCommand
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.version import VERSION
 
 LINE_EVERY_S = 10.0  # seconds between lines of progress in a log
@@ -60,7 +60,7 @@ class HeadroomCommand(HelpedCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the command in its workspace."""
-        with within(options["workspace"]):
+        with use_workspace(options["workspace"]):
             self._handle(Namespace(**options))
 
     def _handle(self, options: Namespace) -> None:

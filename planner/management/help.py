@@ -74,12 +74,12 @@ def overview() -> str:
     """Return the commands by job with their purposes."""
     lines = ["Plan the capacity of LLM serving fleets.", ""]
     for job, names in JOBS.items():
-        lines += [f"{job}:", *(f"  {_shown(name):13} {purpose(name)}" for name in names), ""]
+        lines += [f"{job}:", *(f"  {_command_name(name):13} {purpose(name)}" for name in names), ""]
     lines.append(f"`{COMMAND} COMMAND --help` shows the examples and options of a command.")
     return "\n".join(lines)
 
 
-def _shown(name: str) -> str:
+def _command_name(name: str) -> str:
     """Return the name by which people start a command."""
     return "run" if name == "serve" and not IN_CHECKOUT else name
 

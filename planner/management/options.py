@@ -91,7 +91,7 @@ def add_options(
         group_of.get(name, parser).add_argument(*flags, **words)
 
 
-def given_options(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
+def options_from_command_line(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
     """Return the checked options of the command line.
 
     Lists are separated by commas. Lists of a fixed length are separated by colons. Raises

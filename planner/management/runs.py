@@ -23,7 +23,7 @@ from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
 from planner.management.base import Document, HeadroomCommand, wants_colour
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.models import Run, Scenario, Trace
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
@@ -76,7 +76,7 @@ class RunCommand(ReportCommand):
 
     def answer(self, options: Namespace) -> Document:
         """Run the scenario in this process and return the result."""
-        chosen = given_options(KINDS[self.kind].options, options)
+        chosen = options_from_command_line(KINDS[self.kind].options, options)
         return run_scenario(self.kind, options.scenario, chosen, self.progress)
 
 

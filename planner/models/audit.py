@@ -9,7 +9,7 @@ from planner.errors import NotAllowed
 APPEND_ONLY = "The audit log is only added to; nothing in it is changed or removed."
 
 
-class _AppendOnly(models.QuerySet["AuditRecord"]):
+class _AppendOnlyRecords(models.QuerySet["AuditRecord"]):
     def update(self, **values: Any) -> NoReturn:
         raise NotAllowed(APPEND_ONLY)
 
@@ -36,7 +36,7 @@ class AuditRecord(models.Model):
     details = models.TextField(default="{}")  # JSON
     workspace = models.CharField(max_length=40, blank=True)  # its slug; "": the installation
 
-    objects = _AppendOnly.as_manager()
+    objects = _AppendOnlyRecords.as_manager()
 
     class Meta:
         ordering = ["-number"]

@@ -123,7 +123,7 @@ class Run(Numbered, Owned):
         return f"{self.get_kind_display()} {self.pk}: {self.name}"
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self.state not in self.ACTIVE_STATES
 
 

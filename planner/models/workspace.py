@@ -96,11 +96,11 @@ def current_workspace_id() -> int:
 
 
 @contextmanager
-def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Iterator[None]:
+def use_workspace(workspace: Workspace | str | Callable[[], Workspace] | None) -> Iterator[None]:
     """Make a workspace the current one within the block.
 
-    It is given as a row, a slug, or a function that finds it on first use. None means that there is
-    no workspace yet.
+    It is a row, a slug, or a function that finds it on first use. None means that there is no
+    workspace yet.
     """
     token = _current.set(_resolve_slug(workspace))
     try:

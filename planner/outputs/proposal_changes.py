@@ -202,7 +202,7 @@ def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
             f"{known}, so its SLO attainment is not known. Propose a comparison to "
             "see both outcomes on the same traffic."
         )
-    if outcome_run.finished:
+    if outcome_run.is_finished:
         reason = outcome_run.problem or outcome_run.state
         return f"{known}, and its schedule could not be simulated: {reason} (run {outcome_run.pk})."
     return f"{known}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
@@ -212,7 +212,7 @@ def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
     """Yield a note if the replay of the active plan failed or is not complete."""
     if (replay := proposal.replay) is None:
         return
-    if replay.finished:
+    if replay.is_finished:
         yield (
             "The active plan could not be replayed on this traffic: "
             f"{replay.problem or replay.state} (run {replay.pk})."

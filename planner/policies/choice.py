@@ -59,7 +59,7 @@ def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
     return [(group.value, policies) for group, policies in rows.items() if policies]
 
 
-def known_policy(key: str) -> bool:
+def is_policy(key: str) -> bool:
     """Return whether the name in ``key`` is a policy here.
 
     ``key`` is a name, or a name with a label. The label is not checked, because only a scenario

@@ -11,7 +11,7 @@ from planner.policies.base import SEPARATOR, Group, Policy, Traits
 MOST_COMPLEX = 1_000  # an operator's own class is unknown, so it ranks as the most complex
 
 
-def _declared() -> Iterator[tuple[str, type[Policy]]]:
+def _declared_policies() -> Iterator[tuple[str, type[Policy]]]:
     """Yield each policy name with its class, in the order of the files."""
     for file in iter_modules(builtin.__path__):
         for kind in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
@@ -25,7 +25,7 @@ def _declared() -> Iterator[tuple[str, type[Policy]]]:
 
 def _classes_in_order() -> dict[str, type[Policy]]:
     """Return the class of each policy name, in the order of lists (``Traits.place``)."""
-    types = dict(_declared())
+    types = dict(_declared_policies())
     return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
 
 

@@ -32,7 +32,7 @@ class UserPolicy(Policy):
 
     @field_validator("name")
     @classmethod
-    def _listed(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if name not in own_policies():
             raise ValueError(f"there is no such policy. Choose from {', '.join(policy_names())}")
         return name

@@ -93,7 +93,7 @@ class Evidence:
     missing: tuple[str, ...] = ()  # facts that no row has
 
     @property
-    def used(self) -> int:
+    def used_rows(self) -> int:
         return sum(row.weight > 0 for row in self.rows)
 
 
@@ -110,7 +110,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
         measurements_of_files([*other_files, this_file], hardware) if this_file["rows"] else before
     )
     usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
-    deployments = _compared([row.deployment for row in usable], hardware)
+    deployments = _deployments_to_compare([row.deployment for row in usable], hardware)
     old, new = (changes(known, deployments, fit) for known in (before, after))
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
     notable = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
@@ -166,7 +166,9 @@ def _row_uses(
     return tuple(uses)
 
 
-def _compared(measured: Sequence[Deployment], hardware: UserFacts) -> list[Deployment]:
+def _deployments_to_compare(
+    measured: Sequence[Deployment], hardware: UserFacts
+) -> list[Deployment]:
     """Return the measured deployments and those of all built-in profiles, without repeats."""
     by_text = {str(deployed): deployed for deployed in measured}
     for model, gpu, tp in catalogue.profiles():

@@ -53,7 +53,7 @@ class StoredPrices:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedHardware:
     """What a scenario names of the user's own hardware; ``Run.resolved`` has it as JSON."""
 
     gpus: dict[str, StoredSpec] = field(default_factory=dict)
@@ -66,10 +66,10 @@ class Resolved:
 
 def stored_hardware(resolved: Mapping[str, Any]) -> UserFacts:
     """Return the user's hardware facts, as a run stored them, for ``build_hardware``."""
-    return hardware_of(from_json(Resolved, resolved))
+    return hardware_of(from_json(ResolvedHardware, resolved))
 
 
-def hardware_of(resolved: Resolved) -> UserFacts:
+def hardware_of(resolved: ResolvedHardware) -> UserFacts:
     """Return the user's hardware facts; raise CatalogueError for a removed profile."""
     versions = ProfileVersion.objects.select_related("profile")
     rows = versions.in_bulk([stored.id for stored in resolved.profiles.values()])

@@ -105,7 +105,7 @@ def latest_plan(name: str) -> Run | None:
 
 def run_preview(run: Run) -> dict[str, Any] | None:
     """Return the answer so far of a run that is going on (``Preview`` as JSON), or None."""
-    preview: dict[str, Any] | None = None if run.finished else run.result.get("preview")
+    preview: dict[str, Any] | None = None if run.is_finished else run.result.get("preview")
     return preview
 
 

@@ -39,14 +39,14 @@ def run_figures(run: Run) -> dict[str, float | None]:
         for name, (simulated, planned) in SIMULATED.items()
     }
     shares = [share for share in (attainment or {}).values() if share is not None]
-    values |= {"attainment": min(shares, default=None), "replicas": _most_replicas(run)}
+    values |= {"attainment": min(shares, default=None), "replicas": _max_replicas(run)}
     return {
         figure.name: None if (value := values[figure.name]) is None else float(value)
         for figure in FIGURES
     }
 
 
-def _most_replicas(run: Run) -> float | None:
+def _max_replicas(run: Run) -> float | None:
     """Return the most replicas that the plan of a run has in a period; None without a plan."""
     plan = typed_result(run, PlannedReplicas).plan
     periods = Counter[datetime]()

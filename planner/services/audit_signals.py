@@ -9,7 +9,7 @@ from django.db.models.signals import post_migrate, pre_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from planner.errors import Malformed
+from planner.errors import MalformedInput
 from planner.files.stored_text import unstorable_character
 from planner.models import User
 from planner.services.audit import create_triggers, record
@@ -61,7 +61,7 @@ def _refuse_unstorable(
         if isinstance(column, CharField | TextField | JSONField):
             character = unstorable_character(getattr(instance, column.attname))
             if character is not None:
-                raise Malformed(
+                raise MalformedInput(
                     f"{column.name}: a text holds the character {character}, which cannot be "
                     "stored. Remove it and try again."
                 )

@@ -24,7 +24,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.utils import timezone
 
-from planner.errors import Damaged, NotReady, PlannerError
+from planner.errors import DamagedFile, NotReady, PlannerError
 from planner.models import (
     Calibration,
     Counter,
@@ -35,7 +35,7 @@ from planner.models import (
     Trace,
     Workspace,
 )
-from planner.models.workspace import MAIN, within
+from planner.models.workspace import MAIN, use_workspace
 from planner.services.audit import record, without_triggers
 from planner.services.row_documents import (
     LoadedRows,
@@ -180,7 +180,7 @@ def _replace_rows(rows: Path, manifest: Manifest, replace_characters: bool) -> L
     Session.objects.all().delete()
     for model in tables_of_rows():
         model._base_manager.all().delete()
-    with rows.open("rb") as lines, within(MAIN):
+    with rows.open("rb") as lines, use_workspace(MAIN):
         loaded = load(lines, using=DEFAULT_DB_ALIAS, replace_characters=replace_characters)
     _compare(manifest, loaded, DEFAULT_DB_ALIAS)
     with connection.cursor() as cursor:
@@ -216,7 +216,7 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
                     with connection.cursor() as cursor:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 return _snapshot(folder)
-        except (FileNotFoundError, Damaged):  # removed meanwhile, or lost
+        except (FileNotFoundError, DamagedFile):  # removed meanwhile, or lost
             if not tries_left:
                 raise
     raise AssertionError("every try returns or raises")

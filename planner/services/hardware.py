@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from planner.errors import CatalogueError, NotFound, NotReady, Outdated
+from planner.errors import CatalogueError, NotFound, NotReady, VersionConflict
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.price_lists import read_price_list
@@ -122,7 +122,7 @@ def _save(
             if current is None:
                 raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
             if version is not None and version != current.version:
-                raise Outdated(
+                raise VersionConflict(
                     f"{current.name} was changed by another person while you edited it. Load it "
                     "again and repeat your changes."
                 )

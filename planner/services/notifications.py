@@ -27,7 +27,7 @@ from django.utils.crypto import salted_hmac
 
 from planner.errors import NotFound, PlannerError
 from planner.models import Channel, Delivery, Event, Firing, Outcome, User, Workspace
-from planner.models.workspace import current_workspace, within
+from planner.models.workspace import current_workspace, use_workspace
 from planner.services import outgoing_requests
 from planner.services.access import check_may_administer
 from planner.services.audit import record
@@ -61,7 +61,7 @@ def notify(
     personal addresses of all other people get no message.
     """
     event = Event(event).value
-    with within(workspace):
+    with use_workspace(workspace):
         channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
         people_ids = [person.pk for person in people]
         if people_ids:

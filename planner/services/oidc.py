@@ -30,7 +30,7 @@ from joserfc.jwk import KeySet
 
 from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import ExternalIdentity, User
-from planner.models.workspace import within, workspace_of
+from planner.models.workspace import use_workspace, workspace_of
 from planner.selectors.people import admins_active
 from planner.services import outgoing_requests
 from planner.services.audit import record
@@ -272,7 +272,7 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
         current_role = user.role_in(workspace) or ""
         if role == current_role:
             continue
-        with within(workspace):
+        with use_workspace(workspace):
             has_other_admins = admins_active().exclude(pk=user.pk).exists()
         if current_role == "admin" and not has_other_admins:
             continue

@@ -31,7 +31,7 @@ from planner.inputs.live.replica_speed import ServedSpeed, served_speeds
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Outcome, Run, Source, Trace
 from planner.models.notification import Event
-from planner.models.workspace import current_workspace, within
+from planner.models.workspace import current_workspace, use_workspace
 from planner.outputs.metrics import replicas_at
 from planner.outputs.stored_pools import pools_of
 from planner.selectors.run_hardware import stored_hardware
@@ -202,7 +202,7 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
     source. A drift that lasts is notified once, also across plans that follow each other.
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
-    with within(source.workspace):
+    with use_workspace(source.workspace):
         stored = [from_json(JudgedSpeed, row) for row in source.speed]
         before = {speed.key: speed for speed in stored}
         judged: dict[SpeedKey, JudgedSpeed] = {}

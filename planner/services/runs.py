@@ -183,7 +183,7 @@ def run_cancel(*, run: Run, user: User) -> Run:
 def run_delete(*, run: Run, user: User) -> None:
     """Remove a finished run and its arrays."""
     check_may_remove(user, run.owner_id, "this run", "started")
-    if not run.finished:
+    if not run.is_finished:
         raise NotReady(f"Run {run.pk} is still going. Cancel it first.")
     record("run.removed", run, by=user, kind=run.kind)
     run_remove(run=run)

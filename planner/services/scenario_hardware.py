@@ -11,12 +11,12 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import Calibration, OwnGpu, OwnModel, PriceList
 from planner.selectors.measured_corrections import stored_rows
 from planner.selectors.profiles import profile_get
-from planner.selectors.run_hardware import Resolved, StoredPrices, StoredSpec, StoredVersion
+from planner.selectors.run_hardware import ResolvedHardware, StoredPrices, StoredSpec, StoredVersion
 
 LISTED = 12  # names listed in the message about an unknown one
 
 
-def resolve_scenario(scenario: Scenario) -> Resolved:
+def resolve_scenario(scenario: Scenario) -> ResolvedHardware:
     """Return the user's facts and prices that a scenario uses, for storage with a run.
 
     They are GPU types, models, profile versions, kernel measurements, measurements of deployments
@@ -42,7 +42,7 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
             )
         profiles[section.name] = StoredVersion(profile.row.version, profile.row.pk)
     computed = any(section.kind == "roofline" for section in scenario.profiles)
-    return Resolved(
+    return ResolvedHardware(
         gpus=_specs(OwnGpu, gpus - in_full - set(catalogue.gpus())),
         models=_specs(OwnModel, models - in_full - set(catalogue.models())),
         profiles=profiles,

@@ -6,7 +6,14 @@ from django.db import IntegrityError, transaction
 
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window
-from planner.errors import EXPECTED, NotFound, NotReady, Outdated, PlannerError, ScenarioError
+from planner.errors import (
+    EXPECTED,
+    NotFound,
+    NotReady,
+    PlannerError,
+    ScenarioError,
+    VersionConflict,
+)
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse, with_section
@@ -53,7 +60,7 @@ def scenario_update(
         if locked is None:
             raise NotFound(f"{scenario.name} was removed while you edited it. Add it again.")
         if version is not None and version != locked.version:
-            raise Outdated(
+            raise VersionConflict(
                 f"{locked.name} was changed by another person while you edited it. "
                 "Copy your changes, load it again and repeat them."
             )

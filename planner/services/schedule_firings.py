@@ -91,7 +91,7 @@ def firing_settle(*, firing: Firing, now: datetime) -> bool:
     Its plan is compared with the active plan. It becomes active if the schedule's rule allows it.
     """
     run = firing.run
-    if run is not None and not run.finished:
+    if run is not None and not run.is_finished:
         return False
     try:
         with transaction.atomic():

@@ -41,7 +41,7 @@ from planner.inputs.live.settings import (
 )
 from planner.models import Source, SourceReading, User
 from planner.models.notification import Event
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.services.access import check_may_plan
 from planner.services.notifications import notify
 from planner.services.sources import (
@@ -131,7 +131,7 @@ def source_read(
     if not claimable.filter(pk=source_id).update(reading_since=now):
         return None
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
-    with within(source.workspace):
+    with use_workspace(source.workspace):
         try:
             if not only_due:  # a user asks
                 forget_refused_files(source)

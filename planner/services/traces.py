@@ -17,7 +17,7 @@ from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.context_limits import repeated_blocks, requests_beyond_context
-from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
+from planner.errors import BucketUnreachable, Choice, IngestError, NotReady, PlannerError
 from planner.files.atomic_write import write_upload
 from planner.inputs.catalogue.hardware import known_model, shape
 from planner.inputs.ingest import (
@@ -259,7 +259,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     path = row_arrays.local_path(upload)
     try:
         trace_read(trace=trace, path=path, progress=lambda done: progress(done, "Reading the file"))
-    except (Unreached, DatabaseError):  # the file is not at fault and is read again
+    except (BucketUnreachable, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
         unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
@@ -292,7 +292,7 @@ def trace_read(
     return its report.
     """
     report_progress = progress or (lambda fraction: None)
-    with row_arrays.locked(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
+    with row_arrays.lock_folder(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
         _check_exists(trace)
         trace.refresh_from_db()
         if not _must_read(trace):
@@ -304,7 +304,7 @@ def _must_read(trace: Trace) -> bool:
     """Return whether the trace must be read from its file: it is new, missing or damaged."""
     if trace.state != Trace.State.READY or not trace.store:
         return True
-    return not (row_arrays.is_whole(trace.store) and is_complete(row_arrays.folder(trace.store)))
+    return not (row_arrays.is_readable(trace.store) and is_complete(row_arrays.folder(trace.store)))
 
 
 def store_of(number: int, sha256: str) -> str:

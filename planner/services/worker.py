@@ -29,7 +29,7 @@ from planner.domain.progress import Progress
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
 from planner.models import Run, RunPart
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.services import kernel_compilation, runs
 from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
@@ -156,7 +156,7 @@ def _carry_out(
     """
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
-    with within(run.workspace), logging_run(run.pk), watcher as watch:
+    with use_workspace(run.workspace), logging_run(run.pk), watcher as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 kernel_compilation.wait_until_compiled(watch.progress)

@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from planner.errors import Damaged, SourceError, Unreached
-from planner.files.atomic_write import is_draft, whole_file
+from planner.errors import BucketUnreachable, DamagedFile, SourceError
+from planner.files.atomic_write import is_draft, replace_file
 from planner.inputs.live.bucket import Bucket, BucketPlace, Keys
 from planner.storage.bucket_settings import ArraysBucket
 
@@ -76,7 +76,7 @@ class BucketStore:
 
     def keep(self, relative: str) -> None:
         """Upload the local store to the bucket, except for content that the bucket already has."""
-        with self._locked(relative), self._source_errors_as_unreached():
+        with self._lock(relative), self._source_errors_as_unreached():
             before = _parts(self._read(relative)) or set()
             stored_keys = {key for key, _ in self.objects(relative)}
             files = [
@@ -103,21 +103,21 @@ class BucketStore:
         with self._source_errors_as_unreached():
             text = self._read(relative)
         is_local = (self._base / relative).exists()
-        if text and text == self._read_stamp(relative) and is_local and self._used(relative):
+        if text and text == self._read_stamp(relative) and is_local and self._mark_used(relative):
             return
         self._download_store(relative)
         self.make_room(but=relative)
 
     def _download_store(self, relative: str) -> None:
         """Download a store; repeat if another machine changes it meanwhile."""
-        with self._locked(relative), self._source_errors_as_unreached():
+        with self._lock(relative), self._source_errors_as_unreached():
             for left in reversed(range(TRIES)):
                 text = self._read(relative)
                 if text is None:
                     raise self._damage_error(relative, "is not there")
                 try:
                     self._download_parts(relative, _files_of(text))
-                except Damaged:
+                except DamagedFile:
                     if not left or text == self._read(relative):
                         raise
                 else:
@@ -134,7 +134,7 @@ class BucketStore:
             return 0
         stamps = []
         for path in (self._base / STAMPS).rglob("*.json"):
-            with suppress(FileNotFoundError, Damaged):
+            with suppress(FileNotFoundError, DamagedFile):
                 size = sum(file.bytes for file in _files_of(path.read_bytes()))
                 stamps.append((path.stat().st_mtime, size, path))
         cached_bytes = sum(size for _, size, _ in stamps)
@@ -149,7 +149,7 @@ class BucketStore:
 
     def _drop(self, relative: str, stamp: Path, before: float) -> bool:
         """Delete a local copy unless it was used after ``before``; return whether deleted."""
-        with self._locked(relative):
+        with self._lock(relative):
             if not stamp.exists() or stamp.stat().st_mtime > before:  # used meanwhile
                 return False
             stamp.unlink()
@@ -173,7 +173,7 @@ class BucketStore:
                 self._bucket.delete(self._key(relative, MANIFEST))
                 for name, _ in self.objects(relative):
                     self._bucket.delete(self._key(relative, name))
-        except Unreached as problem:
+        except BucketUnreachable as problem:
             logger.warning("%s is not removed from the bucket yet: %s", relative, problem)
 
     def forget(self, relative: str) -> None:
@@ -258,7 +258,7 @@ class BucketStore:
     def _download_file(self, relative: str, file: File, path: Path) -> None:
         """Download a file; raise Damaged if a part is missing or its digest differs."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as draft, draft.open("wb") as out:
+        with replace_file(path) as draft, draft.open("wb") as out:
             for part in file.parts:
                 content = self._bucket.get(self._key(relative, part))
                 if content is None:
@@ -269,14 +269,14 @@ class BucketStore:
                     )
                 out.write(content)
 
-    def _damage_error(self, relative: str, how: str) -> Damaged:
+    def _damage_error(self, relative: str, how: str) -> DamagedFile:
         logger.error("%s in %s %s", relative, self.name, how)
-        return Damaged(f"{relative} in the bucket {how}. Run it again, or restore a backup.")
+        return DamagedFile(f"{relative} in the bucket {how}. Run it again, or restore a backup.")
 
     def _stamp_path(self, relative: str) -> Path:
         return self._base / STAMPS / f"{relative}.json"
 
-    def _used(self, relative: str) -> bool:
+    def _mark_used(self, relative: str) -> bool:
         """Mark the local copy as used now, and return whether it still exists."""
         try:
             os.utime(self._stamp_path(relative))
@@ -295,11 +295,11 @@ class BucketStore:
         """Record the manifest that the local copy was made from."""
         path = self._stamp_path(relative)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as draft:
+        with replace_file(path) as draft:
             draft.write_bytes(text)
 
     @contextmanager
-    def _locked(self, relative: str) -> Iterator[None]:
+    def _lock(self, relative: str) -> Iterator[None]:
         """Lock a store for this process; others on this machine wait to fetch or send it."""
         folder = self._base / STAMPS
         folder.mkdir(parents=True, exist_ok=True)
@@ -313,7 +313,7 @@ class BucketStore:
         try:
             yield
         except SourceError as problem:
-            raise Unreached(
+            raise BucketUnreachable(
                 f"Traces and results are in {self.name}, which cannot be used now: {problem}"
             ) from None
 
@@ -326,7 +326,7 @@ def _files_of(manifest: bytes | None) -> list[File]:
         listed = json.loads(manifest)["files"]
         return [File(entry["path"], entry["bytes"], tuple(entry["parts"])) for entry in listed]
     except (ValueError, KeyError, TypeError):
-        raise Damaged(
+        raise DamagedFile(
             "The manifest in the bucket is damaged. Run it again, or restore a backup."
         ) from None
 
@@ -335,7 +335,7 @@ def _parts(manifest: bytes | None) -> set[str] | None:
     """Return the object names in a manifest; None if it is missing or damaged."""
     try:
         files = _files_of(manifest)
-    except Damaged:
+    except DamagedFile:
         return None
     return None if manifest is None else {part for file in files for part in file.parts}
 

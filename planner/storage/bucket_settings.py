@@ -65,13 +65,13 @@ def arrays_bucket() -> ArraysBucket | None:
         prefix=prefix,
         url=url or f"https://s3.{region}.amazonaws.com",
         region=region,
-        access=_required("AWS_ACCESS_KEY_ID"),
-        secret=_required("AWS_SECRET_ACCESS_KEY"),
+        access=_required_variable("AWS_ACCESS_KEY_ID"),
+        secret=_required_variable("AWS_SECRET_ACCESS_KEY"),
         session=os.environ.get("AWS_SESSION_TOKEN", "").strip(),
     )
 
 
-def _required(name: str) -> str:
+def _required_variable(name: str) -> str:
     """Return a required environment variable; raise ImproperlyConfigured without it."""
     value = os.environ.get(name, "").strip()
     if not value or not value.isascii() or not value.isprintable():

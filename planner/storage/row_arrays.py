@@ -22,7 +22,7 @@ import numpy.typing as npt
 import polars as pl
 from django.conf import settings
 
-from planner.errors import Damaged, NotFound
+from planner.errors import DamagedFile, NotFound
 from planner.files.damage import ARRAY_ERRORS, TABLE_ERRORS, all_decode, damage_reported
 from planner.storage.bucket_settings import ArraysBucket
 
@@ -127,7 +127,7 @@ def renew(stores: Collection[str], before: Iterable[str]) -> None:
 
 
 @contextmanager
-def locked(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
+def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Run the block in only one process of this machine at a time.
 
     ``waiting`` is called while another process runs it, and may raise to stop. The lock is released
@@ -168,7 +168,7 @@ def exists(relative: str) -> bool:
     return path.exists() if store_bucket is None else store_bucket.holds(relative)
 
 
-def is_whole(relative: str) -> bool:
+def is_readable(relative: str) -> bool:
     """Return whether a stored folder exists and each of its tables can be decoded."""
     if not exists(relative):
         return False
@@ -213,7 +213,7 @@ def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     path = local_path(relative) / f"{name}.npz"
     if not path.exists():
         return {}
-    with _check_whole(relative, path), np.load(path, allow_pickle=False) as file:
+    with _report_damage(relative, path), np.load(path, allow_pickle=False) as file:
         return dict(file)
 
 
@@ -243,25 +243,25 @@ def table_path(relative: str, name: str) -> Path:
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """Return one table of a run, or ``limit`` rows from ``offset`` on."""
     path = table_path(relative, name)
-    with _check_whole(relative, path):
+    with _report_damage(relative, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
     """Return the number of rows of a table without reading the rows."""
     path = table_path(relative, name)
-    with _check_whole(relative, path):
+    with _report_damage(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
 @contextmanager
-def _check_whole(relative: str, path: Path) -> Iterator[None]:
+def _report_damage(relative: str, path: Path) -> Iterator[None]:
     """Raise Damaged if a table of a run cannot be read."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
             yield
-    except Damaged:
+    except DamagedFile:
         if (store_bucket := bucket()) is not None:
             store_bucket.forget(relative)  # the next reader fetches it from the bucket again
         raise

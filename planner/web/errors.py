@@ -17,11 +17,11 @@ from django.views.defaults import server_error as default_error
 from planner.errors import (
     EXPECTED,
     Away,
+    BucketUnreachable,
     NoRoom,
     NotAllowed,
     NotFound,
     NotReady,
-    Unreached,
     of_input,
     of_servers,
 )
@@ -41,7 +41,7 @@ STATUS = (
     (NotFound, 404),
     (NotReady, 409),
     (Away, 503),
-    (Unreached, 503),
+    (BucketUnreachable, 503),
     (NoRoom, 507),
 )
 

@@ -29,14 +29,14 @@ def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
 
 def go(request: Request, url: str) -> HttpResponse:
     """Lead the browser to ``url``; upload.js, which reads no redirects, gets it as JSON."""
-    return JsonResponse({"url": url}) if _scripted(request) else redirect(url)
+    return JsonResponse({"url": url}) if _is_sent_by_script(request) else redirect(url)
 
 
-def refused(
+def form_with_errors(
     request: Request, template: str, form: forms.Form, problem: str, **context: Any
 ) -> HttpResponse:
     """Show the form again with its errors and ``problem``; for upload.js, return only messages."""
-    if _scripted(request):
+    if _is_sent_by_script(request):
         faults = [
             f"{form[name].label}: {' '.join(map(str, errors))}"
             for name, errors in form.errors.items()
@@ -51,7 +51,7 @@ def attachment(content: str | bytes, media: str, name: str) -> HttpResponse:
     return HttpResponse(content, content_type=media, headers=headers)
 
 
-def _scripted(request: Request) -> bool:
+def _is_sent_by_script(request: Request) -> bool:
     """Return whether upload.js sent the request.
 
     The header must match exactly, since browsers accept any type.

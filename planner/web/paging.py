@@ -10,7 +10,7 @@ from django.http import HttpRequest
 PAGE_SIZE, SHORT = 25, 5  # rows
 
 
-def paged(request: HttpRequest, rows: QuerySet[Any] | Sequence[Any]) -> Page[Any]:
+def page_of(request: HttpRequest, rows: QuerySet[Any] | Sequence[Any]) -> Page[Any]:
     """Return the page that the query string names, or the nearest one if it does not exist."""
     return Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
 

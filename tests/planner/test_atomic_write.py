@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import RunCancelled
-from planner.files.atomic_write import final_name, is_draft, whole_file, whole_folder
+from planner.files.atomic_write import final_name, is_draft, replace_file, replace_folder
 from planner.storage import row_arrays
 
 WRITERS, TIMES = 4, 40
@@ -40,7 +40,7 @@ def test_of_many_writers_of_a_file_each_reader_sees_one(tmp_path):
     seen = set()
 
     def write(number):
-        with whole_file(path) as draft:
+        with replace_file(path) as draft:
             assert is_draft(draft.name)
             draft.write_text(f"{number}" * 10_000)
         seen.update({path.read_text()})
@@ -54,7 +54,7 @@ def test_of_many_writers_of_a_folder_one_is_left_whole(tmp_path):
     path = tmp_path / "store"
 
     def write(number):
-        with whole_folder(path) as draft:
+        with replace_folder(path) as draft:
             assert final_name(draft.name) == path.name
             for name in "ab":
                 (draft / name).write_text(f"{number}")
@@ -64,7 +64,7 @@ def test_of_many_writers_of_a_folder_one_is_left_whole(tmp_path):
     assert (path / "a").read_text() == (path / "b").read_text()
 
 
-@pytest.mark.parametrize("writer", [whole_file, whole_folder])
+@pytest.mark.parametrize("writer", [replace_file, replace_folder])
 def test_what_fails_leaves_what_was_there(tmp_path, writer):
     path = tmp_path / "store"
     path.mkdir()
@@ -77,7 +77,7 @@ def test_what_fails_leaves_what_was_there(tmp_path, writer):
 def test_a_folder_does_not_take_the_place_of_a_file(tmp_path):
     path = tmp_path / "store"
     path.touch()
-    with pytest.raises(OSError) as error, whole_folder(path):
+    with pytest.raises(OSError) as error, replace_folder(path):
         pass
     assert error.value.errno == errno.ENOTDIR
     assert path.is_file()
@@ -93,7 +93,7 @@ def test_one_at_a_time_makes_what_lies_there(data_dir):
 
     def make(number):
         nonlocal most
-        with row_arrays.locked("traces/1-abc", lambda: None):
+        with row_arrays.lock_folder("traces/1-abc", lambda: None):
             inside.append(number)
             most = max(most, len(inside))
             time.sleep(0.0005)
@@ -116,16 +116,16 @@ def test_who_waits_may_stop_and_what_a_dead_process_held_is_free(data_dir):
     held, end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with row_arrays.locked(name, lambda: None):
+        with row_arrays.lock_folder(name, lambda: None):
             os.write(end, b"1")
             time.sleep(60)
         os._exit(1)
     assert os.read(held, 1) == b"1"
     try:
-        with pytest.raises(RunCancelled), row_arrays.locked(name, cancelled):
+        with pytest.raises(RunCancelled), row_arrays.lock_folder(name, cancelled):
             pass
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    with row_arrays.locked(name, cancelled):
+    with row_arrays.lock_folder(name, cancelled):
         assert Path(data_dir / "locks").is_dir()

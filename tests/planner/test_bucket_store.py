@@ -12,7 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from planner.domain.run_parts import IN_PROCESS
-from planner.errors import Damaged, NotReady, Unreached
+from planner.errors import BucketUnreachable, DamagedFile, NotReady
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.live.samples import samples_of_rows
 from planner.models import Run, Source, Trace
@@ -149,7 +149,7 @@ def test_a_store_comes_whole_and_follows_its_bucket(machine, bucket, tmp_path, m
     row_arrays.remove("runs/7")
     assert keys(bucket[1]) == [] and not row_arrays.exists("runs/7")
     machine("b")
-    with pytest.raises(Damaged, match="runs/7 in the bucket is not there"):
+    with pytest.raises(DamagedFile, match="runs/7 in the bucket is not there"):
         row_arrays.tables_list("runs/7")
 
 
@@ -209,7 +209,7 @@ def test_a_file_spoilt_here_is_had_from_the_bucket_again(machine):
     row_arrays.tables_write("runs/5", {"replicas": demand_table(3)})
     row_arrays.keep("runs/5")
     (row_arrays.folder("runs/5") / "replicas.parquet").write_bytes(b"PAR1")
-    with pytest.raises(Damaged, match="'replicas'"):
+    with pytest.raises(DamagedFile, match="'replicas'"):
         row_arrays.table_read("runs/5", "replicas")
     assert row_arrays.table_rows("runs/5", "replicas") == 3
 
@@ -259,10 +259,12 @@ def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, t
 def test_a_bucket_that_does_not_answer(machine, bucket, settings, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket_store, "ATTEMPTS", 1)
     settings.HEADROOM_ARRAYS = ArraysBucket("others", "", bucket[0].url, "us-east-1", "k", "s", "")
-    with pytest.raises(Unreached, match=r"s3://others, which cannot be used now: .*no bucket"):
+    with pytest.raises(
+        BucketUnreachable, match=r"s3://others, which cannot be used now: .*no bucket"
+    ):
         row_arrays.keep("runs/5")
     settings.HEADROOM_ARRAYS = ArraysBucket("x", "", "http://127.0.0.1:9", "r", "k", "s", "")
-    with pytest.raises(Unreached, match="did not answer"):
+    with pytest.raises(BucketUnreachable, match="did not answer"):
         row_arrays.local_path("runs/5")
     row_arrays.remove("runs/5")  # is swept later
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from planner.domain.trace_statistics.cache import stored_rates, stored_total, write_character
-from planner.errors import Damaged
+from planner.errors import DamagedFile
 from planner.files.damage import all_decode
 from planner.inputs.ingest import (
     IngestOptions,
@@ -60,7 +60,7 @@ def test_a_damaged_part_of_a_trace_is_reported(store, harm):
     (part,) = (folder / "requests").iterdir()
     harm(part)
     for read in (read_requests, lambda folder: bin_requests(folder, 60.0), write_character):
-        with pytest.raises(Damaged, match="send the file of this trace again"):
+        with pytest.raises(DamagedFile, match="send the file of this trace again"):
             read(folder)
 
 
@@ -68,7 +68,7 @@ def test_a_trace_that_lost_requests_is_reported(store):
     folder = store(ROWS)
     (part,) = (folder / "requests").iterdir()
     pl.read_parquet(part).head(50).write_parquet(part)
-    with pytest.raises(Damaged, match="50 of 99 requests"):
+    with pytest.raises(DamagedFile, match="50 of 99 requests"):
         read_requests(folder)
 
 
@@ -77,7 +77,7 @@ def test_damaged_counts_are_reported(store, harm):
     folder = store(DEMAND)
     assert len(read_demand(folder)) == 1
     harm(folder / "demand.parquet")
-    with pytest.raises(Damaged, match="send the file of this trace again"):
+    with pytest.raises(DamagedFile, match="send the file of this trace again"):
         read_demand(folder)
 
 
@@ -85,7 +85,7 @@ def test_damaged_counts_are_reported(store, harm):
 def test_a_damaged_report_is_reported(store, content):
     folder = store(ROWS)
     (folder / "meta.json").write_text(content)
-    with pytest.raises(Damaged, match=r"meta\.json"):
+    with pytest.raises(DamagedFile, match=r"meta\.json"):
         read_report(folder)
 
 
@@ -122,7 +122,7 @@ def test_damaged_tables_and_arrays_of_a_run_are_reported(data_dir, harm):
         lambda: row_arrays.table_rows(store, "plan"),
         lambda: row_arrays.arrays_read(store, "basis"),
     ):
-        with pytest.raises(Damaged, match="carry the run out again, or restore a backup"):
+        with pytest.raises(DamagedFile, match="carry the run out again, or restore a backup"):
             read()
     assert row_arrays.arrays_read(store, "other") == {}
     assert row_arrays.table_read(store, "more")["a"].to_list() == [3]

@@ -19,7 +19,7 @@ from rest_framework.test import APIClient
 
 from planner.api.urls import urlpatterns as api_patterns
 from planner.models import User, Workspace
-from planner.models.workspace import current_workspace, within
+from planner.models.workspace import current_workspace, use_workspace
 from planner.web.urls import urlpatterns as web_patterns
 from tests.planner.objects import Objects, made
 
@@ -376,7 +376,7 @@ def test_every_address_lets_in_whom_it_says_and_finds_nothing_of_another_workspa
     )
     maker = User.objects.create_user("maker", role="planner")
     home = made(maker, "own")
-    with within(Workspace.objects.create(name="Other", slug="other")):
+    with use_workspace(Workspace.objects.create(name="Other", slug="other")):
         maker.join(current_workspace(), "planner")
         foreign = made(maker, "their")
     people: dict[str, User | None] = {EVERYBODY: None, "admin": admin}

@@ -175,7 +175,7 @@ def test_one_run_on_two_workers_gives_what_it_gives_on_one(
     assert alone.state == Run.State.COMPLETED, alone.problem
     shared = compare_run(document)
     with working(*workers.values()):
-        seen = watch(shared, lambda: shared.finished)
+        seen = watch(shared, lambda: shared.is_finished)
     assert shared.state == Run.State.COMPLETED, shared.problem
     assert set(seen) == {"one", "two"}
     assert not seen["one"] & seen["two"]  # each part is computed once
@@ -190,7 +190,7 @@ def test_cancelling_reaches_every_worker(document: str, workers: Workers) -> Non
     with working(*workers.values()):
         watch(run, lambda: RunPart.objects.filter(run=run, state="running").count() == 2)
         Run.objects.filter(pk=run.pk).update(cancel_requested=True)
-        watch(run, lambda: run.finished)
+        watch(run, lambda: run.is_finished)
     assert run.state == Run.State.CANCELLED
     assert not RunPart.objects.exists()
 
@@ -218,7 +218,7 @@ def test_a_killed_worker_loses_its_part_and_no_finished_one(
     lost = RunPart.objects.get(run=run, failures=1)
     assert lost.state == RunPart.State.WAITING
     with working(workers["two"]):
-        seen = watch(run, lambda: run.finished)
+        seen = watch(run, lambda: run.is_finished)
     assert run.state == Run.State.COMPLETED, run.problem
     assert set(seen) <= {"two"}
     names = {f"{part.step}.{part.place}" for part in RunPart.objects.filter(pk__in=kept)}

@@ -79,7 +79,7 @@ class TableRows(serializers.Serializer[Any]):
     rows = serializers.ListField(child=serializers.DictField())
 
 
-class RowsAsked(serializers.Serializer[Any]):
+class TableRowsQuery(serializers.Serializer[Any]):
     """The rows of a table."""
 
     offset = serializers.IntegerField(min_value=0, max_value=10**12, default=0)
@@ -91,7 +91,7 @@ class RowsAsked(serializers.Serializer[Any]):
     )
 
 
-class PoolAsked(serializers.Serializer[Any]):
+class PoolQuery(serializers.Serializer[Any]):
     """The part of a provisioning run; default: the first."""
 
     pool = serializers.CharField(
@@ -102,7 +102,7 @@ class PoolAsked(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(("prefill", "decode"), required=False)
 
 
-class ExportAsked(OptionsSerializer):
+class ExportQuery(OptionsSerializer):
     """A format and its options."""
 
     declared = options_in(ExportOptions)
@@ -116,7 +116,7 @@ class ExportAsked(OptionsSerializer):
         return {"to": attrs["to"], "options": chosen_values(ExportOptions, options)}
 
 
-class SavingsAsked(serializers.Serializer[Any]):
+class SavingsQuery(serializers.Serializer[Any]):
     baseline = serializers.CharField(
         required=False, max_length=80, help_text="Policy. Default: the baseline of the result."
     )

@@ -14,7 +14,7 @@ from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
 from planner.api.serializers.fields import StrictSerializer
 from planner.models import ApiToken, User, Workspace
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.selectors.people import workspace_for
 from planner.services import second_factor, tokens
 from planner.services.account_removal import account_data
@@ -149,7 +149,7 @@ class LoginView(ApiView):
             if not code:
                 raise exceptions.AuthenticationFailed("Send code, from your second factor.")
             second_factor.factor_check(user=user, code=code)
-        with within(workspace_for(user, sent.pop("workspace"))):
+        with use_workspace(workspace_for(user, sent.pop("workspace"))):
             new = tokens.token_create(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}
         return Response(TokenGiven(answer).data)

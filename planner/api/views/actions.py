@@ -6,7 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import schema
-from planner.api.base import ApiView, idempotency_key, started, valid
+from planner.api.base import ApiView, idempotency_key, run_response, valid
 from planner.api.serializers.fields import Values
 from planner.api.serializers.options import REQUESTS
 from planner.domain.kinds.registry import KINDS
@@ -34,7 +34,7 @@ class VerbView(ApiView):
             run = trace_run(trace=trace_get(name), **common)
         else:
             run = document_run(document=sent["document"], **common)
-        return started(run, request)
+        return run_response(run, request)
 
 
 def _view(kind: str) -> type[VerbView]:

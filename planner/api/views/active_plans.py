@@ -69,7 +69,7 @@ class InForceRequest(WhySaid, OptionsSerializer):
         return plan | {"options": chosen_values(ExportOptions, attrs)}
 
 
-class InForceAsked(StrictSerializer):
+class ActivePlanQuery(StrictSerializer):
     scenario = serializers.CharField(
         required=False,
         default="",
@@ -123,7 +123,7 @@ class KeptPlanDetail(KeptPlan):
         fields = [*KeptPlan.Meta.fields, "pools"]
 
 
-class PlansBetweenAsked(serializers.Serializer[Any]):
+class PlanPairQuery(serializers.Serializer[Any]):
     """The two plans to compare."""
 
     old = RowNumber()
@@ -152,14 +152,14 @@ class DeploymentNames(StrictSerializer):
 
 
 class InForceView(ApiView):
-    @operation({200: InForce}, parameters=[InForceAsked])
+    @operation({200: InForce}, parameters=[ActivePlanQuery])
     def get(self, request: Request) -> Response:
         """Get the active plan of a scenario and the replicas that it requests now, as in /metrics.
 
         Without a scenario, it is the plan that was activated last; `others` lists the other active
         plans.
         """
-        scenario = valid(InForceAsked(data=request.query_params))["scenario"]
+        scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
         plan = active_plan(scenario) if scenario else active_plans().first()
         if plan is None:
             raise NotFound(NONE)
@@ -185,13 +185,13 @@ class InForceView(ApiView):
         )
         return Response(InForce(plan).data, status.HTTP_201_CREATED)
 
-    @operation({204: None}, parameters=[InForceAsked])
+    @operation({204: None}, parameters=[ActivePlanQuery])
     def delete(self, request: Request) -> None:
         """Deactivate the active plan; for approvers and admins.
 
         Name the scenario if several have an active plan.
         """
-        scenario = valid(InForceAsked(data=request.query_params))["scenario"]
+        scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
         plan = active_plan(scenario) if scenario else None
         if (scenario and plan is None) or not plan_end(
             user=self.user, now=timezone.now(), plan=plan
@@ -215,13 +215,13 @@ class KeptPlanView(ApiView):
 
 
 class PlansBetweenView(ApiView):
-    @operation({200: PlansBetween}, parameters=[PlansBetweenAsked])
+    @operation({200: PlansBetween}, parameters=[PlanPairQuery])
     def get(self, request: Request) -> Response:
         """Compare two plans: replicas over a week in UTC, and settings.
 
         Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
-        query = valid(PlansBetweenAsked(data=request.query_params))
+        query = valid(PlanPairQuery(data=request.query_params))
         old, new = (activated_plan_get(query[name]) for name in ("old", "new"))
         return Response(as_json(plans_between(old, new)))
 
@@ -248,7 +248,7 @@ class PlanBranchView(ApiView):
         """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
         scenario = plan_branch(plan=activated_plan_get(number), user=self.user, **sent)
-        return self.shown(ScenarioDetail, scenario, status.HTTP_201_CREATED)
+        return self.row_response(ScenarioDetail, scenario, status.HTTP_201_CREATED)
 
 
 class DeploymentNamesView(ApiView):

@@ -12,7 +12,7 @@ from planner.models import AuditRecord
 from planner.selectors.audit import FIELDS, audit_list
 
 
-class AuditAsked(serializers.Serializer[Any]):
+class AuditQuery(serializers.Serializer[Any]):
     """Filters of audit records; default: all records."""
 
     actor = OptionalText(max_length=200)
@@ -34,7 +34,7 @@ class AuditItem(serializers.ModelSerializer[AuditRecord]):
         fields = list(FIELDS)
 
 
-@lists(AuditItem, parameters=[AuditAsked])
+@lists(AuditItem, parameters=[AuditQuery])
 class AuditListView(ListView[AuditRecord]):
     """List who did what, newest first; for admins."""
 
@@ -43,6 +43,6 @@ class AuditListView(ListView[AuditRecord]):
     queryset = AuditRecord.objects.none()  # for the OpenAPI document
 
     def get_queryset(self) -> QuerySet[AuditRecord]:
-        query = valid(AuditAsked(data=self.request.query_params))
+        query = valid(AuditQuery(data=self.request.query_params))
         words = {name: query[name] for name in ("actor", "action", "search")}
         return audit_list(all_workspaces=self.user.is_superuser, **words)

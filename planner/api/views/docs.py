@@ -21,7 +21,7 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 
 from planner.api.errors import problem
-from planner.files.atomic_write import whole_folder
+from planner.files.atomic_write import replace_folder
 from planner.installation import ROOT
 from planner.storage import row_arrays
 from planner.version import VERSION
@@ -40,7 +40,7 @@ def document(format: str) -> bytes:
     busy machine. Therefore one thread of one process creates it. All others wait and read its file.
     """
     folder = row_arrays.data_dir() / FOLDER / code_digest()
-    with row_arrays.locked(FOLDER, lambda: None):
+    with row_arrays.lock_folder(FOLDER, lambda: None):
         if not folder.exists():
             shutil.rmtree(folder.parent, ignore_errors=True)  # documents of earlier versions
             _write(folder)
@@ -50,7 +50,7 @@ def document(format: str) -> bytes:
 def _write(folder: Path) -> None:
     """Write the document in both formats; readers see the folder only when it is complete."""
     schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
-    with whole_folder(folder) as draft:
+    with replace_folder(folder) as draft:
         for format, renderer in FORMATS.items():
             text: bytes = renderer().render(schema, renderer_context={})  # type: ignore[assignment]
             (draft / f"openapi.{format}").write_bytes(text)
@@ -89,7 +89,7 @@ def docs(request: HttpRequest) -> HttpResponse:
 
 
 @csrf_exempt  # it changes nothing; a POST also gets 404
-def nothing_here(request: HttpRequest) -> HttpResponse:
+def not_found(request: HttpRequest) -> HttpResponse:
     """Return 404 as a problem; if only the final slash is missing, name the right address."""
     detail = "Not found. /api/v1/docs/ lists every address."
     if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
@@ -100,6 +100,6 @@ def nothing_here(request: HttpRequest) -> HttpResponse:
 def _is_view(path: str) -> bool:
     """Return whether a view serves ``path``."""
     try:
-        return resolve(path).func is not nothing_here
+        return resolve(path).func is not not_found
     except Resolver404:
         return False

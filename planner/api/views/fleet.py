@@ -4,7 +4,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, valid, version_held
+from planner.api.base import ApiView, valid, version_of_client
 from planner.api.schema import operation
 from planner.api.serializers.options import OptionsSerializer
 from planner.api.views.scenarios import ScenarioDetail
@@ -50,7 +50,7 @@ class ScenarioFleetView(ApiView):
             user=self.user,
             text=text,
             facts=PoolFacts(**sent),
-            version=version_held(request, stored),
+            version=version_of_client(request, stored),
         )
         return Response(
             {

@@ -10,8 +10,8 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, checked, state_tag, valid, version_held
-from planner.api.filters import NumberPagination, paged
+from planner.api.base import ApiView, state_tag, valid, validated, version_of_client
+from planner.api.filters import NumberPagination, page_response
 from planner.api.results import schema_of
 from planner.api.schema import CONFIG, GPU, LOCATION, MODEL, F, operation, removal
 from planner.api.serializers.fields import (
@@ -279,11 +279,11 @@ class EntryView(ApiView):
         """
         entry = self.entry(name)
         headers = {"ETag": state_tag(entry.row, self.request)} if entry.row else {}
-        return self.shown(self.item_class, entry, code, headers, **self.context())
+        return self.row_response(self.item_class, entry, code, headers, **self.context())
 
     def save_request(self, row: Any = None) -> Response:
         """Save the request as a new entry, or in place of ``row``, and answer with the entry."""
-        sent = checked(self.request_class(data=self.request.data))
+        sent = validated(self.request_class(data=self.request.data))
         values = sent.validated_data
         saved = self.save(
             row=row,
@@ -292,7 +292,7 @@ class EntryView(ApiView):
             user=self.user,
             source=values.get("source", ""),
             kind=values["kind"],
-            version=version_held(self.request, row) if row else None,
+            version=version_of_client(self.request, row) if row else None,
         )
         return self.answer(saved.name, status.HTTP_200_OK if row else status.HTTP_201_CREATED)
 
@@ -334,7 +334,7 @@ class GpuListView(GpuEntry):
     def get(self, request: Request) -> Response:
         """List GPU types: built-in ones and your own."""
         search = valid(Search(data=request.query_params)).get("search", "")
-        return paged(self, known.gpus_list(search), GpuItem, {"request": request})
+        return page_response(self, known.gpus_list(search), GpuItem, {"request": request})
 
     @operation({201: GpuItem}, request=GpuRequest, parameters=[LOCATION], examples={"A GPU": GPU})
     def post(self, request: Request) -> Response:
@@ -371,7 +371,7 @@ class ModelListView(ModelEntry):
         query = valid(ModelSearch(data=request.query_params))
         gpu = known.gpu_get(query.get("gpu") or USUAL_GPU).spec
         entries = known.models_list(query.get("search", ""))
-        return paged(self, entries, ModelItem, {"request": request, "gpu": gpu})
+        return page_response(self, entries, ModelItem, {"request": request, "gpu": gpu})
 
     @operation({201: ModelDetail}, request=ModelRequest, parameters=[LOCATION], examples=MODELS)
     def post(self, request: Request) -> Response:
@@ -432,7 +432,7 @@ class PriceListView(ApiView):
         """List prices by provider, region and GPU; your own price lists come first."""
         query = valid(PriceSearch(data=request.query_params))
         filters = {name: value for name, value in query.items() if not name.startswith("page")}
-        return paged(self, known.prices_list(**filters), PriceItem, {})
+        return page_response(self, known.prices_list(**filters), PriceItem, {})
 
 
 class PriceListsView(ApiView):
@@ -478,4 +478,4 @@ class CarbonListView(ApiView):
     def get(self, request: Request) -> Response:
         """List carbon of the grid and PUE by region."""
         search = valid(Search(data=request.query_params)).get("search", "")
-        return paged(self, known.carbon_list(search), CarbonItem, {})
+        return page_response(self, known.carbon_list(search), CarbonItem, {})

@@ -7,7 +7,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.models.workspace import MAIN, within
+from planner.models.workspace import MAIN, use_workspace
 from planner.outputs.metrics import exposition, plan_lines, queue_lines, security_lines
 from planner.selectors.active_plans import active_plans
 from planner.selectors.audit import security_events
@@ -40,7 +40,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     sees_all = token is None or token.user.is_superuser
     slug = request.GET.get("workspace", MAIN)
     try:
-        with within(token.workspace if token else slug):
+        with use_workspace(token.workspace if token else slug):
             now = timezone.now()
             text = exposition(
                 queue_lines(work_statistics(now, everywhere=sees_all)),

@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from planner.api import schema
-from planner.api.base import ApiView, checked, idempotency_key, valid
-from planner.api.filters import ListView, NumberPagination, lists, paged
+from planner.api.base import ApiView, idempotency_key, valid, validated
+from planner.api.filters import ListView, NumberPagination, lists, page_response
 from planner.api.renderers import CsvRenderer, table_rows
 from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
 from planner.api.serializers.fields import (
@@ -117,13 +117,13 @@ class VersionItem(serializers.ModelSerializer[ProfileVersion]):
                   "calibration", "created_by", "created_at"]  # fmt: skip
 
 
-class VersionAsked(StrictSerializer):
+class VersionQuery(StrictSerializer):
     version = serializers.IntegerField(
         min_value=1, max_value=10**9, required=False, help_text="Default: the newest."
     )
 
 
-class ResidualsAsked(VersionAsked):
+class ResidualsQuery(VersionQuery):
     offset = serializers.IntegerField(min_value=0, default=0)
     limit = serializers.IntegerField(min_value=1, max_value=100_000, required=False)
 
@@ -331,24 +331,24 @@ class ProfileListView(ApiView):
         """List profiles: built-in ones and your own."""
         query = valid(Search(data=request.query_params))
         rows = known.profiles_list(query.get("search", ""))
-        return paged(self, rows, ProfileItem, {"request": request})
+        return page_response(self, rows, ProfileItem, {"request": request})
 
     @new_version(ComputeRequest, schema.COMPUTED)
     def post(self, request: Request) -> Response:
         """Create an operator or roofline profile."""
-        sent = checked(ComputeRequest(data=request.data))
+        sent = validated(ComputeRequest(data=request.data))
         key = idempotency_key(request)
         version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
-        return _created(self, version)
+        return _created_response(self, version)
 
 
 class ProfileView(ApiView):
-    @operation({200: ProfileDetail}, parameters=[VersionAsked])
+    @operation({200: ProfileDetail}, parameters=[VersionQuery])
     def get(self, request: Request, name: str) -> Response:
         """Get a profile in its newest version, or in the version of the request."""
-        query = valid(VersionAsked(data=request.query_params))
+        query = valid(VersionQuery(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
-        return self.shown(ProfileDetail, profile)
+        return self.row_response(ProfileDetail, profile)
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -369,14 +369,14 @@ class ProfileVersionsView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """List the versions of a profile, newest first."""
         known.profile_get(name)
-        return paged(self, known.profile_versions(name), VersionItem, {"request": request})
+        return page_response(self, known.profile_versions(name), VersionItem, {"request": request})
 
 
 class ProfileChecksView(ApiView):
-    @operation({200: Checks}, parameters=[VersionAsked])
+    @operation({200: Checks}, parameters=[VersionQuery])
     def get(self, request: Request, name: str) -> Response:
         """Get the checks of a profile and its errors."""
-        query = valid(VersionAsked(data=request.query_params))
+        query = valid(VersionQuery(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
         checks = checks_json(profile.checks)
         return Response({"profile": profile.name, "version": profile.version, "checks": checks})
@@ -385,13 +385,13 @@ class ProfileChecksView(ApiView):
 class ProfileResidualsView(ApiView):
     renderer_classes = [JSONRenderer, CsvRenderer]
 
-    @operation({(200, JSON): Residuals, (200, CSV): str}, parameters=[ResidualsAsked])
+    @operation({(200, JSON): Residuals, (200, CSV): str}, parameters=[ResidualsQuery])
     def get(self, request: Request, name: str) -> Response:
         """List measured and predicted values, row by row.
 
         `Accept: text/csv` or `?format=csv` gives CSV. The list is empty for built-in profiles.
         """
-        query = valid(ResidualsAsked(data=request.query_params))
+        query = valid(ResidualsQuery(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
         table = known.profile_residuals(profile)
         part = table.slice(query["offset"], query.get("limit"))
@@ -420,7 +420,7 @@ class CalibrationListView(ListView[Calibration]):
         The file is JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
         check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
-        sent = checked(MeasurementsRequest(data=request.data))
+        sent = validated(MeasurementsRequest(data=request.data))
         file = sent.validated_data["file"]
         calibration = calibrations.calibration_upload(
             user=self.user,
@@ -452,14 +452,14 @@ class CalibrationFitsView(ApiView):
     @new_version(FitRequest, schema.FIT)
     def post(self, request: Request, number: int) -> Response:
         """Fit a profile to uploaded measurements."""
-        sent = checked(FitRequest(data=request.data))
+        sent = validated(FitRequest(data=request.data))
         version = profile_fit(
             user=self.user,
             calibration=calibration_get(number),
             spec=sent.spec(),
             idempotency_key=idempotency_key(request),
         )
-        return _created(self, version)
+        return _created_response(self, version)
 
 
 class CalibrationComparisonsView(ApiView):
@@ -499,16 +499,16 @@ class ObservationsView(ApiView):
             source=query["source"],
             idempotency_key=idempotency_key(request),
         )
-        return _created(self, version)
+        return _created_response(self, version)
 
 
-def _created(view: ApiView, version: ProfileVersion) -> Response:
+def _created_response(view: ApiView, version: ProfileVersion) -> Response:
     """Return 201 with the new version of a profile."""
     name = version.profile.name
     url = reverse("api:profile", kwargs={"name": name}, request=view.request)
     profile = known.profile_get(name, version.version)
     headers = {"Location": f"{url}?version={version.version}"}
-    return view.shown(ProfileDetail, profile, status.HTTP_201_CREATED, headers)
+    return view.row_response(ProfileDetail, profile, status.HTTP_201_CREATED, headers)
 
 
 def _calibration_response(
@@ -516,4 +516,4 @@ def _calibration_response(
 ) -> Response:
     """Return uploaded measurements with their first rows."""
     preview = table_rows(calibration_table(row).head(PREVIEW_ROWS))
-    return view.shown(CalibrationDetail, row, code, preview=preview)
+    return view.row_response(CalibrationDetail, row, code, preview=preview)

@@ -196,7 +196,9 @@ class ProposalListView(ListView[Proposal]):
             **sent,
         )
         url = reverse("api:proposal", kwargs={"number": proposal.pk}, request=request)
-        return self.shown(ProposalDetail, proposal, status.HTTP_201_CREATED, {"Location": url})
+        return self.row_response(
+            ProposalDetail, proposal, status.HTTP_201_CREATED, {"Location": url}
+        )
 
 
 class ProposalView(ApiView):

@@ -16,14 +16,14 @@ from planner.api.renderers import AnyAccept, CsvRenderer, ParquetRenderer, table
 from planner.api.results import AnyResult
 from planner.api.schema import CSV, JSON, operation, removal
 from planner.api.serializers.runs import (
-    ExportAsked,
-    PoolAsked,
-    RowsAsked,
+    ExportQuery,
+    PoolQuery,
     RunDetail,
     RunItem,
-    SavingsAsked,
+    SavingsQuery,
     TableNames,
     TableRows,
+    TableRowsQuery,
 )
 from planner.domain.options import options_of
 from planner.domain.provisioning.figures import PoolFigures
@@ -104,14 +104,14 @@ class RunResultsView(ApiView):
 class RunExportView(ApiView):
     content_negotiation_class = AnyAccept
 
-    @operation({(200, media): OpenApiTypes.BINARY for media in MEDIA}, parameters=[ExportAsked])
+    @operation({(200, media): OpenApiTypes.BINARY for media in MEDIA}, parameters=[ExportQuery])
     def get(self, request: Request, run_id: int) -> HttpResponseBase:
         """Export a run as a file: figures, a report, or the objects that carry out its plan.
 
         The file equals that of `bin/manage export`. Objects for a cluster are validated against
         their published schema.
         """
-        query = valid(ExportAsked(data=request.query_params))
+        query = valid(ExportQuery(data=request.query_params))
         file = run_export(
             by=self.user,
             run=run_get(run_id),
@@ -124,14 +124,14 @@ class RunExportView(ApiView):
 
 
 class RunSavingsView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[SavingsAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[SavingsQuery])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the savings of each policy against a baseline.
 
         By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, `baseline`,
         `saved` and `fraction` of the baseline. A negative saving is a loss.
         """
-        query = valid(SavingsAsked(data=request.query_params))
+        query = valid(SavingsQuery(data=request.query_params))
         result = stored_result(run_get(run_id))
         policies = result.policies
         if not policies:
@@ -146,7 +146,7 @@ class RunSavingsView(ApiView):
 
 
 class RunSensitivityView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolQuery])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the response of operators to length, batch, rate and GPU share in a provisioning run.
 
@@ -158,7 +158,7 @@ class RunSensitivityView(ApiView):
 
 
 class RunSweepView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolAsked])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolQuery])
     def get(self, request: Request, run_id: int, by: str) -> Response:
         """Get the savings of operators against whole replicas by length, rate or model size.
 
@@ -171,7 +171,7 @@ class RunSweepView(ApiView):
 
 def _run_and_pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
     """Return the run and the chosen part of its provisioning result."""
-    query = valid(PoolAsked(data=request.query_params))
+    query = valid(PoolQuery(data=request.query_params))
     run = run_get(run_id)
     return run, pool_of_run(run, query.get("pool", ""), query.get("phase", ""))
 
@@ -197,7 +197,7 @@ class RunTableView(ApiView):
 
     @operation(
         {(200, JSON): TableRows, (200, CSV): str, (200, PARQUET): OpenApiTypes.BINARY},
-        operation_id="runs_table_retrieve", parameters=[RowsAsked],
+        operation_id="runs_table_retrieve", parameters=[TableRowsQuery],
     )  # fmt: skip
     def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
         """Get rows of a table as JSON, CSV or Parquet.
@@ -205,7 +205,7 @@ class RunTableView(ApiView):
         `Accept: text/csv` or `?format=csv` gives CSV. `?format=parquet` gives the whole table as a
         Parquet file. Use it for `requests`, which has a row per request of the replay.
         """
-        query = valid(RowsAsked(data=request.query_params))
+        query = valid(TableRowsQuery(data=request.query_params))
         run, form = run_get(run_id), request.accepted_renderer.format
         offset, limit = query["offset"], query.get("limit")
         total = run_table_rows(run, table)
@@ -231,8 +231,8 @@ class RunTableView(ApiView):
 
 def _run_response(view: ApiView, run: Run) -> Response:
     """Return a run; an unfinished one asks the client to poll again."""
-    headers = {} if run.finished else {"Retry-After": "1"}
-    return view.shown(RunDetail, run, headers=headers)
+    headers = {} if run.is_finished else {"Retry-After": "1"}
+    return view.row_response(RunDetail, run, headers=headers)
 
 
 class RunWhyView(ApiView):
@@ -245,7 +245,7 @@ class RunWhyView(ApiView):
         return Response(as_json(explanation_chains(run_get(run_id))))
 
 
-class RunsAsked(serializers.Serializer[Any]):
+class RunsQuery(serializers.Serializer[Any]):
     """The runs to compare; the first is the base of the comparison."""
 
     run = serializers.ListField(
@@ -263,7 +263,7 @@ class RunsAsked(serializers.Serializer[Any]):
 
 
 class RunComparisonView(ApiView):
-    @operation({200: RunComparison}, parameters=[RunsAsked])
+    @operation({200: RunComparison}, parameters=[RunsQuery])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 
@@ -273,6 +273,6 @@ class RunComparisonView(ApiView):
         mark is better, worse or empty. All marks are empty if traffic, window or limits differ;
         `note` gives the reason.
         """
-        query = valid(RunsAsked(data=request.query_params))
+        query = valid(RunsQuery(data=request.query_params))
         beside = compare_runs(runs_to_compare(query["run"]), query["policy"])
         return Response(as_json(beside))

@@ -6,7 +6,14 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, idempotency_key, started, state_tag, valid, version_held
+from planner.api.base import (
+    ApiView,
+    idempotency_key,
+    run_response,
+    state_tag,
+    valid,
+    version_of_client,
+)
 from planner.api.filters import ListView, ScenarioFilter, StrictFilter, StrictOrdering, lists
 from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
@@ -169,7 +176,7 @@ class ScenarioView(ApiView):
         """Save the document or the changes; the service checks If-Match."""
         scenario = scenario_get(name)
         save = scenario_update if "document" in sent else scenario_edit
-        version = version_held(request, scenario)
+        version = version_of_client(request, scenario)
         saved = save(scenario=scenario, user=self.user, version=version, **sent)
         return _scenario_response(self, saved)
 
@@ -191,11 +198,13 @@ class ScenarioRunsView(ApiView):
             idempotency_key=idempotency_key(request),
             **sent,
         )
-        return started(run, request)
+        return run_response(run, request)
 
 
 def _scenario_response(
     view: ApiView, scenario: Scenario, code: int = status.HTTP_200_OK
 ) -> Response:
     """Return a scenario with its ETag."""
-    return view.shown(ScenarioDetail, scenario, code, {"ETag": state_tag(scenario, view.request)})
+    return view.row_response(
+        ScenarioDetail, scenario, code, {"ETag": state_tag(scenario, view.request)}
+    )

@@ -180,14 +180,14 @@ class ScheduleListView(ListView[Schedule]):
         """
         sent = valid(ScheduleRequest(data=request.data))
         schedule = schedule_create(owner=self.user, now=timezone.now(), **sent)
-        return self.shown(ScheduleItem, schedule, status.HTTP_201_CREATED)
+        return self.row_response(ScheduleItem, schedule, status.HTTP_201_CREATED)
 
 
 class ScheduleView(ApiView):
     @operation({200: ScheduleItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a schedule."""
-        return self.shown(ScheduleItem, schedule_get(str(number)))
+        return self.row_response(ScheduleItem, schedule_get(str(number)))
 
     @operation({200: ScheduleItem}, request=ScheduleChange)
     def patch(self, request: Request, number: int) -> Response:
@@ -195,7 +195,7 @@ class ScheduleView(ApiView):
         schedule = schedule_get(str(number))
         sent = valid(ScheduleChange(data=request.data))
         schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
-        return self.shown(ScheduleItem, schedule)
+        return self.row_response(ScheduleItem, schedule)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -208,7 +208,7 @@ class SchedulePauseView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Pause a schedule until it is resumed."""
         schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
-        return self.shown(ScheduleItem, schedule)
+        return self.row_response(ScheduleItem, schedule)
 
 
 class ScheduleResumeView(ApiView):
@@ -217,7 +217,7 @@ class ScheduleResumeView(ApiView):
         """Resume a schedule at its next time."""
         now = timezone.now()
         schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
-        return self.shown(ScheduleItem, schedule)
+        return self.row_response(ScheduleItem, schedule)
 
 
 class ScheduleFireView(ApiView):
@@ -228,7 +228,7 @@ class ScheduleFireView(ApiView):
         firing = schedule_fire(
             schedule=schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
         )
-        return self.shown(FiringItem, firing, status.HTTP_201_CREATED, {"Retry-After": "10"})
+        return self.row_response(FiringItem, firing, status.HTTP_201_CREATED, {"Retry-After": "10"})
 
 
 @lists(FiringItem)
@@ -243,7 +243,7 @@ class FiringView(ApiView):
     @operation({200: FiringItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a firing and its result."""
-        return self.shown(FiringItem, firing_get(number))
+        return self.row_response(FiringItem, firing_get(number))
 
 
 @lists(OutcomeItem, rows=lambda: outcomes_list().defer("figures"))
@@ -255,7 +255,7 @@ class OutcomeView(ApiView):
     @operation({200: OutcomeDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get the report of plan versus actual, hour by hour."""
-        return self.shown(OutcomeDetail, outcome_get(number))
+        return self.row_response(OutcomeDetail, outcome_get(number))
 
 
 class DigestView(ApiView):

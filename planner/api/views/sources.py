@@ -148,7 +148,7 @@ class SamplesRequest(StrictSerializer):
     samples = SampleRow(many=True, allow_empty=False)
 
 
-class SeriesAsked(serializers.Serializer[Any]):
+class SeriesQuery(serializers.Serializer[Any]):
     start = serializers.DateTimeField(
         required=False, help_text="Start of the period. Default: one day before the end."
     )
@@ -216,7 +216,7 @@ class SourceListView(ListView[Source]):
         """
         sent = valid(SourceRequest(data=request.data))
         source = source_create(owner=self.user, **sent)
-        return self.shown(SourceItem, source, status.HTTP_201_CREATED)
+        return self.row_response(SourceItem, source, status.HTTP_201_CREATED)
 
 
 class SourcePreviewView(ApiView):
@@ -235,7 +235,7 @@ class SourceView(ApiView):
     @operation({200: SourceItem})
     def get(self, request: Request, name: str) -> Response:
         """Get a live source."""
-        return self.shown(SourceItem, source_get(name))
+        return self.row_response(SourceItem, source_get(name))
 
     @operation({200: SourceItem}, request=SourceChange, examples={"A pause": {"paused": True}})
     def patch(self, request: Request, name: str) -> Response:
@@ -245,7 +245,7 @@ class SourceView(ApiView):
         """
         sent = valid(SourceChange(data=request.data))
         source = source_change(source=source_get(name), user=self.user, changes=sent)
-        return self.shown(SourceItem, source)
+        return self.row_response(SourceItem, source)
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -264,7 +264,7 @@ class SourceReadView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Read a source now, even if it is not due."""
         source = source_request_reading(source=source_get(name), user=self.user)
-        return self.shown(SourceItem, source)
+        return self.row_response(SourceItem, source)
 
 
 class SourceSamplesView(ApiView):
@@ -305,10 +305,10 @@ class SourceReadingsView(ListView[SourceReading]):
 
 
 class SourceSeriesView(ApiView):
-    @operation({200: SourceSeries}, parameters=[SeriesAsked])
+    @operation({200: SourceSeries}, parameters=[SeriesQuery])
     def get(self, request: Request, name: str) -> Response:
         """Get the data of a source per bin: amounts, gauges and histograms; null is a gap."""
-        query = valid(SeriesAsked(data=request.query_params))
+        query = valid(SeriesQuery(data=request.query_params))
         source = source_get(name)
         end = query.get("end") or timezone.now()
         start = query.get("start") or end - timedelta(days=1)

@@ -8,9 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from planner.api.base import ApiView, checked, idempotency_key, started, valid
+from planner.api.base import ApiView, idempotency_key, run_response, valid, validated
 from planner.api.filters import ListView, StrictFilter, StrictOrdering, TraceFilter, lists
-from planner.api.renderers import AcceptOnly
+from planner.api.renderers import AcceptHeaderNegotiation
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.fields import (
     FiniteField,
@@ -47,7 +47,7 @@ class CharacterAnswer(Character):
     window: WindowRank | None
 
 
-class CharacterAsked(serializers.Serializer[Any]):
+class CharacterQuery(serializers.Serializer[Any]):
     start = serializers.DateTimeField(
         required=False, help_text="Start of the window that is ranked among windows of its length."
     )
@@ -104,7 +104,7 @@ class UploadDone(serializers.Serializer[Any]):
     )
 
 
-class DemandAsked(serializers.Serializer[Any]):
+class DemandQuery(serializers.Serializer[Any]):
     bin_s = FiniteField(
         min_value=1,
         max_value=7 * 86400,
@@ -145,7 +145,7 @@ class Upload(ApiView):
         read in the same way, the answer is 200 with the existing trace.
         """
         check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
-        sent = checked(UploadRequest(data=request.data))
+        sent = validated(UploadRequest(data=request.data))
         file = sent.validated_data["file"]
         trace, run, new = trace_upload(
             owner=self.user,
@@ -158,7 +158,7 @@ class Upload(ApiView):
         body = UploadDone(answer, context={"request": request}).data
         if run is None:
             return Response(body)
-        return started(run, request, body)
+        return run_response(run, request, body)
 
 
 class IngestView(Upload):
@@ -172,7 +172,7 @@ class TraceListView(Upload, ListView[Trace]):
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = TraceFilter
     ordering_fields = ["created_at", "name", "requests", "bytes", "start_at"]
-    content_negotiation_class = AcceptOnly
+    content_negotiation_class = AcceptHeaderNegotiation
 
 
 class TraceView(ApiView):
@@ -182,7 +182,7 @@ class TraceView(ApiView):
 
         `name` is a name or an id.
         """
-        return self.shown(TraceDetail, trace_get(name))
+        return self.row_response(TraceDetail, trace_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -213,21 +213,21 @@ class TraceReadingView(ApiView):
         The stored file is used. Send only the options, such as which column is which.
         """
         trace = trace_get(name)
-        sent = checked(ReadingRequest(data=request.data))
+        sent = validated(ReadingRequest(data=request.data))
         run = trace_reread(
             trace=trace,
             owner=self.user,
             options=sent.options(trace.file_name),
             idempotency_key=idempotency_key(request),
         )
-        return started(run, request)
+        return run_response(run, request)
 
 
 class TraceDemandView(ApiView):
-    @operation({200: Demand}, parameters=[DemandAsked])
+    @operation({200: Demand}, parameters=[DemandQuery])
     def get(self, request: Request, name: str) -> Response:
         """Get the demand of a trace per bin, by model, region and tier."""
-        sent = valid(DemandAsked(data=request.query_params))
+        sent = valid(DemandQuery(data=request.query_params))
         trace = ready_trace(name)
         bin_s = sent.get("bin_s")
         if bin_s and trace.kind == Trace.Kind.DEMAND:
@@ -249,14 +249,14 @@ class TraceDemandView(ApiView):
 
 
 class TraceCharacterView(ApiView):
-    @operation({200: CharacterAnswer}, parameters=[CharacterAsked])
+    @operation({200: CharacterAnswer}, parameters=[CharacterQuery])
     def get(self, request: Request, name: str) -> Response:
         """Characterize a trace.
 
         The answer holds amounts and lengths by model, region and tier, rhythm, burstiness by time
         scale, imbalance and outages. It ranks every day, and with `start` and `end` that window.
         """
-        query = valid(CharacterAsked(data=request.query_params))
+        query = valid(CharacterQuery(data=request.query_params))
         trace = ready_trace(name)
         window = as_json(trace_window(trace, query["start"], query["end"])) if query else None
         return Response(as_json(trace_character(trace)) | {"window": window})

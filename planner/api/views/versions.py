@@ -51,13 +51,13 @@ class ScenarioVersionDetail(ScenarioVersionItem):
         fields = [*ScenarioVersionItem.Meta.fields, "document"]
 
 
-class PartAsked(serializers.Serializer[Any]):
+class SectionQuery(serializers.Serializer[Any]):
     part = serializers.ChoiceField(
         PARTS, required=False, default="", help_text="Section. Default: the whole document."
     )
 
 
-class BetweenAsked(PartAsked):
+class VersionPairQuery(SectionQuery):
     """The two versions to compare."""
 
     old = RowNumber()
@@ -84,26 +84,26 @@ class BranchRequest(RestoreRequest):
     name = OptionalText(max_length=120, help_text="Name of the new scenario. Default: a free name.")
 
 
-@lists(ScenarioVersionItem, parameters=[PartAsked])
+@lists(ScenarioVersionItem, parameters=[SectionQuery])
 class VersionListView(ListView[ScenarioVersion]):
     """List versions of a scenario, newest first; with `part` only those that changed it."""
 
     queryset = ScenarioVersion.objects.none()  # for the OpenAPI document
 
     def get_queryset(self) -> QuerySet[ScenarioVersion]:
-        part = valid(PartAsked(data=self.request.query_params))["part"]
+        part = valid(SectionQuery(data=self.request.query_params))["part"]
         return versions_changing(scenario_get(self.kwargs["scenario"]), part)
 
 
 class VersionsBetweenView(ApiView):
-    @operation({200: VersionDifference}, parameters=[BetweenAsked])
+    @operation({200: VersionDifference}, parameters=[VersionPairQuery])
     def get(self, request: Request, scenario: str) -> Response:
         """Compare two versions.
 
         `settings` holds the settings that differ, by address, each with both values. `lines` is a
         unified diff of the files.
         """
-        query = valid(BetweenAsked(data=request.query_params))
+        query = valid(VersionPairQuery(data=request.query_params))
         row = scenario_get(scenario)
         old, new = (version_get(row, query[name]) for name in ("old", "new"))
         return Response(as_json(compare_versions(old, new, query["part"])))
@@ -128,7 +128,7 @@ class VersionRestoreView(ApiView):
         target = sent.pop("into")
         into = scenario_get(target) if target else None
         saved = scenario_restore(version=version, user=self.user, into=into, **sent)
-        return self.shown(ScenarioDetail, saved)
+        return self.row_response(ScenarioDetail, saved)
 
 
 class VersionBranchView(ApiView):
@@ -138,4 +138,4 @@ class VersionBranchView(ApiView):
         sent = valid(BranchRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
         branch = scenario_branch(version=version, user=self.user, **sent)
-        return self.shown(ScenarioDetail, branch, status.HTTP_201_CREATED)
+        return self.row_response(ScenarioDetail, branch, status.HTTP_201_CREATED)

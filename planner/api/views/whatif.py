@@ -7,7 +7,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, checked, idempotency_key, started, valid
+from planner.api.base import ApiView, idempotency_key, run_response, valid, validated
 from planner.api.filters import ListView, lists
 from planner.api.results import schema_of
 from planner.api.schema import KEY, LOCATION, operation, removal, run_started
@@ -101,7 +101,7 @@ class RunWhatIfView(ApiView):
         dotted path. `notes` lists what is uncertain. Nothing is stored. If there is no plan,
         `totals` is null and `conflict` gives the reason.
         """
-        chosen = checked(WhatIfRequest(data=request.data)).chosen()
+        chosen = validated(WhatIfRequest(data=request.data)).chosen()
         return Response(as_json(what_if_answer(run_get(run_id), chosen)))
 
 
@@ -109,12 +109,12 @@ class RunReplayView(ApiView):
     @run_started(request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
         """Run a changed plan as a new scenario."""
-        chosen = checked(WhatIfRequest(data=request.data)).chosen()
+        chosen = validated(WhatIfRequest(data=request.data)).chosen()
         run = what_if_replay(
             run=run_get(run_id), user=self.user, chosen=chosen,
             idempotency_key=idempotency_key(request),
         )  # fmt: skip
-        return started(run, request)
+        return run_response(run, request)
 
 
 class MonthReplayView(ApiView):
@@ -124,7 +124,7 @@ class MonthReplayView(ApiView):
         run = outlook_replay(
             run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
         )
-        return started(run, request)
+        return run_response(run, request)
 
 
 class AxisGiven(StrictSerializer):
@@ -157,7 +157,7 @@ class SweepRequest(StrictSerializer):
         return {**attrs, "options": run_options(attrs)}
 
 
-class GridAsked(serializers.Serializer[Any]):
+class GridQuery(serializers.Serializer[Any]):
     figure = serializers.ChoiceField(
         [(figure.name, figure.label) for figure in FIGURES],
         default=DEFAULT.name,
@@ -214,16 +214,16 @@ class SweepListView(ListView[Sweep]):
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
             idempotency_key=idempotency_key(request),
         )
-        return self.shown(SweepShown, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
+        return self.row_response(SweepShown, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
 
 
 class SweepView(ApiView):
-    @operation({200: SweepShown}, parameters=[GridAsked])
+    @operation({200: SweepShown}, parameters=[GridQuery])
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
-        query = valid(GridAsked(data=request.query_params))
+        query = valid(GridQuery(data=request.query_params))
         figure = figure_by_name(query["figure"])
-        return self.shown(SweepShown, sweep_get(number), figure=figure)
+        return self.row_response(SweepShown, sweep_get(number), figure=figure)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -237,4 +237,4 @@ class SweepCancelView(ApiView):
         """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)
         sweep_cancel(sweep=sweep, user=self.user)
-        return self.shown(SweepShown, sweep)
+        return self.row_response(SweepShown, sweep)

@@ -43,7 +43,7 @@ class WorkspaceChange(StrictSerializer):
     )
 
 
-class RemovalAsked(StrictSerializer):
+class RemovalQuery(StrictSerializer):
     confirm = serializers.CharField(max_length=40, help_text="Slug of the workspace, to confirm.")
 
 
@@ -90,7 +90,7 @@ class WorkspaceView(ApiView):
             )
         return Response(WorkspaceItem(workspace).data)
 
-    @operation({200: WorkspaceRemoved}, parameters=[RemovalAsked])
+    @operation({200: WorkspaceRemoved}, parameters=[RemovalQuery])
     def delete(self, request: Request, slug: str) -> Response:
         """Remove a workspace with everything in it; for admins of the installation.
 
@@ -99,7 +99,7 @@ class WorkspaceView(ApiView):
         """
         workspace = workspace_for(self.user, slug)
         workspaces.check_installation_admin(self.user)
-        sent = valid(RemovalAsked(data=request.query_params))
+        sent = valid(RemovalQuery(data=request.query_params))
         removal = workspace_remove(by=self.user, workspace=workspace, confirm=sent["confirm"])
         return Response(
             WorkspaceRemoved({"rows": removal.rows, "file": Path(removal.path).name}).data

@@ -11,8 +11,8 @@ from planner.domain.serialise import as_json
 from planner.domain.trace_statistics.figures import Characterisation
 from planner.domain.trace_statistics.statistics import characterise
 from planner.domain.traffic.window_rank import ALL
-from planner.errors import Damaged
-from planner.files.atomic_write import whole_file
+from planner.errors import DamagedFile
+from planner.files.atomic_write import replace_file
 from planner.files.damage import damage_reported
 from planner.inputs.ingest.store import AGAIN, STORED
 
@@ -26,10 +26,10 @@ def write_character(store: Path) -> dict[str, Any]:
         characterised = characterise(store)
     figures: dict[str, Any] = as_json(characterised.character)
     for name, table in ((RATES, characterised.rates), (TOTAL, _total_table(characterised))):
-        with whole_file(store / name) as draft:
+        with replace_file(store / name) as draft:
             table.write_parquet(draft)
     # Written last, so that its presence means that the tables exist.
-    with whole_file(store / FIGURES) as draft:
+    with replace_file(store / FIGURES) as draft:
         draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
     return figures
 
@@ -67,7 +67,7 @@ def _table(store: Path, name: str) -> pl.DataFrame:
     try:
         with damage_reported(name, AGAIN):
             return pl.read_parquet(store / name)
-    except Damaged:
+    except DamagedFile:
         write_character(store)
         return pl.read_parquet(store / name)
 

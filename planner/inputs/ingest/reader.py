@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import Ambiguous, Choice, IngestError
-from planner.files.atomic_write import whole_folder
+from planner.files.atomic_write import replace_folder
 from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.checks import RefusedRowCounts
 from planner.inputs.ingest.columns import Resolver, counts_per_bin
@@ -62,7 +62,7 @@ def ingest_file(
     store = Path(store_dir)
     if store.exists() and any(store.iterdir()) and not (store / META).is_file():
         raise IngestError(f"The folder {store.name} for the trace holds other files. Use another.")
-    with whole_folder(store) as work:
+    with replace_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
                 report = _read(source, work, options, progress or (lambda _: None), began)

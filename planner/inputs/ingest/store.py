@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.errors import Damaged, IngestError, PlannerError
+from planner.errors import DamagedFile, IngestError, PlannerError
 from planner.files.damage import damage_reported
 from planner.inputs.ingest.grid import AMOUNTS, Grid, number_keys
 from planner.inputs.ingest.options import LABELS
@@ -110,7 +110,7 @@ def read_report(store_dir: Path | str) -> IngestReport:
         text = (Path(store_dir) / META).read_text(encoding="utf-8")
         return IngestReport.from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise Damaged(f"The stored file {META} is damaged; {AGAIN}.") from None
+        raise DamagedFile(f"The stored file {META} is damaged; {AGAIN}.") from None
 
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
@@ -145,7 +145,7 @@ def request_parts(store_dir: Path | str) -> list[Path]:
     """Return the stored parts in order of arrival; raise Damaged if there are none."""
     parts = sorted((Path(store_dir) / REQUESTS).glob("*.parquet"))
     if not parts:
-        raise Damaged(f"The stored requests are missing; {AGAIN}.")
+        raise DamagedFile(f"The stored requests are missing; {AGAIN}.")
     return parts
 
 
@@ -266,7 +266,7 @@ def _plain_columns(
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
     # A lost part would otherwise go unnoticed, because each part is valid alone.
     if sum(lengths) != report.requests:
-        raise Damaged(
+        raise DamagedFile(
             f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
         )
     stored = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in chosen}

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.files.atomic_write import whole_folder
+from planner.files.atomic_write import replace_folder
 from planner.inputs.ingest.demand import demand_figures
 from planner.inputs.ingest.grid import AMOUNTS as GRID_AMOUNTS
 from planner.inputs.ingest.grid import Grid, gap_count
@@ -39,7 +39,7 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
     """
     began = time.perf_counter()
     grids, notes = _grids(samples, name)
-    with whole_folder(store) as work:
+    with replace_folder(store) as work:
         write_demand(work, grids)
         if lengths := list(_lengths(samples, name)):
             pl.concat(lengths).write_parquet(work / LENGTHS)

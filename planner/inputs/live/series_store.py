@@ -16,8 +16,8 @@ from pathlib import Path
 
 import polars as pl
 
-from planner.errors import Damaged
-from planner.files.atomic_write import whole_file
+from planner.errors import DamagedFile
+from planner.files.atomic_write import replace_file
 from planner.files.damage import damage_reported
 from planner.inputs.live.samples import (
     AMOUNTS,
@@ -61,7 +61,7 @@ class GrowingSeries:
             if not table.is_empty():
                 _write(table, self.folder / f"{kind}-{stem}")
         if len(self._parts("bins")) > MOST_PARTS:
-            with suppress(Damaged):  # the reading is stored; a reader reports the damage
+            with suppress(DamagedFile):  # the reading is stored; a reader reports the damage
                 self._compact()
 
     def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
@@ -165,7 +165,7 @@ def _rows_of_parts(
 
 def _write(table: pl.DataFrame, stem: Path) -> None:
     """Write a part atomically."""
-    with whole_file(stem.with_name(f"{stem.name}.parquet")) as draft:
+    with replace_file(stem.with_name(f"{stem.name}.parquet")) as draft:
         table.write_parquet(draft, compression="zstd")
 
 

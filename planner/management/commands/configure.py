@@ -9,7 +9,7 @@ from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
 from planner.domain.report import limit_name
 from planner.management.base import HeadroomCommand
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.outputs.table_text import table_lines
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import measurements_from_file
@@ -58,7 +58,9 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
-        values = given_options(DeploymentQuery, options) | {"prices": dict(options.price)}
+        values = options_from_command_line(DeploymentQuery, options) | {
+            "prices": dict(options.price)
+        }
         query = options_of(DeploymentQuery, values)
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)
@@ -90,12 +92,12 @@ def _candidate_texts(row: Row) -> dict[str, object]:
     """Return a candidate with the texts of its columns."""
     return asdict(row) | {
         "error_ttft": row.expected_error.ttft, "error_tbt": row.expected_error.tbt,
-        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": _corrected(row.own),
+        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": _correction_text(row.own),
         "limit": limit_name(row.bound_by),
     }  # fmt: skip
 
 
-def _corrected(measured: MeasuredRows | None) -> str:
+def _correction_text(measured: MeasuredRows | None) -> str:
     """Return how your own measured rows changed the speeds."""
     if measured is None:
         return ""

@@ -29,15 +29,15 @@ class Command(HeadroomCommand):
         lines = [f"run {run.run}: {run.name}. {run.answer}" for run in answer.runs]
         lines += answer.notes
         if answer.differences:
-            lines += ["", *_aligned("setting", heads, map(_setting, answer.differences))]
+            lines += ["", *_aligned_lines("setting", heads, map(_setting, answer.differences))]
         lines.append(f"{answer.same} other settings are the same.")
         for group in answer.groups:
-            lines += ["", *_aligned(group.title.lower(), heads, map(_figures, group.rows))]
+            lines += ["", *_aligned_lines(group.title.lower(), heads, map(_figures, group.rows))]
             lines += [group.note] if group.note else []
         return "\n".join(lines)
 
 
-def _aligned(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[str]:
+def _aligned_lines(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[str]:
     """Return rows of a label and a text per run as aligned lines."""
     return align_cells([[first, *heads], *rows], [False, *[True] * len(heads)])
 

@@ -118,12 +118,12 @@ def _line(row: EstimateAnswer | Refused) -> str:
     error = row.expected_error
     return (
         f"{row.model} on {row.gpus:.10g} x {row.gpu}: TTFT {row.ttft_ms:.0f} ms "
-        f"({within(error.ttft, error.ttft_90)}), TPOT {row.tbt_ms:.1f} ms "
-        f"({within(error.tbt, error.tbt_90)}), {row.tokens_per_s:,.0f} tokens/s, "
+        f"({expected_error_text(error.ttft, error.ttft_90)}), TPOT {row.tbt_ms:.1f} ms "
+        f"({expected_error_text(error.tbt, error.tbt_90)}), {row.tokens_per_s:,.0f} tokens/s, "
         f"{row.power_w:,.0f} W, {row.memory_gb:.0f} GB per GPU"
     )
 
 
-def within(half: float, nine_of_ten: float) -> str:
+def expected_error_text(half: float, nine_of_ten: float) -> str:
     """Return the expected error as text."""
     return f"half within {half:.0%}, nine of ten within {nine_of_ten:.0%}"

@@ -8,7 +8,7 @@ from django.utils import timezone
 from planner.domain.options import options_in, options_of
 from planner.errors import PlannerError
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.models import Run
 from planner.outputs import load_result
 from planner.outputs.files import FORMATS
@@ -39,7 +39,7 @@ class Command(HeadroomCommand):
             run=run,
             to=options.to,
             folder=Path.cwd(),
-            options=options_of(ExportOptions, given_options(ExportOptions, options)),
+            options=options_of(ExportOptions, options_from_command_line(ExportOptions, options)),
             now=timezone.now(),
             out=options.out,
         )

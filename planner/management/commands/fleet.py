@@ -11,7 +11,7 @@ from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.management.runs import load_scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
@@ -41,7 +41,7 @@ class Command(HeadroomCommand):
     def answer(self, options: Namespace) -> Document:
         name = ", ".join(Path(file).name for file in options.files)
         text = "\n---\n".join(_text(file) for file in options.files)
-        facts = PoolFacts(**given_options(PoolFacts, options))
+        facts = PoolFacts(**options_from_command_line(PoolFacts, options))
         if not options.scenario:
             stated = RunningPool(model=facts.model, gpu=facts.gpu, tp=facts.tp)
             pools = [pool.filled_from(stated).as_dict() for pool in read_fleet(text, name)]

@@ -7,7 +7,7 @@ from planner.domain.kinds.forecast import Options, TraceOptions
 from planner.domain.options import options_in
 from planner.errors import PlannerError
 from planner.management.base import Document
-from planner.management.options import add_options, flag_of, given_options
+from planner.management.options import add_options, flag_of, options_from_command_line
 from planner.management.runs import ReportCommand, execute, load_trace, run_scenario
 from planner.models import Run, Scenario
 from planner.services.runs import run_create
@@ -44,13 +44,15 @@ class Command(ReportCommand):
                         f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
                         "horizon."
                     )
-            chosen = given_options(Options, options)
+            chosen = options_from_command_line(Options, options)
             return run_scenario(Run.Kind.FORECAST, source, chosen, self.progress)
         run = run_create(
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
-            options=given_options(TraceOptions, Namespace(**vars(options) | {"origins": origins})),
+            options=options_from_command_line(
+                TraceOptions, Namespace(**vars(options) | {"origins": origins})
+            ),
             enqueue=False,
         )
         return execute(run, self.progress)

@@ -7,7 +7,7 @@ from django.utils import timezone
 from planner.domain.options import options_in, options_of
 from planner.errors import NotReady
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.models import ActivePlan
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
@@ -64,7 +64,7 @@ class Command(HeadroomCommand):
             if current or not options.scenario:
                 plan_end(user=None, now=now, plan=current)
         elif options.run is not None:
-            chosen = options_of(ExportOptions, given_options(ExportOptions, options))
+            chosen = options_of(ExportOptions, options_from_command_line(ExportOptions, options))
             run = run_get(options.run)
             plan_activate(run=run, options=chosen, user=None, now=now, message=options.message)
         plans = [_pools_now(plan) for plan in active_plans()]

@@ -14,7 +14,7 @@ from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
-from planner.management.options import add_options, flag_of, given_options
+from planner.management.options import add_options, flag_of, options_from_command_line
 from planner.models import Calibration
 from planner.selectors.evidence import NO_EVIDENCE, evidence_of
 from planner.selectors.measured_corrections import calibration_get
@@ -114,7 +114,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: Document) -> str:
         if "calibration" in answer:
-            return "\n".join(_kept_lines(answer))
+            return "\n".join(_calibration_lines(answer))
         if "removed" in answer:
             return f"{answer['name']} is removed, with its effect on estimates."
         rows = answer.get("profiles")
@@ -174,7 +174,7 @@ def _import(options: Namespace) -> Document:
 
 def _keep(options: Namespace) -> Document:
     """Store a file of measurements and return a summary."""
-    reading = CalibrationOptions(**given_options(CalibrationOptions, options))
+    reading = CalibrationOptions(**options_from_command_line(CalibrationOptions, options))
     calibration = calibration_path(
         user=None, path=options.file, options=reading, source=options.source
     )
@@ -185,7 +185,7 @@ def _keep(options: Namespace) -> Document:
         "name": calibration.name,
         "kind": calibration.kind,
         "rows": calibration.rows,
-        "served": evidence.used,
+        "served": evidence.used_rows,
         "row_uses": [asdict(row) for row in evidence.rows],
         "effects": [asdict(effect) for effect in evidence.effects],
         "stated": {fact.name: fact.values for fact in evidence.stated},
@@ -194,7 +194,7 @@ def _keep(options: Namespace) -> Document:
     }
 
 
-def _kept_lines(answer: Document) -> list[str]:
+def _calibration_lines(answer: Document) -> list[str]:
     """Return the rows that are kept and used, the reasons for the others, and the effects."""
     lines = [
         f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "

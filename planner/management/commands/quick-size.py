@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from planner.domain.options import options_in, options_of
 from planner.domain.report import Fact, Note, Report, Section
 from planner.management.base import HeadroomCommand
-from planner.management.options import add_options, given_options
+from planner.management.options import add_options, options_from_command_line
 from planner.management.runs import report_text
 from planner.services.quick_size import SPARE_REPLICAS, QuickSize, SizeQuestion, quick_size
 
@@ -29,7 +29,9 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(SizeQuestion), groups=GROUPS, aliases=ALIASES)
 
     def answer(self, options: Namespace) -> QuickSize:
-        return quick_size(options_of(SizeQuestion, given_options(SizeQuestion, options)))
+        return quick_size(
+            options_of(SizeQuestion, options_from_command_line(SizeQuestion, options))
+        )
 
     def words(self, answer: QuickSize) -> str:
         return report_text(_report(answer), self.stdout)

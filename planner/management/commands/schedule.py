@@ -15,7 +15,12 @@ from planner.domain.options import options_in
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, given_options, moment, name_and_setting
+from planner.management.options import (
+    add_options,
+    moment,
+    name_and_setting,
+    options_from_command_line,
+)
 from planner.management.runs import load_scenario
 from planner.models import Firing, Scenario, Schedule
 from planner.outputs.table_text import table_lines
@@ -107,7 +112,7 @@ class Command(HeadroomCommand):
 
 def _fields(command: Command, options: Namespace) -> Document:
     """Return the settings of a schedule that the command line gives, by the service's names."""
-    fields = given_options(ScheduleSettings, options)
+    fields = options_from_command_line(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
     if options.options is not None:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import connection
 
-from planner.config.environment import kept_secret
+from planner.config.environment import stored_secret
 from planner.config.site_check import demo_check, page_check, worker_check
 from planner.config.supervisor import (
     Children,
@@ -27,7 +27,7 @@ from planner.config.supervisor import (
 from planner.installation import COMMAND
 from planner.management.help import HelpedCommand
 from planner.models import User
-from planner.models.workspace import MAIN, within
+from planner.models.workspace import MAIN, use_workspace
 
 DEMO_USER, DEMO_APPROVER = "demo", "demo-approver"
 DEFAULT_PORT = 8000
@@ -137,12 +137,12 @@ class Command(HelpedCommand):
 
     def _demo(self) -> str:
         """Create the demo's user, trace, scenario and first run; return the password."""
-        password = kept_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
+        password = stored_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
         people = User.objects.filter(username__in=(DEMO_USER, DEMO_APPROVER))
         if not people.filter(username=DEMO_USER).exists():
             from planner.services.demo import demo_ensure  # slow to import, needed once
 
-            with within(MAIN):
+            with use_workspace(MAIN):
                 demo_ensure(password=password)
         else:
             for user in people:

@@ -80,7 +80,9 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Field
         "optimization_target": target,
         "enable_throughput_scaling": sla,
         "enable_load_scaling": not sla,
-        f"{'throughput' if sla else 'load'}_adjustment_interval_seconds": round(policy.every_s),
+        f"{'throughput' if sla else 'load'}_adjustment_interval_seconds": round(
+            policy.decision_interval_s
+        ),
         "min_endpoint": policy.min_replicas,
         "max_gpu_budget": -1 if policy.max_gpus is None else policy.max_gpus,
     }

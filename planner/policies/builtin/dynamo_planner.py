@@ -81,7 +81,7 @@ class DynamoPlanner(Policy):
         return self
 
     @property
-    def every_s(self) -> float:
+    def decision_interval_s(self) -> float:
         """Return the seconds between decisions."""
         return self.interval_s or (THROUGHPUT_S if self.name == "dynamo-sla" else LOAD_S)
 
@@ -104,6 +104,6 @@ class DynamoPlanner(Policy):
                 "predictor", "context_tokens", "max_step", "min_replicas", "max_gpus", "power_w",
                 "gpu_w",
             )},
-            interval_s=self.every_s,
+            interval_s=self.decision_interval_s,
             name=self.key,
         ))  # fmt: skip

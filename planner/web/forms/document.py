@@ -14,7 +14,7 @@ from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.inputs.scenario.schema.test_days import TestDay
 from planner.policies.choice import USUAL
 from planner.web.forms.fields import SCALARS, tidy
-from planner.web.forms.holidays import shown as shown_holidays
+from planner.web.forms.holidays import holidays_as_text as shown_holidays
 from planner.web.forms.profile_choice import ProfileChoice
 
 Row = dict[str, Any]  # a mapping of the document, or values of a form; edits by dotted path
@@ -105,7 +105,7 @@ def study_changes(data: Row, values: Row) -> Row:
         value = values[name] if values[name] != "" else None
         if shown[name] != value:
             scaled = value * scalar.per if scalar.per and value is not None else value
-            changes[scalar.path] = _tidied(scaled)
+            changes[scalar.path] = _tidy_number(scaled)
     rows = rows_of(data, "policies")
     unlabelled = {row.get("name"): row for row in rows if not row.get("label")}
     if set(values["policies"]) != set(shown["policies"]):
@@ -170,10 +170,10 @@ def _name_or_row(row: Row) -> Any:
     return row["name"] if set(row) == {"name"} else row
 
 
-def _updated(old: Row, values: Row) -> Row:
-    """Return ``old`` updated with ``values``.
+def _update_row(old: Row, values: Row) -> Row:
+    """Return ``old`` with the values of a form.
 
-    An empty value removes its key, unless the key was empty before.
+    An empty value removes its key. If the key was empty in ``old``, it stays.
     """
     new = dict(old)
     for key, value in values.items():
@@ -191,10 +191,12 @@ def _is_empty(value: Any) -> bool:
 
 def _plain(old: Row, row: Row) -> Row:
     """Return a row of the document with its form values, which have the document's keys."""
-    return _updated(old, {key: _tidied(row[key]) for key in row if key not in ("at", "DELETE")})
+    return _update_row(
+        old, {key: _tidy_number(row[key]) for key in row if key not in ("at", "DELETE")}
+    )
 
 
-def _tidied(value: Any) -> Any:
+def _tidy_number(value: Any) -> Any:
     """Return a value with whole numbers as int, since forms return 1000 as 1000.0."""
     return tidy(value) if isinstance(value, float) else value
 
@@ -208,14 +210,14 @@ def _profile(old: Row, row: Row) -> Row:
 def _source(old: Row, row: Row) -> Row:
     """Return a traffic source of the document with the values of its form row."""
     values = {
-        key: _tidied(row[key])
+        key: _tidy_number(row[key])
         for key in ("trace", "series", "model", "regions", "tiers", "scale", "cached_share")
     }
     values["launch"] = _launch(old.get("launch"), row)
     for side in ("input", "output"):
         lengths = {"mean": row[f"{side}_mean"], "cv": row[f"{side}_cv"]}
         values[f"{side}_tokens"] = {k: tidy(v) for k, v in lengths.items() if v is not None}
-    return _updated(old, values)
+    return _update_row(old, values)
 
 
 def _test_day_values(row: Row) -> Row:
@@ -235,7 +237,7 @@ def _test_day(old: Row, row: Row) -> Row:
     """
     kind = row["kind"]
     defaults = TEST_DAY.validate_python({"kind": kind}).model_dump()
-    shown = {key: _tidied(value) for key, value in row.items() if key not in ("at", "DELETE")}
+    shown = {key: _tidy_number(value) for key, value in row.items() if key not in ("at", "DELETE")}
     new = {key: value for key, value in old.items() if key not in shown} | shown
     if old.get("kind", kind) != kind:
         new = {key: value for key, value in new.items() if key in defaults}
@@ -258,7 +260,7 @@ def _launch(old: Any, row: Row) -> Row:
     shown, new = _launch_values(old), dict(old) if isinstance(old, Mapping) else {}
     if row["launch_rps"] != shown["launch_rps"]:
         new = {key: value for key, value in new.items() if key != "requests_per_day"}
-        new["rps"] = _tidied(row["launch_rps"])
+        new["rps"] = _tidy_number(row["launch_rps"])
     if (row["launch_day"] or None) != shown["launch_day"]:
         new["day"] = row["launch_day"] or None
     return {key: value for key, value in new.items() if value is not None}
@@ -311,12 +313,12 @@ def _region(old_rows: Sequence[Row], name: str, parts: Sequence[Row]) -> Row:
     old_prices = _mapping(old.get("usd_per_gpu_hour"))
     prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
     site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
-    return _updated(
+    return _update_row(
         old,
         {
             "name": name,
             "like": next((row["like"] for row in parts if row["like"]), None),
-            "power": _updated(_mapping(old.get("power")), {"site_kw": site_kw}),
+            "power": _update_row(_mapping(old.get("power")), {"site_kw": site_kw}),
             "capacity": {row["gpu"]: row["capacity"] for row in parts},
             "usd_per_gpu_hour": {
                 gpu: old_prices[gpu] if usd is None else tidy(usd)

@@ -192,7 +192,7 @@ class Editor:
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
         for name in self.sections:
             changes |= mapping.row_changes(
-                self.data, name, [row for _, row in self._rows_left(name)]
+                self.data, name, [row for _, row in self._filled_rows(name)]
             )
         return yaml.edit(self.text, mapping.with_moved_traffic(self.data, changes))
 
@@ -201,7 +201,7 @@ class Editor:
         rest = []
         for line in str(problem).splitlines():
             match = _FAULT.match(line)
-            if not (match and self._attached(match["path"], match["words"])):
+            if not (match and self._attach_to_field(match["path"], match["words"])):
                 rest.append(line)
         return rest
 
@@ -218,7 +218,7 @@ class Editor:
             ),
         ]
 
-    def shown_sections(self) -> list[ShownSection]:
+    def display_sections(self) -> list[ShownSection]:
         """Return the sections in the order of the page."""
         return [
             ShownSection(
@@ -234,12 +234,12 @@ class Editor:
             for rows in [self.sections[name]]
         ]
 
-    def _rows_left(self, section: str) -> list[tuple[int, Row]]:
+    def _filled_rows(self, section: str) -> list[tuple[int, Row]]:
         """Return the form rows of a section that go into the document, each with its index."""
-        return self.sections[section].rows_left()
+        return self.sections[section].filled_rows()
 
-    def _attached(self, path: str, words: str) -> bool:
-        """Attach an error to the field of the document's ``path``; return whether there is one."""
+    def _attach_to_field(self, path: str, words: str) -> bool:
+        """Attach an error to the field of ``path`` in the document; return whether it exists."""
         for name, scalar in SCALARS.items():
             if path == scalar.path or path.startswith(f"{scalar.path}["):
                 self.study.add_error(name, ValidationError(words))
@@ -261,7 +261,7 @@ class Editor:
 
     def _row(self, section: str, index: int) -> Any:
         """Return the form row that became item ``index`` in the document's list, or None."""
-        forms, rows_left = self.sections[section].forms, self._rows_left(section)
+        forms, rows_left = self.sections[section].forms, self._filled_rows(section)
         if section == "regions":  # rows with one name form one region; take the first of them
             first_of_region = {row["name"]: (i, row) for i, row in reversed(rows_left)}
             names = dict.fromkeys(row["name"] for _, row in rows_left)

@@ -29,7 +29,7 @@ class HolidaysField(forms.Field):
     def to_python(self, value: Any) -> list[str] | None:
         """Return the checked items of a text, each once; None if it is empty."""
         parts = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
-        holidays = list(dict.fromkeys(_checked(part) for part in parts if part))
+        holidays = list(dict.fromkeys(_check_item(part) for part in parts if part))
         if len(holidays) > MOST:
             raise forms.ValidationError(f"Give at most {MOST}. A country counts as one.")
         return holidays or None
@@ -38,8 +38,8 @@ class HolidaysField(forms.Field):
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _checked(text: str) -> str:
-    """Return one item after a check, with country codes in capitals."""
+def _check_item(text: str) -> str:
+    """Return one item with country codes in capitals; raise ValidationError if it is not known."""
     text = text if any(sign.isdigit() for sign in text) else text.upper()
     try:
         return _ONE.validate_python(text)
@@ -47,7 +47,7 @@ def _checked(text: str) -> str:
         raise forms.ValidationError(f"{text!r} is not known. Give {GIVE}.") from None
 
 
-def shown(value: Any) -> list[str] | None:
+def holidays_as_text(value: Any) -> list[str] | None:
     """Return a document's holidays with dates as text; None if they are not a list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None

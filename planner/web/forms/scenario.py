@@ -130,7 +130,7 @@ class StudyForm(forms.Form):
         if baseline and baseline not in dict(choices):  # the label of a row of policies
             field.choices = [*choices, (baseline, baseline)]
 
-    def offered(self) -> list[tuple[Any, str]]:
+    def suggested_policies(self) -> list[tuple[Any, str]]:
         """Return the check box of one recommended policy per family, with a line about it."""
         boxes = self._boxes()
         return [(boxes[name], traits_of(name).line) for name in OFFERED]
@@ -303,7 +303,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when r
             form.fields["profile"].widget.choices = self.profile_choices
         dress(form, small=True)
 
-    def rows_left(self) -> list[tuple[int, FormValues]]:
+    def filled_rows(self) -> list[tuple[int, FormValues]]:
         """Return index and values of every form row that is neither empty nor removed."""
         return [
             (i, form.cleaned_data)

@@ -62,7 +62,7 @@ def _choices(options: Iterable[Attributes]) -> SafeString:
     return SafeString(
         "".join(
             f"<option{_attributes({'value': option['value']} | option['attrs'])}>"
-            f"{_escaped(option['label'])}</option>"
+            f"{_escape_text(option['label'])}</option>"
             for option in options
         )
     )
@@ -72,14 +72,14 @@ def _attributes(values: Attributes) -> SafeString:
     """Return HTML attributes: only the name if a value is True, nothing if it is False or None."""
     return SafeString(
         "".join(
-            f" {name}" if value is True else f' {name}="{_escaped(value)}"'
+            f" {name}" if value is True else f' {name}="{_escape_text(value)}"'
             for name, value in values.items()
             if value is not None and value is not False
         )
     )
 
 
-def _escaped(value: Any) -> str:
+def _escape_text(value: Any) -> str:
     """Return a text for HTML. Django's ``escape`` also takes lazy texts, which costs more."""
     return value if isinstance(value, SafeString) else html.escape(str(value))
 
@@ -105,12 +105,12 @@ def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
     """Yield the HTML of ``choices``; a choice with a list of choices is a group."""
     for value, label in choices:
         if isinstance(label, list | tuple):
-            yield f'<optgroup label="{_escaped(value)}">'
+            yield f'<optgroup label="{_escape_text(value)}">'
             yield from _options(label, selected)
             yield "</optgroup>"
         else:
             chosen = " selected" if str(value) in selected else ""
-            yield f'<option value="{_escaped(value)}"{chosen}>{_escaped(label)}</option>'
+            yield f'<option value="{_escape_text(value)}"{chosen}>{_escape_text(label)}</option>'
 
 
 class DressedForm(forms.Form):

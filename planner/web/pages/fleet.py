@@ -224,7 +224,7 @@ def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact
     """Return the figures of a plan; those of a simulation come from its ``report``."""
     present = () if plan.until else _present(plan, now)
     simulated = _key_facts(report) if report else ()
-    return (*present, *_saved(plan, now), *simulated)
+    return (*present, *_saved_fact(plan, now), *simulated)
 
 
 def _date(plan: ActivePlan) -> str:
@@ -248,7 +248,7 @@ def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         yield Fact("Next change", "none", note="within a week")
 
 
-def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
+def _saved_fact(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     """Yield the dollars that a plan saved while it was active; nothing if that is unknown."""
     if plan.run is None:
         return

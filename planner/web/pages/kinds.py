@@ -102,7 +102,7 @@ def next_interval(run: Run) -> NextInterval:
     return NextInterval(first, [row for row in decisions if row.period == first], len(periods))
 
 
-def _planned(run: Run, params: QueryDict) -> TemplateContext:
+def _plan_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the page of a run that has a plan."""
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
@@ -167,7 +167,7 @@ def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterat
 
 PLANNED = Page(  # for kinds that forecast, plan and simulate
     "planned",
-    _planned,
+    _plan_context,
     {
         "minutes": ("web/_minutes.html", minutes_context),
         "groups": ("web/_groups.html", groups_context),

@@ -174,13 +174,13 @@ class _Picture:
 
     def s2_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S2Switch:
         """Return an S2 switch; ``bars``: its S1 switches have bars instead of racks."""
-        switches = [self.s1_switch(s1, rows, bars=bars) for s1, rows in _grouped(nodes, "s1")]
+        switches = [self.s1_switch(s1, rows, bars=bars) for s1, rows in _group_rows(nodes, "s1")]
         gpus, used = sum(s1.gpus for s1 in switches), sum(s1.used for s1 in switches)
         return _S2Switch(number, gpus, used, switches)
 
     def s1_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S1Switch:
         """Return an S1 switch with bars or with racks."""
-        instances, racks = self.instances(nodes), [] if bars else _grouped(nodes, "rack")
+        instances, racks = self.instances(nodes), [] if bars else _group_rows(nodes, "rack")
         return _S1Switch(
             number=number,
             gpus=sum(row.gpus for row in nodes),
@@ -188,7 +188,7 @@ class _Picture:
             priority=nodes[0].priority,
             types=_types(nodes),
             words=_contents_words(instances),
-            bars=[self.bar(gpu, rows) for gpu, rows in _grouped(nodes, "gpu")] if bars else [],
+            bars=[self.bar(gpu, rows) for gpu, rows in _group_rows(nodes, "gpu")] if bars else [],
             racks=[(_types(rack), [self.node(row) for row in rack]) for _, rack in racks],
         )
 
@@ -250,14 +250,14 @@ def _tree(
     ``first_numbers`` are the instances at the start. All others are marked as new, unless it is
     None.
     """
-    by_node = dict(_grouped(instances, "node"))
+    by_node = dict(_group_rows(instances, "node"))
     picture = _Picture(by_node, colour, first_numbers)
     rows = [_Node(*row) for row in nodes.select(each.name for each in fields(_Node)).iter_rows()]
     bars = nodes.height > MANY
-    return [picture.s2_switch(s2, under_s2, bars=bars) for s2, under_s2 in _grouped(rows, "s2")]
+    return [picture.s2_switch(s2, under_s2, bars=bars) for s2, under_s2 in _group_rows(rows, "s2")]
 
 
-def _grouped(rows: Iterable[Row], name: str) -> list[tuple[Any, list[Row]]]:
+def _group_rows(rows: Iterable[Row], name: str) -> list[tuple[Any, list[Row]]]:
     """Return the rows by an attribute, in the order of its first row."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:

@@ -217,7 +217,7 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
         if not has_trade_off(result.points):
             rows = []  # the plan is as good
         chosen = len(result.points) - 1 if result.knee is None else result.knee
-        return context | {"choices": rows, "cell": chosen, **_shown(run_report(run))}
+        return context | {"choices": rows, "cell": chosen, **_context_of(run_report(run))}
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
@@ -236,7 +236,7 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
         changed = bool(question.fixed and only_answer)
         report = answer_report(run.name, before if changed else None, shown, same=not changed)
         report = replace(report, clock=stored_result(run).clock)
-        return context | {"choices": [(0, "")] if question.fixed else [], **_shown(report)}
+        return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
     return context | _grid_context(run, question, answers, params.get("figure", ""))
 
 
@@ -267,7 +267,7 @@ def _grid_context(
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
     texts = product(*(setting.texts for setting in varied))
     rows = [(i, ", ".join(values)) for i, values in enumerate(texts)]
-    return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
+    return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_context_of(report)}
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
@@ -281,10 +281,10 @@ def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
         "going": grid.going,
         "figures": FIGURES,
         "chosen": chosen,
-        **_shown(sweep_report(sweep, chosen)),
+        **_context_of(sweep_report(sweep, chosen)),
     }
 
 
-def _shown(report: Report) -> TemplateContext:
+def _context_of(report: Report) -> TemplateContext:
     """Return a report for a template."""
     return {"report": report, "sections": display_sections(report, live=True)}

@@ -27,7 +27,7 @@ from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
 from planner.web.pages.fleet import fleet_plan, outcome_words, plan_facts, replicas_now
 from planner.web.pages.setting_lines import setting_line
-from planner.web.paging import is_short, paged
+from planner.web.paging import is_short, page_of
 from planner.web.request import Request
 from simulation.arrays import IntArray
 
@@ -50,7 +50,7 @@ def listing(request: Request) -> HttpResponse:
     plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_plan_numbered(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
-    page, now = paged(request, plans), timezone.now()
+    page, now = page_of(request, plans), timezone.now()
     active = next((plan for plan in page if not plan.until), None)
     context = {
         "page": page,

@@ -12,7 +12,7 @@ from planner.selectors.audit import audit_actions, audit_list
 from planner.services.access import check_may_administer
 from planner.services.audit import record
 from planner.web.form_responses import attachment
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "application/json")}
@@ -23,7 +23,7 @@ def listing(request: Request) -> HttpResponse:
     """List the audit log, filtered as requested; for admins."""
     check_may_administer(request.user)
     filters = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
-    page = paged(request, audit_list(all_workspaces=request.user.is_superuser, **filters))
+    page = page_of(request, audit_list(all_workspaces=request.user.is_superuser, **filters))
     rows = [(entry, json.loads(entry.details)) for entry in page]
     context: TemplateContext = {
         "page": page,

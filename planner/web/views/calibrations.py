@@ -22,7 +22,7 @@ from planner.selectors.measured_corrections import (
 from planner.services import calibrations
 from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
-from planner.web.form_responses import attempt, go, refused
+from planner.web.form_responses import attempt, form_with_errors, go
 from planner.web.forms.calibration import (
     CompareForm,
     FitForm,
@@ -33,7 +33,7 @@ from planner.web.forms.calibration import (
 from planner.web.hardware_names import choice_names, kernel_choices, profile_choices
 from planner.web.pages.profile import outliers
 from planner.web.pages.profile_figures import residual_figures
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 PREVIEW_ROWS = 12
@@ -49,7 +49,7 @@ STEPS = (  # shown while the list is empty
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    context = {"page": paged(request, calibrations_list()), "choices": STEPS}
+    context = {"page": page_of(request, calibrations_list()), "choices": STEPS}
     return render(request, "web/calibrations.html", context)
 
 
@@ -65,7 +65,7 @@ def new(request: Request) -> HttpResponse:
     form = MeasurementsForm(request.POST, request.FILES)
     calibration, problem = attempt(form, lambda: _store_upload(request, form))
     if calibration is None:
-        return refused(request, NEW, form, problem, **choice_names())
+        return form_with_errors(request, NEW, form, problem, **choice_names())
     return go(request, reverse("web:calibration", args=[calibration.pk]))
 
 

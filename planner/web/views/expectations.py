@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from planner.selectors.expectations import COST, coverage, expectations, testable_scenario
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request
 
 STEPS = (  # shown while the list is empty
@@ -24,7 +24,7 @@ def listing(request: Request) -> HttpResponse:
         for name, (inside, total) in coverage(stated).items()
     ]
     context = {
-        "page": paged(request, stated),
+        "page": page_of(request, stated),
         "counts": counts,
         "cost": COST,
         "choices": STEPS,

@@ -83,12 +83,12 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         "text": file.content.decode(errors="replace"),
         "active": _plan_with_other_repeat(run, options) if to in MANIFESTS else None,
         "repeat": options.repeat,
-        "most": _most_replicas(run, to, options),
+        "most": _max_replicas_text(run, to, options),
     }
     return render(request, "web/_export_preview.html", shown)
 
 
-def _most_replicas(run: Run, to: str, options: ExportOptions) -> str:
+def _max_replicas_text(run: Run, to: str, options: ExportOptions) -> str:
     """Return to how many replicas a pool may grow under load in the file, such as "4 to 64".
 
     Return "" if the file adds no replicas to the schedule.

@@ -16,7 +16,7 @@ from planner.models import Scenario, User
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import ImportedFleet, PoolFacts, fleet_import
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt, refused
+from planner.web.form_responses import attempt, form_with_errors
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
@@ -37,7 +37,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     form = FleetForm(request.POST, request.FILES)
     imported, problem = attempt(form, lambda: form.save(scenario, request.user))
     if imported is None:
-        return refused(request, TEMPLATE, form, problem, **context)
+        return form_with_errors(request, TEMPLATE, form, problem, **context)
     replicas = sum(pool.replicas or 0 for pool in imported.pools)
     messages.success(
         request, f"Fleet of today: {len(imported.pools)} pools, {replicas:,} replicas stated."

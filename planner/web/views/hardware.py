@@ -23,9 +23,9 @@ from planner.selectors.profiles import profiles_list
 from planner.selectors.scenarios import models_of_scenarios
 from planner.services import hardware, imports
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt, refused
+from planner.web.form_responses import attempt, form_with_errors
 from planner.web.forms.widgets import DressedForm, dress
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 from simulation.performance.specs import BYTES, KINDS, ModelSpec, Provenance
 
@@ -49,7 +49,9 @@ def models(request: Request) -> HttpResponse:
     chosen = request.GET.get("gpu", "")
     gpu = known.gpu_get(chosen if chosen in names else _usual_gpu()).spec
     used = models_of_scenarios()
-    page = paged(request, sorted(known.models_list(search), key=lambda each: each.name not in used))
+    page = page_of(
+        request, sorted(known.models_list(search), key=lambda each: each.name not in used)
+    )
     context = {
         "page": page,
         "models": [
@@ -80,7 +82,7 @@ def _prices(request: Request, problem: str = "") -> HttpResponse:
     if not request.GET and not lists:
         filters |= {"gpu": _usual_gpu(), "order": "usd_per_gpu_hour"}
     everything = known.prices_list()
-    page = paged(request, known.prices_list(**filters))
+    page = page_of(request, known.prices_list(**filters))
     context = _price_columns(list(page), everything) | {
         "page": page,
         "search": filters["search"],
@@ -126,7 +128,7 @@ def price_list_delete(request: Request, name: str) -> HttpResponse:
 @require_safe
 def carbon(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    page = paged(request, known.carbon_list(search))
+    page = page_of(request, known.carbon_list(search))
     # The part after ", from " is the origin of one row, which its number shows.
     sources = {row.grid.provenance.source.partition(", from ")[0] for row in page}
     context = {"page": page, "grids": page.object_list, "search": search}
@@ -202,7 +204,7 @@ def add_file(request: Request) -> HttpResponse:
     form = ImportForm(request.POST, request.FILES)
     rows, problem = attempt(form, lambda: _import(request, form))
     if rows is None:
-        return refused(request, "web/hardware_import.html", form, problem)
+        return form_with_errors(request, "web/hardware_import.html", form, problem)
     messages.success(request, f"Taken over: {', '.join(row.name for row in rows)}.")
     page = "web:gpu" if isinstance(rows[0], OwnGpu) else "web:model"
     return redirect(page, rows[0].name)

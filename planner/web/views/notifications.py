@@ -28,13 +28,13 @@ def listing(request: Request) -> HttpResponse:
     """List the notification channels, or add one."""
     shared = request.user.may_administer
     if request.method != "POST":
-        return _shown(request, ChannelForm(shared=shared), _mailbox(request))
+        return _render_channels(request, ChannelForm(shared=shared), _mailbox(request))
     form = ChannelForm(request.POST, shared=shared)
     channel, problem = attempt(
         form, lambda: notifications.channel_add(user=request.user, **form.chosen())
     )
     if channel is None:
-        return _shown(request, form, _mailbox(request), problem=problem, status=400)
+        return _render_channels(request, form, _mailbox(request), problem=problem, status=400)
     messages.success(request, f"{channel.address} receives notifications.")
     return redirect("web:notices")
 
@@ -59,7 +59,9 @@ def mailbox(request: Request) -> HttpResponse:
     saved, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
     if saved is None:
         shared = request.user.may_administer
-        return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
+        return _render_channels(
+            request, ChannelForm(shared=shared), form, problem=problem, status=400
+        )
     messages.success(request, "Your mail address is saved.")
     return redirect("web:notices")
 
@@ -75,7 +77,7 @@ def _mailbox(request: Request) -> MailboxForm:
     return MailboxForm(initial={"email": request.user.email})
 
 
-def _shown(
+def _render_channels(
     request: Request,
     form: ChannelForm,
     mailbox: MailboxForm,

@@ -24,7 +24,7 @@ from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, ZoneForm, dress
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request
 
 
@@ -51,14 +51,14 @@ def listing(request: Request) -> HttpResponse:
     """Show all people, with the form for invitations."""
     check_may_administer(request.user)
     if request.method != "POST":
-        return _shown(request, InviteForm())
+        return _render_people(request, InviteForm())
     form = InviteForm(request.POST)
     if form.is_valid() and form.cleaned_data["existing"]:
         return _join(request, form)
     invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
     if invited is None:
-        return _shown(request, form, problem=problem, status=400)
-    return _shown(request, InviteForm(), invited=invited.person, path=invited.path)
+        return _render_people(request, form, problem=problem, status=400)
+    return _render_people(request, InviteForm(), invited=invited.person, path=invited.path)
 
 
 @require_POST
@@ -89,7 +89,7 @@ def invite_again(request: Request, name: str) -> HttpResponse:
     """Create a new address for choosing a password, for people who lost theirs."""
     person = person_get(name)
     path = people.invitation_path(by=request.user, person=person)
-    return _shown(request, InviteForm(), invited=person, path=path)
+    return _render_people(request, InviteForm(), invited=person, path=path)
 
 
 @require_http_methods(["GET", "POST"])
@@ -126,12 +126,12 @@ def _join(request: Request, form: InviteForm) -> HttpResponse:
         form, lambda: workspaces.person_join(by=request.user, **form.chosen())
     )
     if joined is None:
-        return _shown(request, form, problem=problem, status=400)
+        return _render_people(request, form, problem=problem, status=400)
     messages.success(request, f"{joined.username} belongs to this workspace now.")
     return redirect("web:people")
 
 
-def _shown(
+def _render_people(
     request: Request,
     form: InviteForm,
     *,
@@ -145,7 +145,7 @@ def _shown(
     ``invited`` is the new person, ``path`` that of the page where they choose a password.
     """
     context = {
-        "page": paged(request, people_list()),
+        "page": page_of(request, people_list()),
         "form": form,
         "zone_form": ZoneForm(current_workspace().time_zone),
         "problem": problem,

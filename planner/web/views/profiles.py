@@ -18,14 +18,14 @@ from planner.web.form_responses import CSV, attachment, attempt
 from planner.web.forms.calibration import ComputedForm
 from planner.web.hardware_names import choice_names, kernel_choices
 from planner.web.pages.profile import page_context
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request
 
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    page = paged(request, known.profiles_list(search))
+    page = page_of(request, known.profiles_list(search))
     context = {"page": page, "profiles": page.object_list, "search": search}
     part = request.htmx and request.htmx.target == "rows"
     template = "web/_profiles_rows.html" if part else "web/profiles.html"

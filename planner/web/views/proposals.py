@@ -33,7 +33,7 @@ from planner.services.approval import MAX_APPROVALS, rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.widgets import DressedForm
 from planner.web.pages.proposal import STATE_COLOURS, Verdict, proposal_context, verdict_of
-from planner.web.paging import SHORT, is_short, paged
+from planner.web.paging import SHORT, is_short, page_of
 from planner.web.request import Request
 
 
@@ -79,7 +79,7 @@ def listing(request: Request) -> HttpResponse:
         DONE: decided,
         ALL: rows,
     }
-    page = paged(request, chosen.get(show, chosen[""]))
+    page = page_of(request, chosen.get(show, chosen[""]))
     is_judged = is_short(page) and show in ("", FOR_ME)  # a verdict takes a tenth of a second
     context = {
         "page": page,

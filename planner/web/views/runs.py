@@ -32,7 +32,7 @@ from planner.web.errors import planners_only
 from planner.web.form_responses import CSV, attachment
 from planner.web.pages.kinds import PAGES
 from planner.web.pages.run_comparison import page_context
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 
@@ -43,7 +43,7 @@ def listing(request: Request) -> HttpResponse:
         rows = rows.filter(kind=kind)
     if (scenario := request.GET.get("scenario", "")).isdigit():
         rows = rows.filter(scenario=int(scenario))
-    context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}
+    context = {"page": page_of(request, rows), "kinds": Run.Kind.choices, "kind": kind}
     return render(request, "web/runs.html", context)
 
 
@@ -55,7 +55,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     """
     run = run_get(pk)
     if request.htmx and request.htmx.target == "progress":
-        if run.finished:
+        if run.is_finished:
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_run_progress.html", _progress(run))
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
@@ -103,7 +103,7 @@ def _repeat_fields(run: Run) -> list[tuple[str, Any]]:
 @planners_only
 def cancel(request: Request, pk: int) -> HttpResponse:
     run = runs.run_cancel(run=run_get(pk), user=request.user)
-    if not run.finished:
+    if not run.is_finished:
         messages.info(request, "The run stops at its next step.")
     return redirect("web:run", pk)
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Report
-from planner.errors import Outdated, PlannerError, ScenarioError
+from planner.errors import PlannerError, ScenarioError, VersionConflict
 from planner.files.documents import utf8_text
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
@@ -45,7 +45,7 @@ from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
 from planner.web.pages.fleet import today_as_before
 from planner.web.pages.trace import amounts_figure
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 PAST = "past"
@@ -57,7 +57,7 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character ha
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    page = paged(request, scenarios_list())
+    page = page_of(request, scenarios_list())
     results = latest_comparisons(page.object_list)
     rows = [(scenario, results.get(scenario.pk)) for scenario in page]
     return render(request, "web/scenarios.html", {"page": page, "rows": rows})
@@ -76,8 +76,8 @@ def new(request: Request) -> HttpResponse:
                 request, None, scenario_with_deployments(**chosen_deployments(request.POST)), FORM
             )
         if isinstance(file := request.FILES.get("file"), UploadedFile):
-            return _edit(request, None, _uploaded(file), YAML)
-        return _posted(request, None)
+            return _edit(request, None, _uploaded_text(file), YAML)
+        return _handle_post(request, None)
     if name := request.GET.get("trace"):
         if request.htmx and request.htmx.target == TRACE_CHART:
             return render(request, "web/_trace_over_time.html", _over_time(trace_get(name)))
@@ -91,7 +91,7 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     """Show the ways to start a scenario: from a trace, without one, or from a file."""
     ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
     context = {
-        "traces": [(trace, _supported(trace)) for trace in ready],
+        "traces": [(trace, _longest_window_text(trace)) for trace in ready],
         **(_over_time(ready[0]) if ready else {}),
         "launch": launch,
         "problem": problem,
@@ -112,7 +112,7 @@ def _is_short(trace: Trace) -> bool:
     return trace.length_s < LENGTH_OF_A_DAY_S
 
 
-def _supported(trace: Trace) -> str:
+def _longest_window_text(trace: Trace) -> str:
     """Return in words the longest window that a draft over the trace can plan."""
     if _is_short(trace):
         return "less than a day"
@@ -188,20 +188,20 @@ def detail(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     if request.method == "POST":
         require_planner(request)
-        return _posted(request, scenario)
+        return _handle_post(request, scenario)
     mode = YAML if request.GET.get("view") == YAML else FORM
     return _edit(request, scenario, scenario.document, mode)
 
 
-def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
-    """Change the view, add a row, or save and perhaps run, depending on the pressed button.
+def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
+    """Change the view, add a row, or save and perhaps run, as the pressed button says.
 
-    ``scenario`` None: it is new.
+    ``scenario`` is None for a new one.
     """
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
     if action == CHECK:
-        return _checked(text, request.POST if mode == FORM else None)
+        return _faults_as_json(text, request.POST if mode == FORM else None)
     if mode == FORM and action == DISCARD:  # leaves a form that cannot be saved
         return _edit(request, scenario, text, YAML)
     if mode == FORM:
@@ -218,7 +218,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         saved = _save(request, scenario, text)
     except PlannerError as problem:
         problems = editor.attach(problem) if editor else str(problem).splitlines()
-        status = 409 if isinstance(problem, Outdated) else 400
+        status = 409 if isinstance(problem, VersionConflict) else 400
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
         return _show(request, scenario, base, editor=editor, problems=problems, status=status)
@@ -236,7 +236,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     return redirect(f"{url}?view={YAML}" if mode == YAML else url)
 
 
-def _checked(text: str, posted: Any) -> HttpResponse:
+def _faults_as_json(text: str, posted: Any) -> HttpResponse:
     """Return the errors that saving would report, by field and in general, as JSON.
 
     The page requests it while the user types.
@@ -317,7 +317,7 @@ def _start(
     return redirect("web:run", started.pk)
 
 
-def _uploaded(file: UploadedFile[Any]) -> str:
+def _uploaded_text(file: UploadedFile[Any]) -> str:
     """Return the text of an uploaded scenario; raise ScenarioError if it is not UTF-8."""
     data: bytes = file.read(MAX_BYTES + 1)
     return utf8_text(data, str(file.name), "Choose a scenario in YAML.", ScenarioError)

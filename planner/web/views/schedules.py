@@ -42,7 +42,7 @@ from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import LongSelect, dress, zone_choices
-from planner.web.paging import is_short, paged
+from planner.web.paging import is_short, page_of
 from planner.web.request import Request, TemplateContext
 
 FIELDS = ("name", "scenario", "zone", "kind", "policy")
@@ -68,7 +68,7 @@ SHOWN = 26  # outcomes shown: half a year of weeks
 def listing(request: Request) -> HttpResponse:
     """List the schedules, with the latest outcomes."""
     outcomes = list(outcomes_list()[:SHOWN])
-    page = paged(request, schedules_list())
+    page = page_of(request, schedules_list())
     begins = request.user.may_plan and not page.object_list
     address = reverse("web:schedule-new")
     context = {
@@ -128,7 +128,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     outcomes = list(outcomes_list(schedule)[:SHOWN])
     context = {
         "schedule": schedule,
-        "page": paged(request, firings_list(schedule)),
+        "page": page_of(request, firings_list(schedule)),
         "outcomes": outcomes,
         "weeks_figure": weeks_figure(outcomes),
     }

@@ -68,7 +68,7 @@ def own(request: Request) -> HttpResponse:
     """Set up the user's own second factor, confirm it, or remove it with a code."""
     user, action = request.user, request.POST.get("deed", "")
     if request.method != "POST":
-        return _shown(request)
+        return _render_second_factor(request)
     form = CodeForm(request.POST)
     try:
         if action == "begin":
@@ -76,15 +76,17 @@ def own(request: Request) -> HttpResponse:
             second_factor.factor_begin(user=user)
             return redirect("web:second-factor")
         if not form.is_valid():
-            return _shown(request, form=form, problem=NOT_CODE, status=400)
+            return _render_second_factor(request, form=form, problem=NOT_CODE, status=400)
         code = form.cleaned_data["code"]
         if action == "end":
             second_factor.factor_end(user=user, code=code)
             messages.success(request, "Your second factor is ended.")
             return redirect("web:second-factor")
-        return _shown(request, recovery=second_factor.factor_confirm(user=user, code=code))
+        return _render_second_factor(
+            request, recovery=second_factor.factor_confirm(user=user, code=code)
+        )
     except PlannerError as refusal:
-        return _shown(request, form=form, problem=str(refusal), status=400)
+        return _render_second_factor(request, form=form, problem=str(refusal), status=400)
 
 
 def _half_signed_in_user(request: HttpRequest) -> User | None:
@@ -101,7 +103,7 @@ def _half_signed_in_user(request: HttpRequest) -> User | None:
     return user
 
 
-def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
+def _render_second_factor(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
     """Show the user's second factor, with a QR code while its set-up waits for the first code."""
     begun = second_factor.pending_enrolment(request.user)
     picture = ""

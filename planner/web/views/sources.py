@@ -36,7 +36,7 @@ from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 READS = {
@@ -65,7 +65,7 @@ LINES = 6
 @require_safe
 def listing(request: Request) -> HttpResponse:
     """List the sources, and the kinds of which a user who may plan can add one."""
-    page = paged(request, sources_list())
+    page = page_of(request, sources_list())
     rows = [(source, source_gaps(source)) for source in page]
     address = reverse("web:source-new") if request.user.may_plan else ""
     choices = [
@@ -107,7 +107,7 @@ def new(request: Request) -> HttpResponse:
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
     source = source_get(name)
-    page = paged(request, readings_list(source))
+    page = page_of(request, readings_list(source))
     context = {"source": source, "page": page, **source_context(source)}
     return render(request, "web/source.html", context)
 

@@ -25,10 +25,10 @@ from planner.services.quota import disk_quota
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, go
-from planner.web.form_responses import refused as form_refused
+from planner.web.form_responses import form_with_errors as form_refused
 from planner.web.forms.widgets import dress
 from planner.web.pages.trace import amounts_figure, trace_context
-from planner.web.paging import is_short, paged
+from planner.web.paging import is_short, page_of
 from planner.web.request import Request
 
 MAX_COLUMNS = 60
@@ -68,7 +68,7 @@ FILES = (  # shown below the form
 def listing(request: Request) -> HttpResponse:
     """List the traces and the refused files; a short list shows the newest trace as a chart."""
     refused = traces_list().filter(state=Trace.State.REFUSED)
-    page = paged(request, traces_list().exclude(state=Trace.State.REFUSED))
+    page = page_of(request, traces_list().exclude(state=Trace.State.REFUSED))
     newest = next((t for t in page if t.state == Trace.State.READY and t.store), None)
     context = {"page": page, "refused": refused}
     if newest and is_short(page):
@@ -107,7 +107,7 @@ def detail(request: Request, name: str) -> HttpResponse:
     if request.user.may_plan and (preview := traces.trace_preview(trace)):
         context["mapping"] = MappingForm(preview)
     if request.htmx and not request.htmx.history_restore_request:
-        if run is None or run.finished:  # show the whole page: the report and its chart
+        if run is None or run.is_finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
     if removal_note := removal_sentence(trace):
@@ -246,7 +246,7 @@ class MappingForm(forms.Form):
         return [row[:MAX_COLUMNS] for row in self.preview.rows]
 
     @property
-    def left_out(self) -> int:
+    def hidden_columns(self) -> int:
         """Return the number of columns that are not shown."""
         return len(self.preview.columns) - len(self.shown)
 

@@ -20,7 +20,7 @@ from planner.selectors.scenarios import (
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
 from planner.web.pages.setting_lines import setting_line
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request
 
 OTHERS = 200  # scenarios that may receive a part
@@ -44,7 +44,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
         "part": part,
         "newest": newest[0] if newest else None,
         "others": scenarios_list().exclude(pk=scenario.pk)[:OTHERS] if part else [],
-        "page": paged(request, rows),
+        "page": page_of(request, rows),
         "old": old,
         "new": new,
         "found": difference,

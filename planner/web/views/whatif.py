@@ -19,7 +19,7 @@ from planner.web.pages.whatif import (
     selected_values,
     sweep_context,
 )
-from planner.web.paging import paged
+from planner.web.paging import page_of
 from planner.web.request import Request
 
 ANSWERS = "what-if-answers"  # the part of the page that htmx replaces
@@ -73,7 +73,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
 @require_safe
 def listing(request: Request) -> HttpResponse:
     """List the grids of runs, with a choice of the scenario of a new one."""
-    context = {"page": paged(request, sweeps_list()), "scenarios": scenarios_list()[:SCENARIOS]}
+    context = {"page": page_of(request, sweeps_list()), "scenarios": scenarios_list()[:SCENARIOS]}
     return render(request, "web/what_ifs.html", context)
 
 

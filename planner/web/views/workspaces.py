@@ -12,7 +12,7 @@ from planner.config.middleware import ENTERED
 from planner.selectors.people import workspace_for
 from planner.services import workspaces
 from planner.services.workspaces import workspace_remove
-from planner.web.form_responses import attempt, refused
+from planner.web.form_responses import attempt, form_with_errors
 from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
 
@@ -33,7 +33,7 @@ def listing(request: Request) -> HttpResponse:
         form, lambda: workspaces.workspace_add(by=request.user, **form.cleaned_data)
     )
     if workspace is None:
-        return refused(request, TEMPLATE, form, problem)
+        return form_with_errors(request, TEMPLATE, form, problem)
     request.session[ENTERED] = workspace.slug
     messages.success(request, f"You are in {workspace.name} now. Invite people to it.")
     return redirect("web:people")

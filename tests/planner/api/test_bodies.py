@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from bench.bodies import Choices, api_of, send
 from planner.api.serializers.options import REQUESTS, SOLVERS, ReadingRequest
-from planner.api.serializers.runs import ExportAsked
+from planner.api.serializers.runs import ExportQuery
 from planner.inputs.ingest.formats import OFFERED
 from planner.models.workspace import current_workspace
 from planner.outputs.files import FORMATS
@@ -59,7 +59,7 @@ def test_a_refusal_does_not_repeat_thousands_of_characters(api):
     ("serializer", "field", "choices"),
     [
         (REQUESTS["plan"], "solver", SOLVERS),
-        (ExportAsked, "to", FORMATS),
+        (ExportQuery, "to", FORMATS),
         (ReadingRequest, "missing", OFFERED["missing"].choices),
     ],
 )

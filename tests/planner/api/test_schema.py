@@ -234,7 +234,7 @@ def test_an_unknown_address_is_a_problem_and_names_the_one_meant(reader, strange
         (errors.KeyReused, 422),
         (errors.NotFound, 404),
         (errors.NotReady, 409),
-        (errors.Outdated, 412),
+        (errors.VersionConflict, 412),
         (errors.Infeasible, 409),
         (errors.NotAllowed, 403),
         (errors.SolverFailed, 400),

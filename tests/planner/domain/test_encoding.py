@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.domain.encoding import decode, encode
 from planner.domain.recommend.rule import CaseResult
-from planner.errors import Damaged
+from planner.errors import DamagedFile
 from planner.policies.base import Group
 from simulation.fleet import KvLink
 
@@ -74,12 +74,12 @@ def test_what_cannot_be_read_back_is_not_written(value):
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", encode({"a": 1})[:-3]])
 def test_damaged_bytes_are_named_as_such(content):
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFile):
         decode(content)
 
 
 def test_reading_builds_nothing_outside_the_project(monkeypatch):
     monkeypatch.setattr("planner.domain.encoding._name", lambda kind: ("subprocess", "Popen"))
     content = encode(CaseResult(1.5, {}, 0.0))
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFile):
         decode(content)

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from planner.models import Run, Workspace
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.selectors.queue_statistics import work_statistics
 from planner.services.tokens import token_create
 from planner.services.worker import run_execute
@@ -32,7 +32,7 @@ def runs(db):
     for age in (20, 5):
         row = made("compare", "pending")
         Run.objects.filter(pk=row.pk).update(created_at=NOW - timedelta(seconds=age))
-    with within(Workspace.objects.create(slug="other", name="Other")):
+    with use_workspace(Workspace.objects.create(slug="other", name="Other")):
         made("size", "cancelled", took=1.0)
 
 

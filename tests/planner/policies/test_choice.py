@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import dump, parse
-from planner.policies.choice import known_policy, policy_groups, policy_of
+from planner.policies.choice import is_policy, policy_groups, policy_of
 from planner.policies.registry import POLICIES
 from planner.policies.user_policies import policy_names
 from planner.policies.user_policy_settings import own_policies
@@ -119,8 +119,8 @@ def test_a_setting_that_cannot_be_read_says_so(
 
 
 def test_keys_with_labels_are_known_by_their_name() -> None:
-    assert known_policy("lt-i") and known_policy("reactive:Calm")
-    assert not known_policy("best") and not known_policy("best:reactive")
+    assert is_policy("lt-i") and is_policy("reactive:Calm")
+    assert not is_policy("best") and not is_policy("best:reactive")
 
 
 def test_an_autoscaler_says_what_it_goes_by_in_its_name_or_its_metric():

@@ -17,7 +17,7 @@ from planner.models import (
     User,
     Workspace,
 )
-from planner.models.workspace import MAIN, current_workspace, within
+from planner.models.workspace import MAIN, current_workspace, use_workspace
 from planner.services.account_removal import SECRET_COLUMNS, account_data, account_remove
 from planner.services.second_factor import factor_begin
 from planner.services.tokens import token_create
@@ -64,7 +64,7 @@ def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_wit
 
 
 def test_names_of_a_workspace_that_was_left_are_not_told(planner: User) -> None:
-    with within(Workspace.objects.create(name="Other", slug="other")):
+    with use_workspace(Workspace.objects.create(name="Other", slug="other")):
         planner.join(current_workspace(), "planner")
         made(planner, "their")
         planner.leave(current_workspace())
@@ -115,7 +115,7 @@ def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) 
         remove(admin, by=admin)
     with pytest.raises(NotAllowed, match="last admin of Main"):
         remove(admin)
-    with within(Workspace.objects.create(name="Other", slug="other")):
+    with use_workspace(Workspace.objects.create(name="Other", slug="other")):
         viewer.join(current_workspace(), "viewer")
     viewer.refresh_from_db()
     with pytest.raises(NotAllowed, match="vera"):

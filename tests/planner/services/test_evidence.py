@@ -60,7 +60,7 @@ def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
     upload(tmp_path, *rows)
     once = figures()
     again = evidence_of(upload(tmp_path, *rows))
-    assert (again.used, again.changed) == (0, 0)
+    assert (again.used_rows, again.changed) == (0, 0)
     assert all(use.reason for use in again.rows)
     assert figures() == once
 
@@ -179,6 +179,6 @@ def test_a_fact_that_no_default_can_replace_is_asked_for(
     assert all(f"{name} (" in str(problem.value) for name in options)
     assert not Calibration.objects.exists()
     kept = calibration_path(user=None, path=path, options=CalibrationOptions(**options))
-    assert evidence_of(kept).used == 1
+    assert evidence_of(kept).used_rows == 1
     (only,) = deployment_rows(kept)
     assert only["concurrency"] == (4 if "replicas" in options else 8)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import Channel, Delivery, User, Workspace
-from planner.models.workspace import current_workspace, within
+from planner.models.workspace import current_workspace, use_workspace
 from planner.services import notifications, outgoing_requests
 from tests.local_http import Handler, serving
 
@@ -97,7 +97,7 @@ def test_people_choose_what_they_hear_of_and_only_members_hear(
     assert told("digest") == {ours.pk}
     other = Workspace.objects.create(name="Other", slug="other")
     assert notifications.notify(other, "mention", "x") == 0
-    with within(other):
+    with use_workspace(other):
         assert not Channel.objects.exists() and not Delivery.objects.exists()
 
 

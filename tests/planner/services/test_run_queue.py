@@ -9,7 +9,7 @@ from django.utils import timezone
 from planner.domain.whatif.settings import Axis
 from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
-from planner.models.workspace import Workspace, within
+from planner.models.workspace import Workspace, use_workspace
 from planner.services import run_limits, run_queue, runs, worker
 from planner.services.run_queue import LONG, SHORT
 from planner.services.scenarios import document_run
@@ -73,7 +73,7 @@ def test_workspaces_take_turns_and_people_within_them(planner, other, done):
     theirs = [asked(other)]
     team = Workspace.objects.create(name="Second", slug="second")
     planner.join(team, "planner")
-    with within(team):
+    with use_workspace(team):
         second = [asked(planner) for _ in range(2)]
     expected = [own_runs[0], second[0], theirs[0], second[1], own_runs[1], own_runs[2]]
     assert run_queue.queued_run_ids(LONG) == [run.pk for run in expected]

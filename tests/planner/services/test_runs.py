@@ -65,7 +65,7 @@ def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
     assert (over.state, over.progress, over.stage) == (State.COMPLETED, 1.0, "Done")
     assert over.result == {"kind": "plan", "figure": 1}
     assert [line.split(" ", 1)[1] for line in over.log.splitlines()] == ["Counting", "Solving"]
-    assert over.finished_at is not None and over.finished
+    assert over.finished_at is not None and over.is_finished
 
 
 @pytest.mark.parametrize(

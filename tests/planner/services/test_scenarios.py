@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from planner.errors import NotFound, NotReady, Outdated, ScenarioError
+from planner.errors import NotFound, NotReady, ScenarioError, VersionConflict
 from planner.models import Run, Scenario
 from planner.selectors.scenarios import scenario_get
 from planner.services.scenarios import (
@@ -25,7 +25,7 @@ def test_of_saves_at_the_same_moment_one_wins(planner):
     copies = [Scenario.objects.get(pk=scenario.pk) for _ in range(4)]
 
     def save(i):
-        with suppress(Outdated):
+        with suppress(VersionConflict):
             text = f"{DOCUMENT}# {i}\n"
             return scenario_update(scenario=copies[i], user=planner, document=text, version=1)
 

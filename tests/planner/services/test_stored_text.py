@@ -5,7 +5,7 @@ import json
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from planner.errors import Malformed
+from planner.errors import MalformedInput
 from planner.files.stored_text import REPLACEMENT, storable, unstorable_character
 from planner.models import AuditRecord, Run, Scenario
 from planner.services.audit import record
@@ -30,11 +30,13 @@ def test_only_what_no_database_stores_is_found() -> None:
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_a_row_with_one_is_not_written(db: None, character: str) -> None:
     for fields in ({"name": character}, {"options": {"a": [character]}}, {"log": f"a{character}"}):
-        with pytest.raises(Malformed, match=f"^{next(iter(fields))}: .*U\\+{ord(character):04X}"):
+        with pytest.raises(
+            MalformedInput, match=f"^{next(iter(fields))}: .*U\\+{ord(character):04X}"
+        ):
             Run.objects.create(kind="plan", **fields)
     run = Run.objects.create(kind="plan", name=ALPHABET[:120])
     run.log = character
-    with pytest.raises(Malformed, match="log"):
+    with pytest.raises(MalformedInput, match="log"):
         run.save()
     run.save(update_fields=["state"])
 

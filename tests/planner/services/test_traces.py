@@ -6,7 +6,7 @@ from django.db import OperationalError
 from planner.errors import IngestError, NoRoom, NotAllowed, NotReady, RunCancelled
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace
-from planner.models.workspace import Workspace, within
+from planner.models.workspace import Workspace, use_workspace
 from planner.services import quota, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
@@ -214,7 +214,7 @@ def test_a_workspace_takes_no_more_of_the_disk_than_it_may(
     folder = data_dir / trace.store
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert quota.disk_quota().workspace.used == used > 0
-    with within(Workspace.objects.create(name="Other", slug="other")):
+    with use_workspace(Workspace.objects.create(name="Other", slug="other")):
         assert quota.disk_quota().workspace.used == 0
     settings.HEADROOM_MAX_WORKSPACE_BYTES = used + 20  # the first piece fits
     held = kept(data_dir)
@@ -240,7 +240,7 @@ def test_a_person_takes_no_more_of_the_disk_than_one_may_in_all_workspaces(
     folder = data_dir / trace.store
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     settings.HEADROOM_MAX_PERSON_BYTES = used + len(ROWS) + 5
-    with within(Workspace.objects.create(name="Other", slug="other")):
+    with use_workspace(Workspace.objects.create(name="Other", slug="other")):
         assert (
             quota.disk_quota(planner).person.used
             == used

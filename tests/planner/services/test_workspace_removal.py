@@ -12,7 +12,7 @@ from django.apps import apps
 
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Run, Scenario, User, Workspace
-from planner.models.workspace import MAIN, within
+from planner.models.workspace import MAIN, use_workspace
 from planner.services import backups
 from planner.services.audit import without_triggers
 from planner.services.backups import read_manifest, restore
@@ -48,7 +48,7 @@ def other(planner: User) -> Workspace:
     """With a row of every kind, beside as many in the main one."""
     made(planner, "own")
     other = Workspace.objects.create(name="Other", slug="other")
-    with within(other):
+    with use_workspace(other):
         planner.join(other, "planner")
         made(planner, "their")
         run = Run.objects.filter(state=Run.State.COMPLETED)[0]
@@ -62,12 +62,12 @@ def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
     planner: User, other: Workspace, data_dir: Path
 ) -> None:
     people = User.objects.count()
-    with within(other):
+    with use_workspace(other):
         scenario, run = Scenario.objects.get(), Run.objects.exclude(store="").get()
     before = counts()
     with pytest.raises(PlannerError, match="type other"):
         workspace_remove(by=None, workspace=other, confirm="Other")
-    with within(other):
+    with use_workspace(other):
         going = Run.objects.create(kind="plan", state=Run.State.PENDING)
     with pytest.raises(NotReady, match="1 runs are going"):
         workspace_remove(by=None, workspace=other, confirm="other")
@@ -110,7 +110,7 @@ def test_its_file_restores_into_an_empty_installation(
     planner: User, other: Workspace, data_dir: Path
 ) -> None:
     breaks = "\u2028\u2029\x85\n"
-    with within(other):
+    with use_workspace(other):
         Scenario.objects.create(name=f"a{breaks}b", document=ALPHABET)
         run = Run.objects.exclude(store="").get()
     before = rows_of(other)

@@ -9,7 +9,7 @@ from django.test import Client
 
 from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import ApiToken, Run, Scenario, Trace, User, Workspace
-from planner.models.workspace import InWorkspace, NoWorkspace, current_workspace, within
+from planner.models.workspace import InWorkspace, NoWorkspace, current_workspace, use_workspace
 from planner.services import people, workspaces
 from planner.services.passwords import password_mail
 from planner.services.runs import run_create
@@ -59,7 +59,7 @@ def other(db: None) -> Workspace:
 
 
 def test_nothing_is_asked_for_outside_of_a_workspace(db: None) -> None:
-    with within(None):
+    with use_workspace(None):
         for ask in (Run.objects.all, Scenario.objects.count, lambda: Trace(name="x")):
             with pytest.raises(NoWorkspace):
                 ask()
@@ -69,7 +69,7 @@ def test_nothing_is_asked_for_outside_of_a_workspace(db: None) -> None:
 def test_what_is_made_in_one_is_of_no_other(
     planner: User, scenario: Scenario, trace: Trace, other: Workspace
 ) -> None:
-    with within(other):
+    with use_workspace(other):
         assert not Scenario.objects.exists() and not Trace.objects.filter(pk=trace.pk).exists()
         planner.join(other, "planner")
         again = scenario_create(owner=planner, document=DOCUMENT)  # of the same name
@@ -82,9 +82,9 @@ def test_what_is_made_in_one_is_of_no_other(
 
 def test_a_run_is_carried_out_in_its_workspace(trace: Trace, other: Workspace) -> None:
     """Whoever carries it out: the trace that its document names is not found from another."""
-    with within(other):
+    with use_workspace(other):
         run = run_create(owner=None, kind="compare", document=DOCUMENT, enqueue=False)
-    with within(None):
+    with use_workspace(None):
         done = run_execute(run_id=run.pk)
     assert done.state == Run.State.FAILED and "no trace 'conv'" in done.problem
 
@@ -92,7 +92,7 @@ def test_a_run_is_carried_out_in_its_workspace(trace: Trace, other: Workspace) -
 def test_a_role_is_of_one_workspace(planner: User, other: Workspace) -> None:
     planner.join(other, "viewer")
     assert planner.may_plan
-    with within(other):
+    with use_workspace(other):
         assert not planner.may_plan and planner.role == "viewer"
 
 
@@ -141,7 +141,7 @@ def test_the_api_is_told_by_header_or_token(
 
 def test_people_are_brought_in_and_let_go(admin: User, planner: User, other: Workspace) -> None:
     admin.join(other, "admin")
-    with within(other):
+    with use_workspace(other):
         with pytest.raises(NotFound):
             workspaces.person_join(by=admin, name="nobody", role="viewer")
         workspaces.person_join(by=admin, name="pia", role="viewer")

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Meaning
-from planner.errors import Damaged
+from planner.errors import DamagedFile
 from planner.models import Run, User
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_table
@@ -386,5 +386,5 @@ def test_damaged_arrays_of_a_run_are_a_sentence(settings: Any, tmp_path: Any) ->
     content = path.read_bytes()
     for spoilt in (content[:40], content[:-30], b"", content[:200] + b"?" * 200 + content[400:]):
         path.write_bytes(spoilt)
-        with pytest.raises(Damaged, match="'basis'"):
+        with pytest.raises(DamagedFile, match="'basis'"):
             row_arrays.arrays_read("runs/1", "basis")

@@ -20,7 +20,7 @@ from planner.schema_types import (
     Share,
     Watts,
     Width,
-    all_or_none,
+    missing_fields_message,
 )
 
 # Power cap of a GPU as a share of its TDP.
@@ -69,7 +69,7 @@ class Gpu(CheckedSection):
         return self.memory_gb is not None
 
     def _faults(self) -> Iterator[str]:
-        yield from all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+        yield from missing_fields_message(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
         for phase in ("cap", "prefill", "decode"):
             values = [getattr(row, phase) for row in sorted(self.power_sweep, key=lambda r: r.cap)]
             if values != sorted(values) or (phase == "cap" and len(set(values)) < len(values)):
@@ -132,7 +132,7 @@ class Model(CheckedSection):
         return self.weight_gb is not None
 
     def _faults(self) -> Iterator[str]:
-        yield from all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+        yield from missing_fields_message(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
         if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
             yield "give only one of weight_gb and the like, shape, and config"
 
@@ -221,8 +221,8 @@ class Profile(CheckedSection):
             yield from self._faults_of_split()
         if self.power_caps and self.power_cap is not None:
             yield "power_cap and power_caps exclude each other. Give one of them"
-        yield from all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
-        yield from all_or_none(self, ("lora_rank", "lora_active"))
+        yield from missing_fields_message(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        yield from missing_fields_message(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
             if getattr(self, constant) == 0 and getattr(self, slope) == 0:
                 yield f"{constant} and {slope} are both 0: one must be above 0. Give one"

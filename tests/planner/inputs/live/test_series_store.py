@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.errors import Damaged, IngestError, SourceError
+from planner.errors import DamagedFile, IngestError, SourceError
 from planner.inputs.ingest import read_demand, read_report
 from planner.inputs.live.publication import publish, sample_of
 from planner.inputs.live.samples import (
@@ -68,7 +68,7 @@ def test_a_part_that_is_spoilt_is_a_sentence_and_readings_go_on(tmp_path, kind):
     part.write_bytes(part.read_bytes()[:-9])
     for minute in range(1, MOST_PARTS + 3):  # beyond which parts would be joined
         series.append(reading(row(minute, 7.0)))
-    with pytest.raises(Damaged, match=f"{kind}-.* is damaged .*; restore a backup, or"):
+    with pytest.raises(DamagedFile, match=f"{kind}-.* is damaged .*; restore a backup, or"):
         series.read()
     part.unlink()  # what a hand may do who knows
     assert series.read().bins["requests"].to_list()[-1] == 7.0
