@@ -97,7 +97,7 @@ def _step(step: str, folder: Path, place: str, url: str | None) -> None:
 
 def make(folder: Path) -> None:
     """Fill a new installation, back it up, and keep its rows as values."""
-    _installed()
+    _set_up_database()
     from planner.services.backups import backup
     from tests.planner.full_database import fill
 
@@ -108,14 +108,14 @@ def make(folder: Path) -> None:
 
 def take(folder: Path) -> None:
     """Restore into a new installation, and keep its rows as values."""
-    _installed()
+    _set_up_database()
     from planner.services.backups import restore
 
     restore(folder / BACKUP, replace=True)  # migrations made a workspace
     _keep(folder)
 
 
-def _installed() -> None:
+def _set_up_database() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     import django
 

@@ -67,12 +67,12 @@ class Api:
         return self._value(action.schema, "", choices, choices.of(examples), 0)
 
     def fields(self, action: Action) -> Iterator[str]:
-        yield from self._resolved(action.schema).get("properties", {})
+        yield from self._follow_references(action.schema).get("properties", {})
 
     def _value(
         self, schema: Mapping[str, Any], name: str, choices: Choices, example: Any, depth: int
     ) -> Any:
-        schema = self._resolved(schema)
+        schema = self._follow_references(schema)
         if depth and choices.of(WAYS) == ODD:
             return choices.of(ODDITIES)
         if "properties" in schema and depth < DEEPEST:
@@ -116,13 +116,13 @@ class Api:
             return {choices.of(("name", "model", "url", "x")): choices.of(ODDITIES)}
         return MOMENT if schema.get("format") == "date-time" else schema.get("default") or "words"
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without references; of several forms the first."""
+    def _follow_references(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the schema behind references; of several forms, the first."""
         for several in ("allOf", "oneOf", "anyOf"):
             if several in schema:
-                return self._resolved(schema[several][0])
+                return self._follow_references(schema[several][0])
         if "$ref" in schema:
-            return self._resolved(self.schemas[schema["$ref"].rpartition("/")[2]])
+            return self._follow_references(self.schemas[schema["$ref"].rpartition("/")[2]])
         return schema
 
 

@@ -80,8 +80,11 @@ def synthetic(level: float, rate: float, seed: int) -> FloatArray:
     return arrivals_from_bins(np.round(mean), BIN_S, 0.0, rng, level)[0]
 
 
-def superposed(arrival_s: FloatArray) -> FloatArray:
-    """As many copies of a trace as make RATE requests/s, each turned in time by another offset."""
+def superpose_copies(arrival_s: FloatArray) -> FloatArray:
+    """Return the arrivals of as many copies of a trace as make RATE requests/s.
+
+    Each copy is shifted by another offset, modulo the length of the trace.
+    """
     span = float(arrival_s.max() - arrival_s.min()) + 1.0
     copies = max(1, round(RATE * span / len(arrival_s)))
     since = arrival_s - arrival_s.min()
@@ -98,11 +101,11 @@ def cases() -> Iterator[Bursts]:
     if azure.exists():
         times = pl.read_csv(azure, try_parse_dates=True)["TIMESTAMP"].cast(pl.Datetime("us"))
         seconds = (times - times.min()).dt.total_microseconds().to_numpy() / 1e6
-        yield Bursts("azure2023-conv", superposed(seconds), 800.0)
+        yield Bursts("azure2023-conv", superpose_copies(seconds), 800.0)
     mooncake = TRACES / "mooncake_conversation.jsonl.gz"
     if mooncake.exists():
         stamps = pl.read_ndjson(mooncake)["timestamp"].to_numpy()
-        yield Bursts("mooncake", superposed(stamps.astype(np.float64) / 1000.0), 3000.0)
+        yield Bursts("mooncake", superpose_copies(stamps.astype(np.float64) / 1000.0), 3000.0)
 
 
 def study(case: Bursts, folder: Path) -> Study:
@@ -137,8 +140,8 @@ def study(case: Bursts, folder: Path) -> Study:
     return study_of(parse(json.dumps(scenario)), {"t": stored}, NO_USER_FACTS, silent)
 
 
-def replayed(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> PolicyRun | None:
-    """A policy in the window; None where it misses the tier and was ended early."""
+def replay_policy(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> PolicyRun | None:
+    """Return the run of a policy in the window; None if it ended early by missing the tier."""
     policy = policy_of(name, **parameters)
     bars = None if name == "lt-i-perfect" else {"chat": TARGET}
     try:
@@ -148,7 +151,7 @@ def replayed(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> Polic
         return None
 
 
-def attained(run: PolicyRun | None) -> float:
+def attainment_of(run: PolicyRun | None) -> float:
     share = None if run is None else run.summary.slo_attainment["chat"]
     assert share is not None
     return share
@@ -156,7 +159,7 @@ def attained(run: PolicyRun | None) -> float:
 
 def beaten_by(its: Study, usd: float) -> float:
     """How far the cheapest policy that meets the tier is below ``usd``, as a share; 0: none is."""
-    runs = [replayed(its, name, **parameters) for name, parameters in DEPLOYABLE]
+    runs = [replay_policy(its, name, **parameters) for name, parameters in DEPLOYABLE]
     return max(0.0, 1.0 - min(cheapest(runs), usd) / usd)
 
 
@@ -166,25 +169,25 @@ def cheapest(runs: Sequence[PolicyRun | None]) -> float:
     return min(paid, default=float("inf"))
 
 
-def measured(case: Bursts) -> Row:
+def measure_case(case: Bursts) -> Row:
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         its = study(case, Path(folder))
         sized = time.perf_counter() - begun
-        plan, oracle = replayed(its, load_factor=1.0), replayed(its)
+        plan, oracle = replay_policy(its, load_factor=1.0), replay_policy(its)
         assert plan is not None
         assert oracle is not None
         poisson = size(its.hardware, its.traffic.lengths, its.settings.seed, silent)
-        without = replayed(replace(its, sizes=poisson), load_factor=1.0)
-        turned = [replayed(its, load_factor=factor) for factor in FACTORS]
+        without = replay_policy(replace(its, sizes=poisson), load_factor=1.0)
+        turned = [replay_policy(its, load_factor=factor) for factor in FACTORS]
         beaten = beaten_by(its, oracle.summary.cost_usd)
     return {
         "case": case.name,
         "dispersion": dispersion(its.trace.arrival_s, 1.0, BIN_S),
         "replicas": plan.summary.instance_hours / (plan.summary.duration_s / 3600),
-        "attainment": attained(plan),
-        "attainment_poisson_sizes": attained(without),
-        "attainment_oracle": attained(oracle),
+        "attainment": attainment_of(plan),
+        "attainment_poisson_sizes": attainment_of(without),
+        "attainment_oracle": attainment_of(oracle),
         "cost_over_oracle": plan.summary.cost_usd / oracle.summary.cost_usd,
         "cost_over_turned": plan.summary.cost_usd / cheapest([plan, *turned]),
         "oracle_beaten_by": beaten,
@@ -213,6 +216,6 @@ def figures(rows: list[Row]) -> Row:
 def measured_all() -> list[Row]:
     rows = []
     for case in cases():
-        rows.append(measured(case))
+        rows.append(measure_case(case))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows

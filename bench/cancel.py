@@ -57,7 +57,7 @@ def measure(times: int) -> dict[str, Any]:
         while sum(map(len, seconds.values())) < times:
             run = Run.objects.get(pk=ask(asked))
             asked += 1
-            _until(run, lambda row: row.state != Run.State.PENDING)
+            _wait_until(run, lambda row: row.state != Run.State.PENDING)
             time.sleep(random.uniform(0.0, WITHIN_S))
             run.refresh_from_db()
             stage, began = run.stage, time.monotonic()
@@ -66,7 +66,7 @@ def measure(times: int) -> dict[str, Any]:
             except NotReady:
                 ended_before += 1
                 continue
-            _until(run, lambda row: row.finished)
+            _wait_until(run, lambda row: row.is_finished)
             if run.state == Run.State.CANCELLED:
                 seconds[f"{run.kind}: {stage}"].append(time.monotonic() - began)
                 print(f"{stage}: {seconds[f'{run.kind}: {stage}'][-1]:.2f} s", file=sys.stderr)
@@ -84,7 +84,7 @@ def measure(times: int) -> dict[str, Any]:
     }
 
 
-def _until(run: Any, done: Any) -> None:
+def _wait_until(run: Any, done: Any) -> None:
     deadline = time.monotonic() + GIVES_UP_S
     while time.monotonic() < deadline:
         run.refresh_from_db()

@@ -100,8 +100,8 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
     began = time.monotonic()
     try:
         while sum(killed.values()) < kills:
-            for _ in range(patiently(_unfinished), IN_FLIGHT):
-                if (number := patiently(lambda: ask(len(asked)), several=False)) is not None:
+            for _ in range(retry_query(_count_unfinished_runs), IN_FLIGHT):
+                if (number := retry_query(lambda: ask(len(asked)), several=False)) is not None:
                     asked.append(number)
             time.sleep(random.uniform(*BETWEEN_S))
             product.keep()
@@ -115,7 +115,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
             killed[kind] += 1
             print(f"{sum(killed.values())}: {kind}", file=sys.stderr, flush=True)
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while patiently(_unfinished) and time.monotonic() < deadline:
+        while retry_query(_count_unfinished_runs) and time.monotonic() < deadline:
             time.sleep(1.0)
             product.keep()
     finally:
@@ -131,8 +131,11 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
     }
 
 
-def patiently(ask: Callable[[], Any], *, several: bool = True) -> Any:
-    """What is asked of a database that may have been killed; asked once it is None then."""
+def retry_query(ask: Callable[[], Any], *, several: bool = True) -> Any:
+    """Return the answer of ``ask``, and repeat it while the database is down.
+
+    With ``several`` False, it is tried once, and the answer is None if the database is down.
+    """
     from django.db import Error, connection
 
     while True:
@@ -145,7 +148,7 @@ def patiently(ask: Callable[[], Any], *, several: bool = True) -> Any:
             time.sleep(0.5)
 
 
-def _unfinished() -> int:
+def _count_unfinished_runs() -> int:
     from planner.models import Run
 
     return Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()

@@ -68,7 +68,7 @@ def sized_rps(row: Row, asked: DeploymentQuery) -> float:
     )
 
 
-def measured(asked: DeploymentQuery) -> dict[str, Any]:
+def measure_query(asked: DeploymentQuery) -> dict[str, Any]:
     warm = asked.model_copy(update={"model": "llama-3.2-1b", "gpus": ("H100-SXM",), "top": 2})
     search_deployments(warm)
     begun = time.process_time()
@@ -101,7 +101,7 @@ def main() -> None:
     asked = DeploymentQuery(
         model=args.model, isl=args.isl, osl=args.osl, ttft_ms=TTFT_MS, tbt_ms=TBT_MS
     )
-    result = measured(asked)
+    result = measure_query(asked)
     if args.json:
         print(json.dumps(result))
         return

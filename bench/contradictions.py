@@ -48,8 +48,8 @@ def _sightings(client: Client, run: Run) -> Iterator[Sighting]:
     if proposal is not None:
         pages["proposal"] = reverse("web:proposal", args=[proposal.pk])
     for source, address in pages.items():
-        yield from _labelled(source, TILE, unescape(_text(client, address)))
-    yield from _labelled("terminal", LINE, terminal_text(run_report(run)))
+        yield from _labelled_figures(source, TILE, unescape(_text(client, address)))
+    yield from _labelled_figures("terminal", LINE, terminal_text(run_report(run)))
     policy = run.result["recommended"]["policy"]
     rows = csv.DictReader(io.StringIO(_text(client, f"{export}?to=csv&table=policies")))
     yield from _figures("CSV", next(row for row in rows if row["policy"] == policy))
@@ -75,7 +75,7 @@ def _text(client: Client, address: str) -> str:
     return answer.getvalue().decode()
 
 
-def _labelled(source: str, pattern: re.Pattern[str], text: str) -> Iterator[Sighting]:
+def _labelled_figures(source: str, pattern: re.Pattern[str], text: str) -> Iterator[Sighting]:
     """Yield the figures with one of the labels."""
     for match in pattern.finditer(text):
         name = re.sub(r" (per day|in .*)$", "", match["label"])

@@ -64,7 +64,7 @@ def measured_kernels(gpu: str) -> Kernels:
     shapes = {name: hardware.shape(name) for name in hardware.models()}
     rows = []
     for name in FILES:
-        path = reference.shared(f"data/profiles/{name}")
+        path = reference.shared_file(f"data/profiles/{name}")
         rows += read_kernels(path, shapes=shapes, gpus=hardware.gpus()).by_gpu.get(gpu, [])
     return kernels(gpu, "LLMServingSim @ 5daddb2", rows)
 
@@ -92,7 +92,7 @@ def profile(run: Run) -> GraphProfile:
 def replay(run: Run) -> list[dict[str, Any]]:
     """Mean and p95 of TTFT, TPOT and E2E and the output throughput, ours beside vLLM's."""
     rows = pl.read_csv(
-        reference.shared("data/profiles/llmservingsim_vllm_measured_requests.csv")
+        reference.shared_file("data/profiles/llmservingsim_vllm_measured_requests.csv")
     ).filter((pl.col("hardware") == run.hardware) & (pl.col("model") == run.model))
     rows = rows.sort("queued_s")
     columns = (rows[name].to_numpy() for name in ("queued_s", "input_toks", "output_toks"))

@@ -146,10 +146,10 @@ def splitwise(scenario: str) -> list[Row]:
 
 
 def _table(rows: list[Row]) -> str:
-    def shown(value: Any) -> str:
+    def as_text(value: Any) -> str:
         return f"{value:.5g}" if isinstance(value, float) else str(value)
 
-    lines = [list(rows[0])] + [[shown(value) for value in row.values()] for row in rows]
+    lines = [list(rows[0])] + [[as_text(value) for value in row.values()] for row in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join(
         "  ".join(v.rjust(w) for v, w in zip(line, widths, strict=True)) for line in lines

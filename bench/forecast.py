@@ -54,8 +54,8 @@ SPEED_METHOD = "regression"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Of one series over the hours of its last half."""
+class SeriesScore:
+    """The forecast errors of one series over the hours of its last half."""
 
     name: str
     hours: int
@@ -86,7 +86,7 @@ def main() -> None:
         series = series or (unseen() if args.unseen else public())
         figures |= accuracy([judge(name, *sequence) for name, sequence in series.items()])
     if args.only != "accuracy":
-        figures |= speed()
+        figures |= measure_speed()
     if args.json:
         print(json.dumps(figures))
         return
@@ -148,7 +148,7 @@ def read(path: Path) -> tuple[FloatArray, float]:
     return table[:, 1].cast(pl.Float64).fill_null(np.nan).to_numpy(), float(times[1] - times[0])
 
 
-def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
+def judge(name: str, values: FloatArray, bin_s: float) -> SeriesScore:
     """Fit on the first half, then follow hour by hour to the end."""
     window = max(1, round(HOUR_S / bin_s))
     half = -(-(values.size // 2) // window) * window
@@ -157,7 +157,7 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
     seen = ~np.isnan(came)
     peaks = np.where(seen, came, -np.inf).max(axis=1)
     judged = seen.any(axis=1)
-    tops, bands, inside, took = _followed(AUTO, values, bin_s, origins, window)
+    tops, bands, inside, took = _rolling_forecast(AUTO, values, bin_s, origins, window)
     naive, panel = {}, Panel(0.0, bin_s, values[None])
     for method in NAIVE:
         if method == "seasonal-naive-week" and half * bin_s < 7 * DAY_S:
@@ -169,7 +169,7 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
     rhythm = _day_correlation(values[:half], bin_s)
     plain = [naive[method] for method in (LAST_VALUE, SEASONAL_NAIVE) if method in naive]
     within = (bands[0] <= peaks) & (peaks <= bands[1])
-    return Judged(
+    return SeriesScore(
         name=name,
         hours=int(judged.sum()),
         gaps=int((~judged).sum()),
@@ -187,7 +187,7 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
     )
 
 
-def accuracy(judged: list[Judged]) -> dict[str, object]:
+def accuracy(judged: list[SeriesScore]) -> dict[str, object]:
     gains = [verdict.gain for verdict in judged if verdict.gain is not None]
     days = [verdict.day_ahead for verdict in judged if verdict.day_ahead is not None]
     return {
@@ -204,8 +204,8 @@ def accuracy(judged: list[Judged]) -> dict[str, object]:
     }
 
 
-def speed() -> dict[str, float]:
-    panel = made()
+def measure_speed() -> dict[str, float]:
+    panel = synthetic_panel()
     alone = replace(panel, values=panel.values[:1])
     auto = PanelForecaster(AUTO)
     steps = {
@@ -224,8 +224,8 @@ def speed() -> dict[str, float]:
     return figures
 
 
-def made() -> Panel:
-    """Demand with a day, a week and noise that lasts, each series with its own; 1% are gaps."""
+def synthetic_panel() -> Panel:
+    """Return series with daily and weekly cycles and correlated noise; 1% of the bins are gaps."""
     rng = np.random.default_rng(0)
     hours = np.arange(round(SPEED_DAYS * DAY_S / SPEED_BIN_S)) * SPEED_BIN_S / HOUR_S
     phase, size = rng.uniform(0, 24, (SPEED_SERIES, 1)), rng.lognormal(4, 1, (SPEED_SERIES, 1))
@@ -237,10 +237,14 @@ def made() -> Panel:
     return Panel(0.0, SPEED_BIN_S, counts)
 
 
-def _followed(
+def _rolling_forecast(
     method: str, values: FloatArray, bin_s: float, origins: IntArray, window: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, dict[str, int]]:
-    """Peaks ``[o]``, their 80% band ``[2, o]``, bins within theirs ``[o, window]``, methods."""
+    """Forecast one series from each origin on, and compare with what came.
+
+    Returns the peaks ``[o]``, their 80% band ``[2, o]``, whether each bin was in its 80% band ``[o,
+    window]``, and how often each method was used.
+    """
     batch = PanelForecaster(method, window).fit(Panel(0.0, bin_s, values[None, : origins[0]]))
     seen = origins[0]
     tops, bands, inside, took = [], [], [], dict[str, int]()

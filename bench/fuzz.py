@@ -47,15 +47,18 @@ def main() -> None:
         return
     executions, escapes = {}, []
     for name in args.reader or sorted(SEEDS):
-        tried, escaped = outside(name, args.minutes)
+        tried, escaped = run_reader(name, args.minutes)
         executions[name] = tried
         escapes += escaped
     figures = {"escapes": len(escapes), "executions": executions, "where": escapes}
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 
 
-def outside(name: str, minutes: float) -> tuple[int, list[str]]:
-    """Run one reader's process; inputs tried, and what escaped, a line each."""
+def run_reader(name: str, minutes: float) -> tuple[int, list[str]]:
+    """Run the process that fuzzes one reader.
+
+    Returns the number of inputs tried, and a line for each unexpected error.
+    """
     report = KEPT / "escapes" / f"{name}.txt"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
@@ -294,7 +297,7 @@ def _texts(*texts: str) -> Callable[[], Iterator[bytes]]:
 def _of_connectors(ending: str, *texts: str) -> Callable[[], Iterator[bytes]]:
     """The texts, and the examples of the connectors whose files end so."""
 
-    def made() -> Iterator[bytes]:
+    def examples() -> Iterator[bytes]:
         from planner.inputs.ingest.connectors import CONNECTORS
 
         yield from (text.encode() for text in texts)
@@ -302,10 +305,10 @@ def _of_connectors(ending: str, *texts: str) -> Callable[[], Iterator[bytes]]:
             if connector.example["file"].endswith(ending):
                 yield connector.example["text"].lstrip().encode()
 
-    return made
+    return examples
 
 
-def _packed() -> Iterator[bytes]:
+def _compressed_examples() -> Iterator[bytes]:
     import gzip
 
     yield gzip.compress(TRACE.encode())
@@ -388,7 +391,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "trace-json": _of_connectors(".json", f"[{LINE}]"),
     "trace-log": _of_connectors(".log"),
     "trace-parquet": _parquet,
-    "trace-gz": _packed,
+    "trace-gz": _compressed_examples,
     "benchmark-csv": _texts(ROWS),
     "benchmark-json": _texts(VLLM, GUIDELLM),
     "benchmark-text": _texts(MLPERF, MLPERF_DETAIL, REPORT),

@@ -118,7 +118,7 @@ def measure(folder: Path) -> dict[str, Any]:
     from bench.servers import servers
 
     with servers():
-        return figures | started(stage)
+        return figures | start_image(stage)
 
 
 def built(folder: Path) -> Stage:
@@ -210,8 +210,8 @@ def _copy(stage: Stage, stages: dict[str, Stage], rest: str) -> None:
             shutil.copy(path, target / path.name if to.endswith("/") else target)
 
 
-def started(stage: Stage) -> dict[str, Any]:
-    """Migrations, then web, worker and scheduler, each as compose has it."""
+def start_image(stage: Stage) -> dict[str, Any]:
+    """Apply the migrations, start web, worker and scheduler as compose does, and return figures."""
     database = os.environ["DATABASE_URL"]
     where = Path(database.partition("@")[2].rpartition("/")[0].replace("%2F", "/"))
     _read_only(stage, where)
@@ -235,9 +235,9 @@ def started(stage: Stage) -> dict[str, Any]:
     ]
     try:
         address = f"http://127.0.0.1:{port}"
-        web_s = _until(lambda: _status(f"{address}/readyz") == 200, running, began)
+        web_s = _wait_until(lambda: _status(f"{address}/readyz") == 200, running, began)
         ready = stage.root / "tmp/worker-ready"
-        worker_s = _until(ready.exists, running, began)
+        worker_s = _wait_until(ready.exists, running, began)
         page = urllib.request.urlopen(f"{address}/login/", timeout=30).read().decode()
         style = re.search(r'href="(/static/[^"]+\.css)"', page)
         user = Path(f"/proc/{running[0].pid}").stat().st_uid
@@ -272,7 +272,7 @@ def _read_only(stage: Stage, shown: Path) -> None:
     _mount(shown, root)
 
 
-def _until(done: Any, running: list[subprocess.Popen[bytes]], began: float) -> float:
+def _wait_until(done: Any, running: list[subprocess.Popen[bytes]], began: float) -> float:
     while not done():
         if any(process.poll() is not None for process in running):
             raise SystemExit("A process ended; its messages stand above.")

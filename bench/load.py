@@ -72,7 +72,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     finally:
         product.stop()
     took = sorted(ms for person in people for ms in person.took_ms)
-    errors = [sentence for person in people for sentence in person.errors] + asker.failed()
+    errors = [sentence for person in people for sentence in person.errors] + asker.failed_runs()
     for sentence in errors[:20]:
         print(sentence, file=sys.stderr)
     return {
@@ -81,7 +81,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "page_p50_ms": round(took[len(took) // 2], 1),
         "starved_seconds": round(max(waits), 1),
         "pages": len(took),
-        "runs_completed": asker.completed(),
+        "runs_completed": asker.count_completed_runs(),
         "users": args.users,
         "runs": args.runs,
         "cells": args.cells,
@@ -199,13 +199,13 @@ class Asker:
         while not running.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
 
-    def failed(self) -> list[str]:
+    def failed_runs(self) -> list[str]:
         from planner.models import Run
 
         rows = Run.objects.filter(state__in=(Run.State.FAILED, Run.State.ERRORED))
         return [f"run {row.pk}: {row.problem} {row.traceback}" for row in rows]
 
-    def completed(self) -> int:
+    def count_completed_runs(self) -> int:
         from planner.models import Run
 
         return Run.objects.filter(state=Run.State.COMPLETED).count()

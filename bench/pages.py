@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bench import ingest
-from bench.team import team_made
+from bench.team import create_team_rows
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import edit, parse
 from planner.management.runs import load_scenario
@@ -36,8 +36,8 @@ TEST_DAYS = [{"kind": "past", "windows": 1}]  # fewer than usual: only the pages
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What was made; ``client`` is signed in as an admin."""
+class DemoData:
+    """The rows that the bench made; ``client`` is signed in as an admin."""
 
     client: Client
     trace: Trace
@@ -96,7 +96,7 @@ def plain_pages(client: Client) -> list[str]:
     return [address for address in addresses if client.get(address).status_code == 200]
 
 
-def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
+def fill(folder: Path, rows: int, scenarios: int, runs: int) -> DemoData:
     """A trace of ``rows`` requests, its draft and copies of it, and runs of an example, one of
     each kind carried out."""
     enter(MAIN)
@@ -119,11 +119,11 @@ def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
         with progress_watched(run.pk) as seen:
             done.append(run_execute(run_id=run.pk, raise_errors=True))
         steps_back += sum(later < earlier for earlier, later in pairwise(seen))
-    team = team_made(user, done[0], done[1], kept[0], document)
+    team = create_team_rows(user, done[0], done[1], kept[0], document)
     _repeat(done, runs - len(done))
     client = Client(SERVER_NAME="localhost")
     client.force_login(user)
-    return Filled(client, trace, kept[0], tuple(done), team, steps_back)
+    return DemoData(client, trace, kept[0], tuple(done), team, steps_back)
 
 
 @contextmanager

@@ -54,8 +54,8 @@ def service(
     return PdService(profile, profile, Workload(*lengths), tier, link)
 
 
-def worked(name: str, pd_service: PdService, instances: int) -> list[str]:
-    """A service: every ratio by closed forms, those around the best by simulation."""
+def table_of_service(name: str, pd_service: PdService, instances: int) -> list[str]:
+    """Return the table of a service: all ratios by closed forms, the best ones by simulation."""
     candidates = ratios(pd_service, all_splits(instances))
     seen = {(r.prefill, r.decode): r for r in simulate_best_ratios(pd_service, candidates)}
     best = best_ratio(list(seen.values()), pd_service)
@@ -121,7 +121,7 @@ def main() -> int:
     lines: list[str] = []
     for name, (isl, osl, ttft, tbt) in SERVICES.items():
         pd_service = service(options.model, options.gpu, profile, isl, osl, ttft, tbt)
-        lines += worked(name, pd_service, options.instances)
+        lines += table_of_service(name, pd_service, options.instances)
     lines += table(options.model, options.gpu, profile, options.instances)
     print("\n".join(lines))
     return 0

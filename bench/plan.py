@@ -71,8 +71,8 @@ def load_instance(path: Path) -> PlanningProblem:
     )
 
 
-def pooled(problem: PlanningProblem) -> PlanningProblem:
-    """``problem`` whose instances carry more together."""
+def with_pooling(problem: PlanningProblem) -> PlanningProblem:
+    """Return ``problem`` with pools whose instances serve more together than alone."""
     counts = np.arange(1, 65)
     share = 1 - 0.5 * counts**-1.2
     pool = problem.theta_tps[..., None] * counts * share / share[-1]
@@ -144,7 +144,7 @@ def main() -> int:
             for way in _ways(size, undivided=options.whole, pooled=options.pooled):
                 solver, method = WAYS[way]
                 began = _cpu_seconds()
-                asked = pooled(problem) if way == "pooled" else problem
+                asked = with_pooling(problem) if way == "pooled" else problem
                 plan = solve_window(asked, solver=solver, method=method, time_limit_s=limit_s)
                 cpu = _cpu_seconds() - began
                 runs.append(figures(size, path.stem, way, limit_s, cpu, plan))
@@ -174,8 +174,11 @@ def in_pulp(instances: Path) -> dict[str, float]:
     return worst
 
 
-def made_day(columns: int, seed: int = 0) -> HorizonProblem:
-    """Hours of four models with a daily wave, in three regions whose prices and waves differ."""
+def synthetic_day(columns: int, seed: int = 0) -> HorizonProblem:
+    """Return a day of hourly periods for four models with a daily wave, in three regions.
+
+    Prices and waves differ between the regions.
+    """
     rng = np.random.default_rng(seed)
     periods, models, regions, bins = 24, 4, 3, 4
     shape = (models, regions, columns)
@@ -209,7 +212,7 @@ def made_day(columns: int, seed: int = 0) -> HorizonProblem:
 
 def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
     """All periods at once against each by itself in as much time."""
-    problem = made_day(columns)
+    problem = synthetic_day(columns)
     each, current = 0.0, problem.windows[0].current
     for window in problem.windows:
         plan_alone = solve_window(replace(window, current=current), time_limit_s=limit_s / 24)

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.sizing import Case, drawn, known_profiles
+from bench.sizing import Case, draw_case, linear_and_roofline_profiles
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region
@@ -122,10 +122,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.cases < 1 or options.requests < 1:
         parser.error("--cases and --requests must be at least 1.")
-    known, index, done = known_profiles(), 0, 0
+    known, index, done = linear_and_roofline_profiles(), 0, 0
     rows: list[Row] = []
     while done < options.cases:
-        case, role = drawn(index, options.seed, known), ROLES[done % len(ROLES)]
+        case, role = draw_case(index, options.seed, known), ROLES[done % len(ROLES)]
         index += 1
         if case is None:
             continue

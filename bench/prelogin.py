@@ -93,7 +93,7 @@ def bench(seconds: float, methods: list[str]) -> dict[str, Any]:
 
     django.setup()
     credentials = prepare()
-    with served() as port:
+    with serve_site() as port:
         walked = walk(port, addresses(), methods, credentials)
         uploaded = upload(port, credentials)
         tried = guesses_per_minute(port, seconds)
@@ -152,8 +152,8 @@ def addresses() -> dict[str, str]:
 
 
 @contextmanager
-def served() -> Iterator[int]:
-    """Serve the site as `bin/run` does; give its port. Sockets take little that is not read."""
+def serve_site() -> Iterator[int]:
+    """Serve the site as `bin/run` does, and yield its port. Its sockets have small buffers."""
     from planner.config.supervisor import web_command
 
     listener = socket.socket()
@@ -299,7 +299,7 @@ def guesses_per_minute(port: int, seconds: float) -> int:
     )
 
 
-def _forged(number: int) -> dict[str, str]:
+def _forged_headers(number: int) -> dict[str, str]:
     address = f"10.{number // 65_536}.{number // 256 % 256}.{number % 256}"
     return {
         "X-Forwarded-For": f"{address}, {address}", "X-Real-IP": address,
@@ -310,7 +310,7 @@ def _forged(number: int) -> dict[str, str]:
 def _by_api(port: int, number: int) -> bool:
     """Return whether the guess was tried."""
     body = json.dumps({"username": f"name-{number}", "password": "Spring-2026"}).encode()
-    headers = _forged(number) | {"Content-Type": "application/json"}
+    headers = _forged_headers(number) | {"Content-Type": "application/json"}
     url = f"http://127.0.0.1:{port}/api/v1/token/"
     try:
         _opener().open(urllib.request.Request(url, body, headers), timeout=WAITS_S).close()
@@ -328,7 +328,9 @@ def _by_form(port: int, number: int) -> bool:
     fields = {"username": f"name-{number}", "password": "Spring-2026"}
     fields["csrfmiddlewaretoken"] = token[1] if token else ""
     body = urllib.parse.urlencode(fields).encode()
-    answer = opener.open(urllib.request.Request(url, body, _forged(number)), timeout=WAITS_S)
+    answer = opener.open(
+        urllib.request.Request(url, body, _forged_headers(number)), timeout=WAITS_S
+    )
     return "Too many wrong passwords" not in answer.read().decode()
 
 

@@ -25,7 +25,7 @@ def pd_cases(known: list[Profile], cases: int, seed: int) -> list[Row]:
     while len(rows) < cases:
         rng = np.random.default_rng([seed, 77, index])
         index += 1
-        service, instances = drawn(known, rng)
+        service, instances = draw_service(known, rng)
         pairs = ratios(service, all_splits(instances))
         try:
             chosen = best_ratio(pairs, service).ratio
@@ -62,8 +62,8 @@ def pd_cases(known: list[Profile], cases: int, seed: int) -> list[Row]:
     return rows
 
 
-def drawn(known: list[Profile], rng: np.random.Generator) -> tuple[PdService, int]:
-    """A random service: limits a few times what the profile takes alone."""
+def draw_service(known: list[Profile], rng: np.random.Generator) -> tuple[PdService, int]:
+    """Return a random service, with limits a few times what the profile takes for one request."""
     profile = known[int(rng.integers(len(known)))]
     isl = float(np.exp(rng.uniform(np.log(256), np.log(6000))))
     osl = float(np.exp(rng.uniform(np.log(32), np.log(600))))

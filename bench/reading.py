@@ -90,16 +90,16 @@ def traffic_values(path: Path, options: ingest.IngestOptions, bin_s: float) -> V
     if report.clock == "utc":
         values |= {"first": report.start_ns / 1e9, "last": last_ns / 1e9}
     if len(report.models) == 1:
-        values["model"] = _known(report.models[0])
+        values["model"] = _short_name(report.models[0])
     models: dict[str, float] = {}
     for each in series:
         if each.model:
-            name = _known(each.model)
+            name = _short_name(each.model)
             models[name] = models.get(name, 0.0) + float(np.nansum(each.requests))
     return {name: value for name, value in values.items() if value is not None} | {"models": models}
 
 
-def _known(name: str) -> str:
+def _short_name(name: str) -> str:
     try:
         return model_name(name)
     except EXPECTED:
@@ -201,11 +201,11 @@ def _scenario(path: Path, case: Values) -> Attempt:
             "mean_output": sums["output_tokens"] / sums["requests"],
         }
     for trace in Trace.objects.filter(name__in=traces):
-        values |= _beyond(trace.report.get("beyond_context", ()))
+        values |= _context_figures(trace.report.get("beyond_context", ()))
     return Attempt("read", values)
 
 
-def _beyond(found: Sequence[Values]) -> Values:
+def _context_figures(found: Sequence[Values]) -> Values:
     return {
         key: value
         for each in found[:1]
@@ -240,7 +240,11 @@ def _draft(path: Path, _: Values) -> Attempt:
         row_arrays.local_path(trace.store), {EVERY_LABEL: (model, context)}
     )
     span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
-    values = {"requests": trace.requests, "span_s": span_s, **_beyond([asdict(f) for f in found])}
+    values = {
+        "requests": trace.requests,
+        "span_s": span_s,
+        **_context_figures([asdict(f) for f in found]),
+    }
     return Attempt("read", values)
 
 

@@ -29,13 +29,13 @@ DEFAULT, PENDING = Routing(), Routing(instance="least-pending", decode="least-me
 
 def rows(scenario: str) -> pl.DataFrame:
     """Its per-request results, in order of arrival."""
-    return pl.read_csv(shared(f"reference/splitwise_sim_{scenario}.csv.gz"))
+    return pl.read_csv(shared_file(f"reference/splitwise_sim_{scenario}.csv.gz"))
 
 
 def splitwise_curve() -> Curve:
     """Medians by batch tokens, linear between them and beyond."""
     table = (
-        pl.read_csv(shared("data/profiles/splitwise_perf_model.csv"))
+        pl.read_csv(shared_file("data/profiles/splitwise_perf_model.csv"))
         .filter(model=MODEL, hardware=GPU, tensor_parallel=TP)
         .with_columns(tokens=pl.col("prompt_size") * pl.col("batch_size"))
         .group_by("tokens")
@@ -118,8 +118,8 @@ def _line(tokens: pl.Series, seconds: pl.Series) -> Part:
     return Part(np.r_[1.0, x], np.zeros(1), np.r_[first, y][:, None])
 
 
-def shared(name: str) -> Path:
-    """A file of the shared folder; raises where it is absent."""
+def shared_file(name: str) -> Path:
+    """Return the path of a file in the shared folder; raise SimulationError if it is absent."""
     path = SHARED / name
     if not path.exists():
         raise SimulationError(f"The reference file ../shared/{name} is absent.")

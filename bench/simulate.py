@@ -74,7 +74,7 @@ def poisson80() -> dict[str, Any]:
 
 
 def features() -> dict[str, Any]:
-    trace = _labelled(poisson(300_000), ("m",), ("east", "west"))
+    trace = _with_labels(poisson(300_000), ("m",), ("east", "west"))
     trace = replace(trace, blocks=_beginnings(trace.input_tokens))
     fleet = serving_fleet(("m",), ("east", "west"), initial=20, maximum=60)
     pools = tuple(replace(pool, prefix_cache=True, scheduler="dpa") for pool in fleet.pools)
@@ -117,7 +117,7 @@ def week() -> dict[str, Any]:
     )
     trace = replace(poisson(n), arrival_s=times * 3600.0)
     models, regions = ("a", "b", "c", "d"), ("east", "west", "north")
-    trace = _labelled(trace, models, regions)
+    trace = _with_labels(trace, models, regions)
     result = simulate(
         trace,
         serving_fleet(models, regions, initial=2, maximum=50),
@@ -162,7 +162,7 @@ def _cpu(trace: Trace, fleet: Fleet, policy: ScalingPolicy) -> float:
     return time.process_time() - began
 
 
-def _labelled(trace: Trace, models: tuple[str, ...], regions: tuple[str, ...]) -> Trace:
+def _with_labels(trace: Trace, models: tuple[str, ...], regions: tuple[str, ...]) -> Trace:
     rng = np.random.default_rng(2)
     n = len(trace)
     return replace(

@@ -90,8 +90,8 @@ class Case:
     words: str
 
 
-def drawn(index: int, seed: int, known: list[Profile]) -> Case | None:
-    """A random case; None where its prompts do not fit the memory."""
+def draw_case(index: int, seed: int, known: list[Profile]) -> Case | None:
+    """Return a random case; None if its prompts do not fit in memory."""
     rng = np.random.default_rng([seed, index])
     profile = known[int(rng.integers(len(known)))]
     isl = float(np.exp(rng.uniform(np.log(128), np.log(4096))))
@@ -122,15 +122,15 @@ def drawn(index: int, seed: int, known: list[Profile]) -> Case | None:
     return Case(profile, lengths, tier, words)
 
 
-def measured(case: Case, seed: int, requests: int) -> Row:
-    """The sized rate, the one of the long simulation, and the attainment at the sized one."""
+def measure_case(case: Case, seed: int, requests: int) -> Row:
+    """Return the sized rate, the rate of a long simulation, and the attainment at the first."""
     begun = time.perf_counter()
     sized = capacity(SizingCase(case.profile, case.lengths, case.tier, seed=seed))
     seconds = time.perf_counter() - begun
     true, run = largest_met(case, sized.max_rps, [seed, 2], requests)
     at_sized = float(meets_slo(run).mean())
     return {
-        **closed(case, true, sized.max_rps, run),
+        **closed_form_figures(case, true, sized.max_rps, run),
         "case": case.words,
         "percentile": 100 * case.tier.attainment,
         "bound_by": sized.bound_by,
@@ -142,8 +142,8 @@ def measured(case: Case, seed: int, requests: int) -> Row:
     }
 
 
-def closed(case: Case, true_rps: float, rate: float, run: SimulationResult) -> Row:
-    """What the closed forms say of the same case, beside what was simulated at ``rate``."""
+def closed_form_figures(case: Case, true_rps: float, rate: float, run: SimulationResult) -> Row:
+    """Return the figures of the closed forms, and their errors against ``run`` at ``rate``."""
     work = Workload(*case.lengths)
     most = saturated_rps(case.profile, work)
     seen = evaluate_pool(case.profile, work.at(min(rate, 0.999 * most)))
@@ -163,26 +163,28 @@ def closed(case: Case, true_rps: float, rate: float, run: SimulationResult) -> R
     }
 
 
-def changed(case: Case, seed: int) -> list[Row]:
-    """Errors of the capacity factors of pools, by change of the limits or of the speed."""
+def errors_after_changes(case: Case, seed: int) -> list[Row]:
+    """Return the errors of pools' capacity factors after changes of limits or of speed."""
 
     def limits(times: float) -> Tier:
         ttft_s, tbt_s = (None if at is None else times * at
                          for at in (case.tier.ttft_s, case.tier.tbt_s))  # fmt: skip
         return replace(case.tier, ttft_s=ttft_s, tbt_s=tbt_s)
 
-    def both(profile: Profile, tier: Tier) -> tuple[FloatArray, FloatArray]:
+    def simulated_and_closed_rps(profile: Profile, tier: Tier) -> tuple[FloatArray, FloatArray]:
         curve = pool_curve(SizingCase(profile, case.lengths, tier, seed=seed))
         work, n = Workload(*case.lengths), np.array(POOLS) - 1
         closed = [size_pool(profile, work, one, explain=False).max_rps
                   for one in (tier, replace(tier, ttft_s=None))]  # fmt: skip
         return curve.max_rps[n], np.array(closed)
 
-    before, closed_before = both(case.profile, case.tier)
+    before, closed_before = simulated_and_closed_rps(case.profile, case.tier)
     rows: list[Row] = []
     for times, slower in CHANGES:
         try:
-            after, closed_after = both(scale_profile_times(case.profile, slower), limits(times))
+            after, closed_after = simulated_and_closed_rps(
+                scale_profile_times(case.profile, slower), limits(times)
+            )
         except SimulationError:
             continue
         factors = closed_factors(closed_before, closed_after)
@@ -214,7 +216,7 @@ def largest_met(
 ) -> tuple[float, SimulationResult]:
     """Largest rate that meets the tier, and the run at ``guess``."""
 
-    def attained(rate: float) -> float:
+    def attainment_at(rate: float) -> float:
         run = _run(case.profile, case.lengths, case.tier, rate, seed, requests)
         return float(meets_slo(run).mean())
 
@@ -222,15 +224,15 @@ def largest_met(
     low = high = guess
     if float(meets_slo(run).mean()) >= case.tier.attainment:
         high *= STEP
-        while attained(high) >= case.tier.attainment:
+        while attainment_at(high) >= case.tier.attainment:
             low, high = high, high * STEP
     else:
         low /= STEP
-        while attained(low) < case.tier.attainment:
+        while attainment_at(low) < case.tier.attainment:
             low, high = low / STEP, low
     while high - low > PRECISION * low:
         rate = (low + high) / 2
-        if attained(rate) >= case.tier.attainment:
+        if attainment_at(rate) >= case.tier.attainment:
             low = rate
         else:
             high = rate
@@ -269,8 +271,8 @@ def _run(
     return simulate(trace, fleet, flat, seed=seed[-1], duration_s=until_s, interval_s=until_s)
 
 
-def known_profiles() -> list[Profile]:
-    """Built-in linear profiles, and rooflines as often."""
+def linear_and_roofline_profiles() -> list[Profile]:
+    """Return the built-in linear profiles, and about as many roofline profiles."""
     linear: list[Profile] = list(profiles().values())
     made: list[Profile] = []
     for model, gpu, tp in ROOFLINES:
@@ -335,18 +337,18 @@ def main() -> int:
     options = parser.parse_args()
     if options.cases < 1 or options.requests < 1:
         parser.error("--cases and --requests must be at least 1.")
-    known, index = known_profiles(), 0
+    known, index = linear_and_roofline_profiles(), 0
     rows: list[Row] = []
     changes: list[Row] = []
     while len(rows) < options.cases:
-        case = drawn(index, options.seed, known)
+        case = draw_case(index, options.seed, known)
         index += 1
         if case is None:
             continue
-        row = measured(case, 1000 * options.seed + index, options.requests)
+        row = measure_case(case, 1000 * options.seed + index, options.requests)
         rows.append(row)
         if len(rows) <= options.changes:
-            changes += changed(case, index)
+            changes += errors_after_changes(case, index)
         print(
             f"{len(rows):3} {row['case']}: sized {row['sized_rps']:.3f}/s, simulated "
             f"{row['simulated_rps']:.3f}/s ({row['rate_error']:+.1%}), p{row['percentile']:.0f}, "

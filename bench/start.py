@@ -64,7 +64,7 @@ def measure(clone: Path) -> dict[str, float]:
 def first_page(clone: Path) -> float:
     """Seconds from ``bin/run`` until a page was read; it is stopped then."""
     began = time.perf_counter()
-    with started(clone, "bin/run", "--port=0", stdout=subprocess.PIPE) as run:
+    with run_command(clone, "bin/run", "--port=0", stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
         line = run.stdout.readline()
         if not line:
@@ -81,7 +81,9 @@ def first_answer(clone: Path) -> float:
     """Seconds until a question of three arguments is answered."""
     began = time.perf_counter()
     question = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--users", "100")
-    with started(clone, "bin/manage", "quick-size", *question, stdout=subprocess.DEVNULL) as run:
+    with run_command(
+        clone, "bin/manage", "quick-size", *question, stdout=subprocess.DEVNULL
+    ) as run:
         if run.wait():
             raise SystemExit("bin/manage quick-size failed; see above.")
     return time.perf_counter() - began
@@ -89,7 +91,7 @@ def first_answer(clone: Path) -> float:
 
 def cpu(clone: Path, *command: str) -> float:
     """CPU seconds of a command and of what it started, user's and system's."""
-    with started(clone, *command, stdout=sys.stderr) as run:
+    with run_command(clone, *command, stdout=sys.stderr) as run:
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
     if run.returncode:
@@ -98,7 +100,9 @@ def cpu(clone: Path, *command: str) -> float:
 
 
 @contextmanager
-def started(clone: Path, *command: str, stdout: int | object) -> Iterator[subprocess.Popen[str]]:
+def run_command(
+    clone: Path, *command: str, stdout: int | object
+) -> Iterator[subprocess.Popen[str]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     run = subprocess.Popen(command, cwd=clone, env=environment, stdout=stdout, text=True)
     try:

@@ -39,10 +39,13 @@ RECORDS = 2_000  # of the audit log
 Row = TypeVar("Row", bound=Model)
 
 
-def team_made(
+def create_team_rows(
     user: User, run: Run, plan: Run, scenario: Scenario, document: str
 ) -> tuple[str, ...]:
-    """Addresses of one of each; ``run`` is a comparison and ``plan`` a plan, both carried out."""
+    """Create one row of each kind that a team has, and return the addresses of their pages.
+
+    ``run`` is a completed comparison and ``plan`` a completed plan.
+    """
     now = timezone.now()
     proposal = propose(by=user, title="Before the holidays", run=run, message="As every week.")
     for number in range(COMMENTS):

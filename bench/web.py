@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bench.pages import Filled
+    from bench.pages import DemoData
 
 ROOT = Path(__file__).parents[1]
 REPEATS = 20
@@ -180,8 +180,8 @@ def p95_ms(client: Any, address: str) -> float:
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The site as `bin/run` serves it, by one process; its address."""
+def serve_site() -> Iterator[str]:
+    """Serve the site as `bin/run` does, by one process, and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = subprocess.Popen(
@@ -205,7 +205,7 @@ def served() -> Iterator[str]:
             server.wait()
 
 
-def browse(filled: Filled, user: str, password: str) -> dict[str, Any]:
+def browse(filled: DemoData, user: str, password: str) -> dict[str, Any]:
     """What a browser fetches on a first visit, and what it finds on every page."""
     addresses, run = filled.addresses(), filled.run
     from django.urls import reverse
@@ -214,7 +214,7 @@ def browse(filled: Filled, user: str, password: str) -> dict[str, Any]:
     from bench.access import violations
     from tests.programs import CHROMIUM, CHROMIUM_ARGUMENTS, find_program
 
-    with served() as url, sync_playwright() as driver:
+    with serve_site() as url, sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=find_program(*CHROMIUM), args=CHROMIUM_ARGUMENTS
         )

@@ -120,7 +120,7 @@ class MethodFits:
     ) -> tuple[int, IntArray]:
         """Return how many of the first ``origins`` see the same bins as no demand, and these bins.
 
-        The bins are those of ``_cleaned_since``.
+        The bins are those of ``_bins_cleaned_after_fit``.
         """
         removed = self._bins_cleaned_after_fit(panel, fit_bins, int(origins[0]))
         for count in range(1, len(origins)):

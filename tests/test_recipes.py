@@ -188,7 +188,7 @@ from pathlib import Path
 from django.core.management import load_command_class
 from planner.api.serializers.options import REQUESTS
 from planner.errors import OptionsRefused
-from planner.management.options import given_options
+from planner.management.options import options_from_command_line
 from planner.domain.kinds import plan, size
 from planner.domain.options import options_of
 from planner.domain.progress import silent
@@ -197,7 +197,7 @@ from tests.planner.domain import builders as make
 
 parser = load_command_class("planner", "size").create_parser("manage.py", "size")
 words = parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"])
-options = options_of(size.Options, given_options(size.Options, words))
+options = options_of(size.Options, options_from_command_line(size.Options, words))
 field = REQUESTS["size"]().fields["remark"]
 print(field.max_length, field.help_text)
 print(OptionsForm(size.Options).fields["remark"].label)
@@ -322,7 +322,7 @@ from tests.planner.domain.replay import test_policies as made
 
 study = made.study(Path(tempfile.mkdtemp()), forecast={"method": "last-value"})
 declared = made.make.scenario(test_days=[{"kind": "quieter", "required": True}]).test_days
-(day, _) = TestDays(study, declared, 1).every  # and the forecast day, as this one has no weight
+(day, _) = TestDays(study, declared, 1).all_days  # and the forecast day, as this one has no weight
 (case,) = day.cases
 print(day.kind, day.parameters, schema.level_of(declared[0]), len(case.study().trace) > 0)
 """

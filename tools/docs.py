@@ -147,13 +147,13 @@ def _key_rows(
     properties = section.model_json_schema()["properties"]
     notes = field_notes(section)
 
-    def described(name: str) -> tuple[str, str]:
+    def describe(name: str) -> tuple[str, str]:
         default = _default(section, name)
         in_brackets = f" ({default})" if default else ""
         mark = ", needed" if default == "needed" else in_brackets
         return _value(properties[name]) + mark, notes[name]
 
-    for (value, meaning), same in groupby(section.model_fields, key=described):
+    for (value, meaning), same in groupby(section.model_fields, key=describe):
         names = list(same)
         yield from ((prefix + name, value, meaning) for name in names)
         below = _reachable_sections(section.model_fields[names[0]].annotation, [])
@@ -223,10 +223,10 @@ def _parameters() -> Iterator[str]:
             yield f"| **{', '.join(policies)}** | | |"
             yield from lines
     yield ""
-    yield from _tuned()
+    yield from _tuned_parameters()
 
 
-def _tuned() -> Iterator[str]:
+def _tuned_parameters() -> Iterator[str]:
     """Yield the table of the parameters that test days tune."""
     policies: dict[TunedParameter, list[str]] = {}
     for name in TYPES:
@@ -302,23 +302,23 @@ def _columns_table(columns: Columns) -> str:
     new = [column for column in columns.columns if column.name not in repeated]
     same_meaning = groupby(new, key=lambda column: (column.unit, column.help))
     rows = [
-        f"| {_quoted(column.name for column in group)} | {unit} | {help} |\n"
+        f"| {_code_list(column.name for column in group)} | {unit} | {help} |\n"
         for (unit, help), group in same_meaning
     ]
     flat_names = {column.name: list(column.cells({})) for column in columns.columns}
     other = [
-        f"`{key}` as {_quoted(names)}"
+        f"`{key}` as {_code_list(names)}"
         for key, names in flat_names.items()
         if names and names != [key] and key not in repeated
     ]
     absent = [key for key, names in flat_names.items() if not names]
-    lines = [f"\nAs of a policy: {_quoted(repeated)}.\n"] if repeated else []
+    lines = [f"\nAs of a policy: {_code_list(repeated)}.\n"] if repeated else []
     lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
-    lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []
+    lines += [f"\nNot in flat tables: {_code_list(absent)}.\n"] if absent else []
     return "".join([head, *rows, *lines])
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _code_list(names: Iterable[str]) -> str:
     """Return the names as a list in Markdown, each as code."""
     return ", ".join(f"`{name}`" for name in names)
 

@@ -27,7 +27,7 @@ SERVICES = (
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
-def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
+def sum_by_hour(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
     """Return the sums of a week's demand per hour and label, in order of time."""
     hour = pl.col("time").str.slice(0, 13) + ":00:00Z"
     return (
@@ -41,8 +41,8 @@ def files() -> dict[str, pl.DataFrame]:
     """Return the demo files by name: one chat service, and two services in two regions."""
     week = demand_week(SERVICES)
     return {
-        "small-week.csv": hourly(week.filter(pl.col("model") == CHAT_MODEL)),
-        "two-services.csv": hourly(week, "model", "region"),
+        "small-week.csv": sum_by_hour(week.filter(pl.col("model") == CHAT_MODEL)),
+        "two-services.csv": sum_by_hour(week, "model", "region"),
     }
 
 

@@ -84,20 +84,24 @@ METADATA = {
 }  # fmt: skip
 
 
-def pruned(folder: Path) -> dict[str, Schema]:
-    """Return our schemas by name, from the published ones in ``folder``."""
+def reduced_schemas(folder: Path) -> dict[str, Schema]:
+    """Return the published schemas in ``folder`` by name, reduced to what exports use."""
     schemas = {
         name: _of_crd(folder / file, version, keep) for name, (file, version, keep) in CRDS.items()
     }
     file = folder / "hpa_autoscaling_v2.schema.json"
     document = json.loads(file.read_text(encoding="utf-8"))
-    spec = _pruned(_resolved(document, document)["properties"]["spec"], HPA, document)
+    spec = _reduce_schema(
+        _follow_references(document, document)["properties"]["spec"], HPA, document
+    )
     schemas["hpa"] = _object("autoscaling", "v2", "HorizontalPodAutoscaler", spec) | {
         "$comment": HPA_SOURCE
     }
     file = folder / "llmd_modelservice.values.schema.json"
     document = json.loads(file.read_text(encoding="utf-8"))
-    schemas["llm-d"] = _pruned(document, VALUES, document) | {"$comment": document["$comment"]}
+    schemas["llm-d"] = _reduce_schema(document, VALUES, document) | {
+        "$comment": document["$comment"]
+    }
     return schemas
 
 
@@ -110,7 +114,7 @@ def _of_crd(path: Path, version: str, keep: Mapping[str, Any]) -> Schema:
     spec = YAML(typ="safe", pure=True).load(text)["spec"]
     served = next(each for each in spec["versions"] if each["name"] == version)
     schema = served["schema"]["openAPIV3Schema"]
-    kept = _pruned(schema["properties"]["spec"], keep, schema)
+    kept = _reduce_schema(schema["properties"]["spec"], keep, schema)
     head = takewhile(lambda line: line.startswith("#"), text.splitlines())
     source = " ".join(line.strip("# ") for line in head)
     return _object(spec["group"], version, spec["names"]["kind"], kept) | {"$comment": source}
@@ -128,15 +132,15 @@ def _object(group: str, version: str, kind: str, spec: Schema) -> Schema:
     }  # fmt: skip
 
 
-def _pruned(schema: Schema, keep: Mapping[str, Any], root: Schema) -> Any:
-    """Return the parts of an object that ``keep`` names, closed, or of the items of an array.
+def _reduce_schema(schema: Schema, keep: Mapping[str, Any], root: Schema) -> Any:
+    """Return the parts of a schema that ``keep`` names, with no others allowed.
 
-    ``root`` is the document to which references refer. Raises ValueError if a named part does not
-    exist, or if a required one is not named.
+    For an array, they are those of its items. ``root`` is the document to which references refer.
+    Raises ValueError if a named part does not exist, or if a required one is not named.
     """
-    schema = _resolved(schema, root)
+    schema = _follow_references(schema, root)
     if "items" in schema:
-        return _keywords(schema) | {"items": _pruned(schema["items"], keep, root)}
+        return _keywords(schema) | {"items": _reduce_schema(schema["items"], keep, root)}
     properties = schema.get("properties", {})
     if not keep or not properties:
         if unknown := set(keep) - set(properties):
@@ -144,11 +148,11 @@ def _pruned(schema: Schema, keep: Mapping[str, Any], root: Schema) -> Any:
         return _keywords(schema)
     if missing := set(schema.get("required", ())) - keep.keys():
         raise ValueError(f"{sorted(missing)} are needed, and not kept")
-    parts = {name: _pruned(properties[name], below, root) for name, below in keep.items()}
+    parts = {name: _reduce_schema(properties[name], below, root) for name, below in keep.items()}
     return _keywords(schema) | {"additionalProperties": False, "properties": parts}
 
 
-def _resolved(schema: Schema, root: Schema) -> Schema:
+def _follow_references(schema: Schema, root: Schema) -> Schema:
     """Return the schema behind references, which OpenAPI wraps in an allOf with one item."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         if "allOf" in schema:
@@ -175,5 +179,5 @@ def text_of(schema: Schema) -> str:
 
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
-    for name, schema in pruned(Path(sys.argv[1])).items():
+    for name, schema in reduced_schemas(Path(sys.argv[1])).items():
         (OUT / f"{name}.json").write_text(text_of(schema), encoding="utf-8")

@@ -59,11 +59,13 @@ def pin(folder: Path, registry: str) -> dict[str, str]:
     images = sorted({match.group("name", "tag") for match in found})
     digests = {f"{name}:{tag}": fetched_digest(registry, name, tag) for name, tag in images}
     for path, text in texts.items():
-        path.write_text(IMAGE.sub(lambda match: _pinned(match, digests), text), encoding="utf-8")
+        path.write_text(
+            IMAGE.sub(lambda match: _with_digest(match, digests), text), encoding="utf-8"
+        )
     return digests
 
 
-def _pinned(match: re.Match[str], digests: dict[str, str]) -> str:
+def _with_digest(match: re.Match[str], digests: dict[str, str]) -> str:
     """Return the text of an IMAGE with its digest."""
     image = f"{match['name']}:{match['tag']}"
     return f"{match['before']}{image}@{digests[image]}"

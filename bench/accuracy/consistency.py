@@ -64,8 +64,8 @@ MODELLED = 24  # of the profiles by rule, each that-th is sized
 AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
 
 
-def most(deployment: Deployment) -> float:
-    """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
+def max_tokens_per_s(deployment: Deployment) -> float:
+    """Return the most tokens/s of the deployment's GPUs in any arrangement; 0: none fits."""
     ways = [
         *uses_of_deployment(deployment),
         *narrower_deployments(deployment),
@@ -95,7 +95,7 @@ def _estimates() -> dict[str, int]:
     best, group = 0, 0
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
-        best += _falls([most(case) for case in asked])
+        best += _falls([max_tokens_per_s(case) for case in asked])
         group += _falls([way.tokens_per_s for case in asked for way in uses_of_deployment(case)])
     return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
 

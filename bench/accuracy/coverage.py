@@ -18,13 +18,13 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.calibration import CellSelector, ErrorTable
 from tools.catalogue.error_table import cell_selectors
-from tools.catalogue.fit_estimate import Predicted, table_of
-from tools.catalogue.served_models import Served
+from tools.catalogue.fit_estimate import PredictedSeconds, table_of
+from tools.catalogue.served_models import ServedRows
 
 QUANTITIES = ("tbt", "ttft")
 
 
-def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
+def figures(rows: ServedRows, predicted: Mapping[str, PredictedSeconds]) -> dict[str, Any]:
     """``predicted``: by what was left out."""
     part = rows.take(np.flatnonzero(rows.silicon))
     labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
@@ -44,7 +44,9 @@ def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
     return coverage
 
 
-def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -> FloatArray:
+def _shares(
+    rows: ServedRows, predicted: PredictedSeconds, basis: str, labels: TextArray
+) -> FloatArray:
     """Of both times of each row, those within the stated median, the stated 9-of-10 and the median
     as it ships; ``[3, n]``."""
     kept = np.flatnonzero(rows.silicon)
@@ -57,16 +59,16 @@ def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -
         away = np.abs(getattr(predicted, f"{name}_s")[kept] / measured - 1.0)
         for label in np.unique(labels):
             members = np.flatnonzero(labels == label)
-            half, nine = _stated(
+            half, nine = _stated_errors(
                 table_of(rows, predicted, kept[labels != label]), wheres, members, name
             )
-            shipped, _ = _stated(ours, wheres, members, name)
+            shipped, _ = _stated_errors(ours, wheres, members, name)
             for share, limit in enumerate((half, nine, shipped)):
                 within[share, members] += away[members] <= limit
     return within / len(QUANTITIES)
 
 
-def _stated(
+def _stated_errors(
     table: ErrorTable, wheres: list[CellSelector], members: Any, name: str
 ) -> tuple[FloatArray, FloatArray]:
     cells = [table.of(wheres[i])[1] for i in members]
@@ -74,7 +76,7 @@ def _stated(
     return half, np.array([getattr(cell, f"{name}_90") for cell in cells])
 
 
-def _parts(rows: Served) -> dict[str, BoolArray]:
+def _parts(rows: ServedRows) -> dict[str, BoolArray]:
     split, users = rows.loop.split, rows.users
     return {
         "agg": ~split,

@@ -17,7 +17,7 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import fit
-from tools.catalogue.served_models import SILICON, served
+from tools.catalogue.served_models import SILICON, served_rows
 
 ONLY_ONE = "latent_decode"  # kind of kernel measured on a single family
 
@@ -26,12 +26,12 @@ def figures(data: Path) -> dict[str, float]:
     """Median absolute errors by family, with its kernels seen (``_seen``) and left out."""
     if not (data / SILICON).exists():
         raise FileNotFoundError(data / SILICON)
-    everything, rows = efficiencies(), served(data, energy=False)
+    everything, rows = efficiencies(), served_rows(data, energy=False)
     family = np.array([hardware.gpu(name).family for name in rows.gpu])
     medians: dict[str, float] = {}
     for left_out in np.unique(family).tolist():
         others = [e for e in everything.entries if e.family != left_out or e.kind == ONLY_ONE]
-        unseen = served(data, energy=False, factors=replace(everything, entries=tuple(others)))
+        unseen = served_rows(data, energy=False, factors=replace(everything, entries=tuple(others)))
         which = np.flatnonzero(family == left_out)
         calibration = fit(rows.take(np.flatnonzero(family != left_out)))
         for name, part in (("_seen", rows.take(which)), ("", unseen.take(which))):

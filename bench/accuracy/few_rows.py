@@ -24,27 +24,27 @@ from simulation.performance.estimate.measured_corrections import (
     ErrorQuantiles,
     Traits,
 )
-from tools.catalogue.fit_estimate import Predicted, alike
+from tools.catalogue.fit_estimate import PredictedSeconds, log_errors_by_quantity
 from tools.catalogue.fit_likeness import (
     MORE_DRAWS,
     Errors,
     clearly_worse,
+    distance_quantiles,
     errors_of,
     fit_likeness,
     from_few,
     is_worse,
-    stated,
 )
-from tools.catalogue.served_models import Served
+from tools.catalogue.served_models import ServedRows
 
 COUNTS = {"one_row": 1, "five_rows": 5, "ten_rows": 10}
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
 
 
-def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
+def figures(rows: ServedRows, unseen: PredictedSeconds) -> dict[str, Any]:
     """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
     measures: dict[str, Any] = {}
-    both = alike(rows, unseen)
+    both = log_errors_by_quantity(rows, unseen)
     for figure, name in TIMES.items():
         traits, off = both[name]
         fits = _without_model(traits, off)
@@ -54,8 +54,8 @@ def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fitted:
-    """How alike errors are and what is stated, by a fit that had not seen the model of ``part``."""
+class FitWithoutModel:
+    """The covariance of errors by a fit that has not seen the model of ``part``."""
 
     part: Traits
     mine: IntArray  # rows of it
@@ -63,18 +63,18 @@ class Fitted:
     told: ErrorQuantiles
 
 
-def _without_model(traits: Traits, off: FloatArray) -> list[Fitted]:
+def _without_model(traits: Traits, off: FloatArray) -> list[FitWithoutModel]:
     models, fits = traits.labels["model"], []
     for model in np.unique(models):
         seen, members = np.flatnonzero(models != model), np.flatnonzero(models == model)
         likeness = fit_likeness(traits.take(seen), off[seen])
-        spreads = stated(likeness, traits.take(seen), off[seen])
-        fits.append(Fitted(traits.take(members), members, likeness, spreads))
+        spreads = distance_quantiles(likeness, traits.take(seen), off[seen])
+        fits.append(FitWithoutModel(traits.take(members), members, likeness, spreads))
     return fits
 
 
 def _figures(
-    name: str, figure: str, fits: list[Fitted], off: FloatArray, few: int
+    name: str, figure: str, fits: list[FitWithoutModel], off: FloatArray, few: int
 ) -> dict[str, Any]:
     before, after, inside, worse, clearly = [], [], [], [], []
     for fit in fits:

@@ -20,8 +20,8 @@ from scipy.stats import spearmanr
 
 from simulation.arrays import FloatArray, TextArray
 from tools.catalogue.error_table import cell_selectors
-from tools.catalogue.fit_estimate import Predicted, scored, table_of
-from tools.catalogue.served_models import Served
+from tools.catalogue.fit_estimate import PredictedSeconds, rows_to_score, table_of
+from tools.catalogue.served_models import ServedRows
 
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
 LOADS = {"low": (0.0, 16.0), "middle": (16.0, 128.0), "high": (128.0, np.inf)}
@@ -30,9 +30,9 @@ TOO_HIGH = 0.25
 FEWEST = 3  # deployments of a table that are ranked
 
 
-def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
+def figures(rows: ServedRows, predicted: Mapping[str, PredictedSeconds]) -> dict[str, Any]:
     """Return the figures of the module's docstring; ``predicted`` is by what was left out."""
-    kept = scored(rows)
+    kept = rows_to_score(rows)
     part = rows.take(kept)
     labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
     errors = {kind: _errors(rows, predicted[kind], kept, labels[kind]) for kind in KINDS}
@@ -53,7 +53,9 @@ def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
     return found | _peaks(rows, predicted["model"])
 
 
-def _errors(rows: Served, predicted: Predicted, kept: Any, labels: TextArray) -> FloatArray:
+def _errors(
+    rows: ServedRows, predicted: PredictedSeconds, kept: Any, labels: TextArray
+) -> FloatArray:
     """Return the error of each time and whether both stated errors hold it, ``[2, 3, n]``."""
     part = rows.take(kept)
     wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)
@@ -79,7 +81,7 @@ def _figures(errors: FloatArray) -> dict[str, float]:
     }
 
 
-def _peaks(rows: Served, predicted: Predicted) -> dict[str, float]:
+def _peaks(rows: ServedRows, predicted: PredictedSeconds) -> dict[str, float]:
     peaks = rows.take(np.flatnonzero(rows.peak))
     estimated, measured = (peaks.users / t for t in (predicted.tbt_s[rows.peak], peaks.tbt_s))
     off = estimated / measured - 1.0

@@ -18,7 +18,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.performance.power import Load, share_of_tdp
-from tools.catalogue.power_fit import decodes_left_out, fit, left_out, predicted
+from tools.catalogue.power_fit import decodes_left_out, fit, predict_left_out_groups, predict_power
 from tools.catalogue.power_rows import TASKS, Names, PowerRows, inferencex, mlenergy, splitwise
 
 Decodes = tuple[Names, Load, FloatArray]
@@ -61,7 +61,7 @@ def gpu_left_out(rows: PowerRows) -> dict[str, float]:
         members = rows.gpu == gpu
         fit_without = fit(rows, ~members)
         ((_, model),) = fit_without.models.items()
-        share = predicted({str(gpu): model}, fit_without.input_tokens, rows)[members]
+        share = predict_power({str(gpu): model}, fit_without.input_tokens, rows)[members]
         result[str(gpu)] = float(np.abs(share / rows.share[members] - 1.0).mean())
     return result
 
@@ -81,9 +81,9 @@ def decodes(rows: PowerRows, name: str, read: Decodes) -> dict[str, Any]:
 
 def figures(data: Path) -> dict[str, Any]:
     rows = mlenergy(data, planned=True)
-    share, blind = left_out(rows, rows.family, planned=True)
+    share, blind = predict_left_out_groups(rows, rows.family, planned=True)
     error = share / rows.share - 1.0
-    by_name, _ = left_out(rows, rows.model)
+    by_name, _ = predict_left_out_groups(rows, rows.model)
     return {
         "power_error": float(np.abs(error).mean()),
         **summary("power_mape", error),

@@ -23,8 +23,8 @@ from bench.accuracy import coverage, few_rows, left_out, versions
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
-from tools.catalogue.fit_estimate import Predicted, fit, predictions
-from tools.catalogue.served_models import ENERGY, SILICON, Served, served
+from tools.catalogue.fit_estimate import PredictedSeconds, fit, predictions
+from tools.catalogue.served_models import ENERGY, SILICON, ServedRows, served_rows
 
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
 
@@ -33,14 +33,14 @@ def figures(data: Path) -> dict[str, Any]:
     """The figures of the module's docstring, and tables by part of the rows on stderr."""
     if not (data / SILICON).exists():
         raise FileNotFoundError(data / SILICON)
-    rows = served(data, energy=(data / ENERGY).exists())
+    rows = served_rows(data, energy=(data / ENERGY).exists())
     kept = np.flatnonzero(rows.silicon)
     alone = rows.take(kept)
     every = {"before": _steady(rows, Calibration()), **predictions(rows, fit)}
     errors: dict[str, Any] = left_out.figures(rows, every)
     errors |= {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
     del every["vendor"]  # of a few rows only, and part of the figures above
-    scored = {n: Predicted(p.tbt_s[kept], p.ttft_s[kept]) for n, p in every.items()}
+    scored = {n: PredictedSeconds(p.tbt_s[kept], p.ttft_s[kept]) for n, p in every.items()}
     for name, predicted in scored.items():
         errors[f"silicon_tpot_error_{name}"] = _median(_errors(predicted.tbt_s, alone.tbt_s))
         errors[f"silicon_ttft_error_{name}"] = _median(_errors(predicted.ttft_s, alone.ttft_s))
@@ -59,7 +59,7 @@ def figures(data: Path) -> dict[str, Any]:
     return errors
 
 
-def _mlenergy(rows: Served, predicted: Predicted) -> dict[str, float]:
+def _mlenergy(rows: ServedRows, predicted: PredictedSeconds) -> dict[str, float]:
     """ML.ENERGY's rows, each by a fit that had not seen its model."""
     other = ~rows.silicon & ~rows.peak
     if not other.any():
@@ -73,9 +73,9 @@ def _mlenergy(rows: Served, predicted: Predicted) -> dict[str, float]:
     }
 
 
-def _steady(rows: Served, calibration: Calibration) -> Predicted:
+def _steady(rows: ServedRows, calibration: Calibration) -> PredictedSeconds:
     steady = steady_state(rows.loop, calibration)
-    return Predicted(steady.tbt_s, steady.ttft_s)
+    return PredictedSeconds(steady.tbt_s, steady.ttft_s)
 
 
 def _errors(predicted: FloatArray, measured: FloatArray) -> FloatArray:
@@ -86,7 +86,7 @@ def _median(errors: FloatArray) -> float:
     return float(np.median(errors))
 
 
-def _tables(rows: Served, scored: dict[str, Predicted]) -> None:
+def _tables(rows: ServedRows, scored: dict[str, PredictedSeconds]) -> None:
     """Median errors by part of the rows, for people."""
     bands = np.array([f"{a:g} to {b:g}" for a, b in itertools.pairwise(BANDS)])
     parts = {

@@ -4,7 +4,7 @@
 token time. ``table_mape``: every configuration (prompt, batch, output) inside the grid is left out
 with all its repeats, one at a time; the worse of the two again. A configuration is at an edge where
 its prompt, batch or output lies beyond those of all others of its arrangement. Rows that were no
-whole batch (``BenchmarkRows.whole``) are neither fitted nor scored; they are counted.
+whole batch (``BenchmarkRows.ran_as_one_batch``) are neither fitted nor scored; they are counted.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def linear(rows: BenchmarkRows) -> Profile:
 FITS: dict[str, Fit] = {"table": table, "linear": linear}
 
 
-def left_out(fit: Fit, rows: BenchmarkRows, test: Mask) -> Residuals:
+def residuals_of_left_out(fit: Fit, rows: BenchmarkRows, test: Mask) -> Residuals:
     return compare_with(fit(rows.take(~test)), rows.take(test))
 
 
@@ -65,7 +65,7 @@ def random_rows(fit: Fit, parts: list[BenchmarkRows]) -> Residuals:
     random = np.random.default_rng(SEED)
     tests = [[random.random(part.rows) < SHARE for part in parts] for _ in range(SPLITS)]
     return concatenate_residuals([
-        left_out(fit, part, test)
+        residuals_of_left_out(fit, part, test)
         for each in tests for part, test in zip(parts, each, strict=True)
     ])  # fmt: skip
 
@@ -81,7 +81,7 @@ def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Res
             others = sizes[~test]
             beyond = (size < others.min(axis=0)) | (size > others.max(axis=0))
             whole_rows = part.take(part.ran_as_one_batch)
-            residuals = left_out(fit, whole_rows, test[part.ran_as_one_batch])
+            residuals = residuals_of_left_out(fit, whole_rows, test[part.ran_as_one_batch])
             (edge if beyond.any() else inside).append(residuals)
     return concatenate_residuals(inside), concatenate_residuals(edge)
 

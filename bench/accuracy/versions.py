@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from tools.catalogue.fit_estimate import Predicted, distinct_rows
-from tools.catalogue.served_models import Served
+from tools.catalogue.fit_estimate import PredictedSeconds, distinct_rows
+from tools.catalogue.served_models import ServedRows
 
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
 FEWEST = 4  # groups of an engine that a trend is looked for in
 
 
-def figures(rows: Served, unseen: Predicted) -> dict[str, float]:
+def figures(rows: ServedRows, unseen: PredictedSeconds) -> dict[str, float]:
     """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
     kept = distinct_rows(rows)
     kept = kept[
@@ -33,7 +33,7 @@ def figures(rows: Served, unseen: Predicted) -> dict[str, float]:
         measured = getattr(part, f"{name}_s")
         off = np.log(measured / getattr(unseen, f"{name}_s")[kept])
         groups = _groups(part, off)
-        moved, plain = _moved(groups)
+        moved, plain = _errors_by_correction(groups)
         shifts[f"version_level_{figure}"] = float(np.median(moved))
         shifts[f"version_level_{figure}_without"] = float(np.median(plain))
         trends = [_trend(groups, engine) for engine in np.unique(part.engine)]
@@ -45,7 +45,7 @@ def figures(rows: Served, unseen: Predicted) -> dict[str, float]:
 Groups = dict[tuple[str, str, str], Any]  # by deployment, version and model: what rows are off by
 
 
-def _groups(rows: Served, off: Any) -> Groups:
+def _groups(rows: ServedRows, off: Any) -> Groups:
     names = list(
         zip(
             rows.traits.labels["deployment"], rows.version, rows.traits.labels["model"], strict=True
@@ -55,8 +55,11 @@ def _groups(rows: Served, off: Any) -> Groups:
     return {name: off[rows_of] for name, rows_of in sorted(which.items())}
 
 
-def _moved(groups: Groups) -> tuple[Any, Any]:
-    """Errors of groups whose version was measured on other models, moved by those and not."""
+def _errors_by_correction(groups: Groups) -> tuple[Any, Any]:
+    """Return the errors of groups whose engine version was measured on other models.
+
+    The first are corrected by the errors of those models, the second are not.
+    """
     moved, plain = [], []
     for (_, version, model), off in groups.items():
         others = [np.median(o) for (_, v, m), o in groups.items() if v == version and m != model]

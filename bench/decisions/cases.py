@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.decisions.data import DATA, TRACES, UNSEEN, Data
-from bench.decisions.outcome import Decision, decided
+from bench.decisions.outcome import Decision, decide
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import PlannerError
 from planner.inputs.ingest import IngestOptions, ingest_file
@@ -31,10 +31,10 @@ def case(name: str, limits: str, rps: float) -> Decision | str:
     data = next(data for data in (*DATA, *UNSEEN) if data.name == name)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        stored = _ingested(data, Path(folder))
+        stored = _ingest(data, Path(folder))
         scenario = parse(json.dumps(scenario_of(data, limits, rps)))
         try:
-            decision = decided(f"{name}-{limits}", scenario, stored)
+            decision = decide(f"{name}-{limits}", scenario, stored)
         except (PlannerError, SimulationError) as problem:
             return f"{name}-{limits}: {type(problem).__name__}: {problem}"
     figures = {**decision.figures, "seconds": round(time.perf_counter() - began)}
@@ -42,7 +42,7 @@ def case(name: str, limits: str, rps: float) -> Decision | str:
     return decision
 
 
-def _ingested(data: Data, folder: Path) -> StoredTrace:
+def _ingest(data: Data, folder: Path) -> StoredTrace:
     file = TRACES / data.file
     path = folder / (file.name if not data.lengths else f"{data.name}.csv")
     options = data.write(file, path)

@@ -29,17 +29,17 @@ from simulation.fleet import Fleet, Pool
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Figures of one case, by level of assurance; see ``decided``."""
+    """Figures of one case, by level of assurance; see ``decide``."""
 
     name: str
     figures: dict[str, Any]
 
 
-def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
-    """Choose a policy at each level, then simulate it on the window that came.
+def decide(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
+    """Choose a policy at each assurance level, and simulate it in the window.
 
-    ``hindsight_usd`` is the cost of the smallest static fleet that meets the SLO in the window,
-    and ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
+    ``hindsight_usd`` is the cost of the smallest static fleet that meets the SLO in the window, and
+    ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
     """
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     beside, _ = missing_baselines(scenario, study, [])

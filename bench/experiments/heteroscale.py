@@ -163,7 +163,7 @@ def policies(served: Service, names: list[str], results: dict[str, Any]) -> dict
     for name in names:
         policy, settings = POLICIES[name]
         begun = time.perf_counter()
-        out[name], drawn[name], result = replayed(served, policy, **settings)
+        out[name], drawn[name], result = replay_policy(served, policy, **settings)
         out[name]["seconds"] = round(time.perf_counter() - begun, 1)
         out[name]["saved"] = round(1 - out[name]["gpu_hours"] / out["flat"]["gpu_hours"], 3)
         if name == "flat":
@@ -180,7 +180,7 @@ def headroom(served: Service) -> dict[str, Any]:
     out = {}
     for part in HEADROOM:
         for name, settings in (("decode-tps", {}), ("heteroscale", SLOW)):
-            row, _, _ = replayed(served, name, target=part * shown, **settings)
+            row, _, _ = replay_policy(served, name, target=part * shown, **settings)
             out[f"{name}, {part:g}"] = row
             _say(f"  {name}, {part:g}: {json.dumps(row)}")
     return out
@@ -189,15 +189,15 @@ def headroom(served: Service) -> dict[str, Any]:
 def stability(served: Service) -> dict[str, Any]:
     """Other means against flapping (section 3.6)."""
     return {
-        label: replayed(served, name, **settings)[0]
+        label: replay_policy(served, name, **settings)[0]
         for label, (name, settings) in STABILITY.items()
     }
 
 
-def replayed(
+def replay_policy(
     served: Service, name: str, **settings: Any
 ) -> tuple[dict[str, Any], list[float], SimulationResult]:
-    """Figures of one policy, its instances by ``STEP_S``, and all that came out."""
+    """Return the figures of one policy, its instances per ``STEP_S``, and its whole result."""
     ready = policy_of(name, **settings).build(
         policy_context_of(served.study, seed=1, progress=silent)
     )

@@ -80,9 +80,11 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
         "grouped_query": lambda: against_reactive(day.study(grouped_query=True)),
         "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, OWN_PLAN),
         "schedulers": lambda: schedulers(Day(folder, scale, bursts=8.0)),
-        "week": lambda: compared(week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")),
-        "fleet": lambda: compared(fleet(folder, scale), ("reactive", *OWN_PLAN[:3])),
-        "fleet in bursts": lambda: compared(fleet(folder, scale, 8.0), OWN_PLAN[:3]),
+        "week": lambda: compare_policies(
+            week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")
+        ),
+        "fleet": lambda: compare_policies(fleet(folder, scale), ("reactive", *OWN_PLAN[:3])),
+        "fleet in bursts": lambda: compare_policies(fleet(folder, scale, 8.0), OWN_PLAN[:3]),
     }
     for name, part in parts.items():
         if not only or name in only:
@@ -118,7 +120,7 @@ def against_reactive(study: Study) -> dict[str, Any]:
     return {**ours, "saved": saved}
 
 
-def compared(study: Study, names: tuple[str, ...]) -> dict[str, Any]:
+def compare_policies(study: Study, names: tuple[str, ...]) -> dict[str, Any]:
     planned = plan_window(study.plan_input, silent)
     return {name: _figures(_ran(study, name, planned)) for name in names} | {
         "requests": len(study.trace)

@@ -55,7 +55,7 @@ class Day:
         self.date = later.sort("requests")["time_utc"][-1]
         kept = table.filter(pl.col("time_utc").dt.date() <= self.date)
         kept = with_bursts(kept, self.date, bursts)
-        self.stored = stored(kept, folder, f"day{bursts:g}")
+        self.stored = store_trace(kept, folder, f"day{bursts:g}")
         self.isl, self.osl = lengths()
 
     def study(
@@ -78,8 +78,8 @@ class Day:
         return study_of(parse(json.dumps(scenario)), {"t": self.stored}, NO_USER_FACTS, silent)
 
 
-def stored(table: pl.DataFrame, folder: Path, name: str) -> StoredTrace:
-    """Arrivals per 10 s, a series for each service."""
+def store_trace(table: pl.DataFrame, folder: Path, name: str) -> StoredTrace:
+    """Store the arrivals per 10 s, with a series for each service."""
     path = folder / f"{name}.csv"
     table.select(
         time=pl.col("time_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"),

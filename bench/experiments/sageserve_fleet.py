@@ -18,7 +18,7 @@ from bench.experiments.sageserve_day import (
     scenario_of,
     with_bursts,
 )
-from bench.experiments.sageserve_day import stored as stored_as
+from bench.experiments.sageserve_day import store_trace as stored_as
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study

@@ -36,7 +36,7 @@ def lines(
         parts.append(
             f'<path d="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         )
-    return _whole(parts, list(series))
+    return _document(parts, list(series))
 
 
 def bars(
@@ -61,7 +61,7 @@ def bars(
                 f'height="{HEIGHT - BOTTOM - y:.1f}" fill="{COLOURS[i % len(COLOURS)]}"/>'
             )
             parts.append(_text(x + each / 2, y - 4, f"{value:.3g}", "middle", 10))
-    return _whole(parts, list(series))
+    return _document(parts, list(series))
 
 
 def _scales(low: float, high: float, top: float):  # type: ignore[no-untyped-def]
@@ -94,7 +94,7 @@ def _frame(title: str, x_words: str, y_words: str, top: float) -> list[str]:
     return parts
 
 
-def _whole(parts: list[str], names: Sequence[str]) -> str:
+def _document(parts: list[str], names: Sequence[str]) -> str:
     x = float(LEFT)
     for i, name in enumerate(names):
         colour = COLOURS[i % len(COLOURS)]

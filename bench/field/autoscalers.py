@@ -66,17 +66,17 @@ def _planner() -> dict[str, Any]:
         return {"planner_version": None, "planner_reason": reason,
                 "planner_replica_agreement": None}  # fmt: skip
     logging.disable(logging.WARNING)  # the package logs every decision
-    cases = {name: _followed(settings, pools) for name, settings, pools in _cases()}
+    cases = {name: _targets_of_both(settings, pools) for name, settings, pools in _cases()}
     logging.disable(logging.NOTSET)
     ours, real = (np.concatenate([case[i] for case in cases.values()]) for i in range(2))
     return {
         "planner_version": f"ai-dynamo {real_planner.VERSION}",
-        "planner_replica_agreement": real_planner.share_within(ours, real, 1),
-        "planner_exact_agreement": real_planner.share_within(ours, real, 0),
+        "planner_replica_agreement": real_planner.share_of_near_decisions(ours, real, 1),
+        "planner_exact_agreement": real_planner.share_of_near_decisions(ours, real, 0),
         "planner_decisions": len(ours),
         "planner_configs_accepted": _configs_accepted(),
         "planner_cases": {
-            name: real_planner.share_within(*case, 1) for name, case in cases.items()
+            name: real_planner.share_of_near_decisions(*case, 1) for name, case in cases.items()
         },
     }
 
@@ -119,8 +119,10 @@ def _cases() -> Iterator[tuple[str, dict[str, Any], tuple[Pool, ...]]]:
     yield "latency, budget, prefill and decode", {"target": "latency", "max_gpus": 8}, two
 
 
-def _followed(settings: dict[str, Any], pools: tuple[Pool, ...]) -> tuple[IntArray, IntArray]:
-    """Return the replicas wanted at every decision, ``[decisions, 2]``, by ours and by theirs."""
+def _targets_of_both(
+    settings: dict[str, Any], pools: tuple[Pool, ...]
+) -> tuple[IntArray, IntArray]:
+    """Return the target counts at every decision, ``[decisions, 2]``, by ours and by theirs."""
     served = fleet(*pools)
     settings = {**settings, "lengths": [LENGTHS] * len(pools)}
     wanted = []
@@ -176,7 +178,9 @@ def _laws(rng: np.random.Generator) -> float:
     ours = replicas_by_latency(s, n, r, 0.55, 0.40)
     by_total = [replicas_by_total(total, target, n, 0.1) for target in (1.0, 16.0, 0.7, 1.5, 0.8)]
     for i in range(CASES):
-        error = max(error, abs(int(ours[i]) - _published(s[i], int(n[i]), int(r[i]))))
+        error = max(
+            error, abs(int(ours[i]) - _replicas_by_published_law(s[i], int(n[i]), int(r[i])))
+        )
         pending = int(n[i] - r[i])
         held = demand[i] if demand[i] <= n[i] else max(demand[i] - pending, float(n[i]))
         error = max(error, abs(float(guarded[i]) - held))
@@ -187,7 +191,7 @@ def _laws(rng: np.random.Generator) -> float:
     return error
 
 
-def _published(s: float, n: int, r: int) -> int:
+def _replicas_by_published_law(s: float, n: int, r: int) -> int:
     """Return the replicas of the published control law, for one reading."""
     credit = r / n if 0 < r < n else 1.0
     if s > 0.55:
@@ -208,7 +212,7 @@ def _signal(rng: np.random.Generator) -> float:
         ttft = [int(((seconds > low) & (seconds <= high)).sum())
                 for low, high in zip([0.0, *edges], edges, strict=False)]  # fmt: skip
         tbt = list(rng.permutation(ttft))
-        policy.decide(_observed(15.0 * (look + 1), ttft, tbt))
+        policy.decide(_observation(15.0 * (look + 1), ttft, tbt))
         window = [*window, (ttft, tbt)][-4:]  # rates of one minute, read every 15 s
         sums = [[sum(column) for column in zip(*kind, strict=True)]
                 for kind in zip(*window, strict=True)]  # fmt: skip
@@ -222,7 +226,7 @@ def _signal(rng: np.random.Generator) -> float:
     return error
 
 
-def _observed(time_s: float, ttft: list[int], tbt: list[int]) -> Observation:
+def _observation(time_s: float, ttft: list[int], tbt: list[int]) -> Observation:
     return seen(time_s, 4, ttft_counts=np.array([ttft]), tbt_counts=np.array([tbt]))
 
 

@@ -150,7 +150,7 @@ def _own_program(problem: PlanningProblem) -> float | None:
 def _savings() -> dict[str, Any]:
     """Return the energy that caps save on the same two prefill and two decode replicas."""
     requests = _requests()
-    found = {caps: _replayed(requests, *caps) for caps in product(CAPS, CAPS)}
+    found = {caps: _energy_under_caps(requests, *caps) for caps in product(CAPS, CAPS)}
     free = found[None, None]
     meeting = {caps: run for caps, run in found.items() if run[2] >= min(TARGET, free[2])}
     best = min(meeting, key=lambda caps: meeting[caps][0])
@@ -171,7 +171,7 @@ def _requests() -> Trace:
     return trace(arrival, isl.astype(int), osl.astype(int))
 
 
-def _replayed(
+def _energy_under_caps(
     requests: Trace, prefill: float | None, decode: float | None
 ) -> tuple[float, float, float]:
     """Return GPU kWh without PUE, kWh in all, and attainment with a cap for each phase."""

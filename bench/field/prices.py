@@ -139,7 +139,7 @@ def _own_bound(problem: HorizonProblem, work: Work, reach: BoolArray) -> float:
     rows: list[tuple[list[int], list[float]]] = []
     limits: list[float] = []
 
-    def at_most(entries: list[tuple[int, float]], limit: float) -> None:
+    def add_limit(entries: list[tuple[int, float]], limit: float) -> None:
         rows.append(([k for k, _ in entries], [by for _, by in entries]))
         limits.append(limit)
 
@@ -153,16 +153,16 @@ def _own_bound(problem: HorizonProblem, work: Work, reach: BoolArray) -> float:
             need = float(window.demand_tps[0, r, 0])
             for share, kept in ((1.0, np.arange(columns)), (1 - SPOT_SHARE, np.flatnonzero(~spot))):
                 # share (need + work)  <=  what these columns carry
-                at_most(
+                add_limit(
                     [(int(x[p, r, g]), -float(theta[g])) for g in kept]
                     + [(k, share) for k in done_at.get((p, r), [])],
                     -share * need,
                 )
             for g in range(columns):
                 before = [(int(x[p - 1, r, g]), -1.0)] if p else []
-                at_most([(int(x[p, r, g]), 1.0), (int(s[p, r, g]), -1.0), *before], 0.0)
-                at_most([(int(u[p, r, g]), 1.0), (int(x[p, r, g]), -1.0)], 0.0)
-                at_most([(int(u[p, r, g]), 1.0), (int(c[r, g]), -1.0)], 0.0)
+                add_limit([(int(x[p, r, g]), 1.0), (int(s[p, r, g]), -1.0), *before], 0.0)
+                add_limit([(int(u[p, r, g]), 1.0), (int(x[p, r, g]), -1.0)], 0.0)
+                add_limit([(int(u[p, r, g]), 1.0), (int(c[r, g]), -1.0)], 0.0)
     upper = np.full(len(cost), np.inf)
     upper[x] = problem.first.capacity_gpus
     upper[c] = np.where(offered, problem.first.capacity_gpus, 0)

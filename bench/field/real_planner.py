@@ -27,7 +27,7 @@ FOLDER = Path(tempfile.gettempdir()) / f"headroom-ai-dynamo-{VERSION}"
 MOST_UNUSED = 20
 
 
-class Unused(ModuleType):
+class UnusedPackage(ModuleType):
     """A package that the Planner imports and that no decision here calls."""
 
     __path__: list[str] = []
@@ -53,7 +53,7 @@ def install() -> str:
         except ModuleNotFoundError as problem:
             if not problem.name or problem.name.startswith("dynamo"):
                 return f"{PACKAGES[0]} does not import: {problem}"
-            sys.modules[problem.name] = Unused(problem.name)
+            sys.modules[problem.name] = UnusedPackage(problem.name)
         except ImportError as problem:
             return f"{PACKAGES[0]} does not import: {problem}"
         else:
@@ -178,6 +178,6 @@ class RealPlanner(DynamoPlanner):
         return out
 
 
-def share_within(ours: IntArray, real: IntArray, most: int) -> float:
+def share_of_near_decisions(ours: IntArray, real: IntArray, most: int) -> float:
     """Return the share of decisions whose counts differ by at most ``most`` in every pool."""
     return float((np.abs(ours - real).max(axis=1) <= most).mean())

@@ -124,7 +124,8 @@ def market(*, even: bool) -> Scenario:
             BASE,
             {
                 "models": [
-                    _renamed(name, model) for name, (model, _) in zip(names, kinds, strict=True)
+                    _renamed_copy(name, model)
+            for name, (model, _) in zip(names, kinds, strict=True)
                 ],
                 "profiles": [
                     {"model": name, "gpu": "H20", "kind": "roofline", "tp": tp}
@@ -147,7 +148,7 @@ def market(*, even: bool) -> Scenario:
     )  # fmt: skip
 
 
-def _renamed(name: str, model: str) -> dict[str, Any]:
+def _renamed_copy(name: str, model: str) -> dict[str, Any]:
     """Return a fine-tuned copy of a built-in model."""
     shape = catalogue.model(model).shape
     assert shape is not None

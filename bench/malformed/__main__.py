@@ -77,13 +77,13 @@ def measure(words: str) -> list[dict[str, Any]]:
     try:
         for each in inputs():
             if words.lower() in f"{each.kind}: {each.name}".lower():
-                rows.append(_tried(each, doors))
+                rows.append(_try_input(each, doors))
     finally:
         shutil.rmtree(doors.folder, ignore_errors=True)
     return rows
 
 
-def _tried(each: Any, doors: Any) -> dict[str, Any]:
+def _try_input(each: Any, doors: Any) -> dict[str, Any]:
     began = time.perf_counter()
     signal.alarm(LIMIT_S)
     try:

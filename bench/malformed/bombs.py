@@ -43,8 +43,8 @@ def ids() -> bytes:
     )
 
 
-def elsewhere(make: str) -> bytes:
-    """What ``make`` of this module gives."""
+def run_in_other_process(make: str) -> bytes:
+    """Return the output of the function ``make`` of this module, run in another process."""
     command = [sys.executable, "-m", __name__, make]
     return subprocess.run(command, check=True, capture_output=True).stdout
 

@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 import polars as pl
 import zstandard
 
-from bench.malformed.bombs import elsewhere, parquet
+from bench.malformed.bombs import parquet, run_in_other_process
 from bench.malformed.input import DEEP, LONG, Input
 
 AZURE = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930,2162,5\n"
@@ -162,7 +162,7 @@ def texts() -> Iterator[Input]:
         )
 
 
-def packed() -> Iterator[Input]:
+def compressed_inputs() -> Iterator[Input]:
     body = AZURE + b"2024-05-10 00:00:01,5,6\n" * 200
     for ending, pack in (("gz", gzip.compress), ("zst", zstandard.ZstdCompressor().compress)):
         compressed = pack(body)
@@ -189,10 +189,12 @@ def packed() -> Iterator[Input]:
     yield Input(
         "Bombs",
         "2 M strings of 2 kB in Parquet",
-        lambda d: d.ingest("a.parquet", elsewhere("wide")),
+        lambda d: d.ingest("a.parquet", run_in_other_process("wide")),
     )
     yield Input(
-        "Bombs", "200,000 x 1,000 ids in Parquet", lambda d: d.ingest("a.parquet", elsewhere("ids"))
+        "Bombs",
+        "200,000 x 1,000 ids in Parquet",
+        lambda d: d.ingest("a.parquet", run_in_other_process("ids")),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.malformed.files import (
+    compressed_inputs,
     descriptions,
     file_names,
     kernel_files,
     no_files,
-    packed,
     parquet_types,
     texts,
 )
@@ -29,8 +29,8 @@ traffic: {sources: [{trace: conv, model: llama-3.1-8b}]}
 def inputs() -> Iterator[Input]:
     """All of them."""
     for make in (
-        parquet_types, texts, packed, no_files, scenarios, moments, json_bodies, filters, forms,
-        file_names, kernel_files, descriptions, tunings, fields,
+        parquet_types, texts, compressed_inputs, no_files, scenarios, moments, json_bodies, filters,
+        forms, file_names, kernel_files, descriptions, tunings, fields,
     ):  # fmt: skip
         yield from make()
 

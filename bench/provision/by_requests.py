@@ -35,7 +35,7 @@ Figures = dict[str, tuple[float | None, float | None, str]]
 
 def everything() -> Figures:
     """Return all figures."""
-    return {**gaps(), **saved(), **throughput()}
+    return {**gaps(), **largest_savings(), **throughput()}
 
 
 def service(model: str = MODEL, rate: float = 40.0, isl: int = ISL) -> PhaseLoad:
@@ -47,7 +47,7 @@ def service(model: str = MODEL, rate: float = 40.0, isl: int = ISL) -> PhaseLoad
     return load if isl <= ISL else replace(load, slo_s=max(LIMIT_S, MULTIPLE * lone_s))
 
 
-def planned(load: PhaseLoad, name: str) -> Level | None:
+def plan_confirmed_level(load: PhaseLoad, name: str) -> Level | None:
     """Return a level that the replay confirms; None if there is none."""
     judge = Judge.log_normal((load.isl, SPREAD), (OSL, 0.0), ATTAINMENT, 1)
     _, levels = solve_levels(load, "bf16", Rules((name,), proofs=False), judge=judge)
@@ -81,8 +81,8 @@ def gaps() -> Figures:
     }
 
 
-def saved() -> Figures:
-    """A8: the most that operators save over length, rate and model size."""
+def largest_savings() -> Figures:
+    """Return the most that operators save over length, rate and model size (A8)."""
     sweeps = {
         "length": (0.30, [service(isl=isl) for isl in LENGTHS]),
         "rate": (0.30, [service(rate=rate) for rate in RATES]),
@@ -92,7 +92,7 @@ def saved() -> Figures:
     for name, (theirs, loads) in sweeps.items():
         found = []
         for load in loads:
-            coarse, fine = (planned(load, level) for level in ("model", "operator"))
+            coarse, fine = (plan_confirmed_level(load, level) for level in ("model", "operator"))
             if coarse is not None and fine is not None:
                 found.append(savings(coarse, fine))
             print(f"{name}: {load.shape.name} {load.isl:.0f} tokens, {load.requests_s:.0f}/s",
@@ -112,7 +112,7 @@ def throughput(models: tuple[str, ...] = (MODEL, "qwen2-57b-a14b")) -> Figures:
 
 
 def _ratio(model: str) -> float:
-    coarse = planned(service(model), "model")
+    coarse = plan_confirmed_level(service(model), "model")
     assert coarse is not None
     rates = {level: _highest(model, level, coarse.devices) for level in ("model", "operator")}
     print(f"{model}: {rates} requests/s on {coarse.devices} GPUs", file=sys.stderr)
@@ -124,6 +124,6 @@ def _highest(model: str, level: str, gpus: int) -> float:
     low, high = 0, STEPS + 1
     while high - low > 1:
         middle = (low + high) // 2
-        found = planned(service(model, 40.0 * STEP**middle), level)
+        found = plan_confirmed_level(service(model, 40.0 * STEP**middle), level)
         low, high = (middle, high) if found and found.devices <= gpus else (low, middle)
     return float(40.0 * STEP**low)

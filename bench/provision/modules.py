@@ -92,7 +92,7 @@ def everything() -> dict[str, object]:
     for model, deployments in DEPLOYMENTS.items():
         model_setting = setting(model)
         outcomes = study(model_setting, deployments, RATES)
-        _printed(model, outcomes)
+        _print_table(model, outcomes)
         result[model] = [asdict(outcome) for outcome in outcomes]
         if model == "llama-13b":
             result["against_source"] = against_source(outcomes)
@@ -100,7 +100,7 @@ def everything() -> dict[str, object]:
             under(model_setting, deployment, wave_arrivals(), WAVE_RATE)
             for deployment in deployments
         )
-        _printed(f"{model}, {RATES[0]:.0f} to {RATES[-1]:.0f} requests/s and back", wave)
+        _print_table(f"{model}, {RATES[0]:.0f} to {RATES[-1]:.0f} requests/s and back", wave)
         result[f"{model} in a wave"] = [asdict(outcome) for outcome in wave]
     return result
 
@@ -156,7 +156,7 @@ def against_source(outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
     return rows
 
 
-def _printed(title: str, outcomes: tuple[Outcome, ...]) -> None:
+def _print_table(title: str, outcomes: tuple[Outcome, ...]) -> None:
     print(f"{title} on 4 x {GPU}", file=sys.stderr)
     row = "{:<42}{:>7}{:>10}{:>9}{:>9}{:>7}{:>9}{:>7}{:>6}{:>7}{:>5}{:>9}"
     print(

@@ -58,8 +58,8 @@ class Row:
     memory: float = float("nan")
 
 
-def compared(phase: PhaseProblem) -> dict[str, float]:
-    """The figures of a row."""
+def figures_of_phase(phase: PhaseProblem) -> dict[str, float]:
+    """Return the figures of one row of the table."""
     room = device_bytes(phase.service.gpu.name)
     whole_model = model_level(phase, room)
     if whole_model is None:
@@ -85,13 +85,13 @@ def table() -> Iterator[Row]:
                 for phase in PHASES:
                     base = problem(model, gpu, phase, 20.0, isl, osl, limits[phase])
                     for rate in (requests.rate, *RATES):
-                        figures = compared(at_rate(base, rate))
+                        figures = figures_of_phase(at_rate(base, rate))
                         as_traced = rate == requests.rate
                         yield Row(name, model, gpu, phase, rate, isl, as_traced, **figures)  # type: ignore[arg-type]
 
 
-def printed(rows: list[Row]) -> None:
-    """The table on stderr: GPUs and savings by rate, the source's figures in the last columns."""
+def print_table(rows: list[Row]) -> None:
+    """Print GPUs and savings by rate to stderr; the last columns have the source's figures."""
     head = f"{'trace':<9}{'model':<16}{'GPU':<10}{'phase':<8}"
     head += "".join(f"{text:>22}" for text in ("own rate", *(f"{r:.0f}/s" for r in RATES)))
     print(head + "   source, at most", file=sys.stderr)
@@ -123,14 +123,14 @@ def by_length() -> list[dict[str, object]]:
             alone = problem(model, "A100-80GB", "prefill", 40.0, isl, 1.0, 1.0)
             limit = MULTIPLE * float(alone.problem.latency_s[:, 0, 0].sum())
             phase = problem(model, "A100-80GB", "prefill", 40.0, isl, 1.0, limit)
-            rows.append({"model": model, "isl": isl, "slo_s": limit, **compared(phase)})
+            rows.append({"model": model, "isl": isl, "slo_s": limit, **figures_of_phase(phase)})
     return rows
 
 
 def by_size() -> list[dict[str, object]]:
     """Prefill of 1K tokens at 40 requests/s within 1 s on A100: the Qwen2 family."""
     return [
-        {"model": m, **compared(problem(m, "A100-80GB", "prefill", 40.0, 1024, 1.0, 1.0))}
+        {"model": m, **figures_of_phase(problem(m, "A100-80GB", "prefill", 40.0, 1024, 1.0, 1.0))}
         for m in SIZES
     ]
 
@@ -257,7 +257,7 @@ def claims(
 
 def everything() -> dict[str, object]:
     rows = list(table())
-    printed(rows)
+    print_table(rows)
     more = {"length": by_length(), "size": by_size(), "throughput": throughput()}
     return {
         "savings": [asdict(row) for row in rows],

@@ -45,8 +45,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """By so many workers."""
+class ReplayFigures:
+    """Figures of a replay by one number of workers."""
 
     seconds: float  # with the start of every worker
     ready_seconds: float  # from when all were ready to take a part, as a product's workers are
@@ -62,7 +62,7 @@ def _ready(all_ready: Any) -> None:
     all_ready.wait(START_S)
 
 
-def replay(requests: int, workers: int) -> Replayed:
+def replay(requests: int, workers: int) -> ReplayFigures:
     """The week in as many parts as workers, each in a process of its own."""
     full_fleet = fleet(requests)
     parts = parts_of(full_fleet, workers)
@@ -79,7 +79,7 @@ def replay(requests: int, workers: int) -> Replayed:
     result = merge_parts(full_fleet, parts, [part.result for part in answers])
     ended = time.perf_counter()
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Replayed(
+    return ReplayFigures(
         ended - began,
         ended - ready,
         here + sum(part.rss_mb for part in answers),

@@ -55,7 +55,7 @@ class Week:
         )
 
     def _hour(self, hour: int, counts: list[tuple[int, int]]) -> Trace:
-        columns = [self._drawn(hour, model, int(n)) for model, n in counts]
+        columns = [self._draw_requests(hour, model, int(n)) for model, n in counts]
         arrival, length, region, tier = (
             np.concatenate(part) for part in zip(*columns, strict=True)
         )
@@ -76,7 +76,7 @@ class Week:
             provenance="synthesised for a bench",
         )
 
-    def _drawn(self, hour: int, model: int, n: int) -> tuple[Any, ...]:
+    def _draw_requests(self, hour: int, model: int, n: int) -> tuple[Any, ...]:
         rng = np.random.default_rng([hour, model])
         arrival = 3600.0 * (hour + np.sort(rng.random(n)))
         region = rng.integers(len(REGIONS), size=n).astype(np.int16)

@@ -21,10 +21,10 @@ LT = {"lt-i": ("lt_i", 0.2421), "lt-u": ("lt_u", 0.1965), "lt-ua": ("lt_ua", 0.2
 
 def row(source: Any, ours: Any, where: str, command: str) -> dict[str, Any]:
     """Return a figure of a source beside ours."""
-    return {"source": source, "ours": _rounded(ours), "where": where, "command": command}
+    return {"source": source, "ours": _round_number(ours), "where": where, "command": command}
 
 
-def _rounded(value: Any) -> Any:
+def _round_number(value: Any) -> Any:
     return round(float(value), 4) if isinstance(value, int | float | np.floating) else value
 
 
@@ -94,11 +94,13 @@ def sageserve(full: bool) -> dict[str, Any]:
     command = f"bin/bench experiments sageserve --scale {scale:g}"
     days, bursts = found["strategies"], found["bursts"]
 
-    def saved(of: dict[str, Any], name: str, than: str, what: str = "instance_hours") -> float:
+    def saved_share(
+        of: dict[str, Any], name: str, than: str, what: str = "instance_hours"
+    ) -> float:
         return float(1 - of[name][what] / of[than][what])
 
     for name, (key, theirs) in LT.items():
-        ours = saved(days, name, "reactive")
+        ours = saved_share(days, name, "reactive")
         out[f"sageserve_{key}_saving"] = row(theirs, ours, "section 7.2.1", command)
         late = bursts[name]["violations"]["IW-F"]
         out[f"sageserve_{key}_late_in_bursts"] = row(None, late, "figure 16a", command)
@@ -106,10 +108,10 @@ def sageserve(full: bool) -> dict[str, Any]:
     found_in_bursts = found["fleet in bursts"] if full else bursts
     out["sageserve_defers_best_in_bursts"] = defers_best(found_in_bursts, "lt-ua")
     out["sageserve_pooling_saving"] = row(
-        0.345, saved(days, "reactive", "siloed"), "section 4, figure 8", command
+        0.345, saved_share(days, "reactive", "siloed"), "section 4, figure 8", command
     )
     out["sageserve_start_saving"] = row(
-        0.70, saved(days, "lt-ua", "reactive", "wasted_hours"), "section 7.2.4", command
+        0.70, saved_share(days, "lt-ua", "reactive", "wasted_hours"), "section 7.2.4", command
     )
     for name, both in sageserve_day.THEIR_VIOLATIONS.items():
         for tier, theirs in zip(("IW-F", "IW-N"), both, strict=True):
@@ -125,7 +127,7 @@ def sageserve(full: bool) -> dict[str, Any]:
         ours = found["a100"]["saved"]
         out["sageserve_a100_saving"] = row(0.282, ours, "section 7.2, ablation", command)
         for name, (key, theirs) in LT.items():
-            ours = saved(found["fleet"], name, "reactive", "gpu_hours")
+            ours = saved_share(found["fleet"], name, "reactive", "gpu_hours")
             out[f"sageserve_four_models_{key}_saving"] = row(theirs, ours, "abstract", command)
     return out
 
@@ -193,12 +195,12 @@ def operators(full: bool) -> dict[str, Any]:
     rows = replays.table(replays.RATES if full else ())
     judged = [its for its in rows if its.model_gpus]
 
-    def most(measure: str) -> float:
+    def largest(measure: str) -> float:
         return max(float(str(its[measure])) for its in lengths if measure in its)
 
     return {
-        "operators_gpu_saving_by_means": row(0.40, most("gpus"), "abstract", command),
-        "operators_energy_saving_by_means": row(0.35, most("energy"), "abstract", command),
+        "operators_gpu_saving_by_means": row(0.40, largest("gpus"), "abstract", command),
+        "operators_energy_saving_by_means": row(0.35, largest("energy"), "abstract", command),
         "operators_gpu_saving_by_requests": row(
             0.40, max(its.gpus for its in judged), "abstract", command
         ),

@@ -82,7 +82,8 @@ def current_workspace() -> Workspace:
     current = _current.get()
     if current is None:
         raise NoWorkspace(
-            "No workspace is set. Wrap this in `with within(...)` of planner.models.workspace."
+            "No workspace is set. Wrap this in `with use_workspace(...)` of "
+            "planner.models.workspace."
         )
     if not isinstance(current, Workspace):
         current = current()

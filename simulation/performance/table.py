@@ -3,8 +3,8 @@
 Measured rows seldom form full grids: Splitwise and SageServe vary one size at a time, around 512
 tokens and one sequence. So a table is filled as follows.
 
-- Repeats: the median counts. Rows that did not run as one batch (``BenchmarkRows.whole``) are
-  dropped.
+- Repeats: the median counts. Rows that did not run as one batch are dropped
+  (``BenchmarkRows.ran_as_one_batch``).
 - Prefill over (tokens of the iteration, keys per token): rows form families. A family is the single
   prompts, or the batches of prompts of one length. Each family is made to rise with its tokens
   (isotonic) and is interpolated by monotone cubics in log-log. A family without a row at some

@@ -3,19 +3,26 @@
 import numpy as np
 import pytest
 
-from bench.sizing import by_load, drawn, known_profiles, largest_met, measured, summary
+from bench.sizing import (
+    by_load,
+    draw_case,
+    largest_met,
+    linear_and_roofline_profiles,
+    measure_case,
+    summary,
+)
 from simulation.metrics import meets_slo
 
 
 @pytest.fixture(scope="module")
 def cases():
-    known = known_profiles()
-    return [case for i in range(4) if (case := drawn(i, 0, known)) is not None]
+    known = linear_and_roofline_profiles()
+    return [case for i in range(4) if (case := draw_case(i, 0, known)) is not None]
 
 
 def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(cases):
-    known = known_profiles()
-    assert drawn(0, 0, known).words == cases[0].words != drawn(0, 1, known).words
+    known = linear_and_roofline_profiles()
+    assert draw_case(0, 0, known).words == cases[0].words != draw_case(0, 1, known).words
 
 
 def test_the_rate_found_meets_the_tier_and_a_little_more_does_not(cases):
@@ -27,7 +34,7 @@ def test_the_rate_found_meets_the_tier_and_a_little_more_does_not(cases):
 
 
 def test_sizes_are_near_the_simulation_on_other_seeds(cases):
-    rows = [measured(case, 5, 32_000) for case in cases]
+    rows = [measure_case(case, 5, 32_000) for case in cases]
     figures = summary(rows)
     assert figures["median_rate_error"] <= 0.05 and figures["worst_shortfall_points"] <= 2
     errors = by_load(rows)["closed_rate_error"].values()

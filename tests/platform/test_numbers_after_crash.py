@@ -16,9 +16,9 @@ CREATE = """
 import json, os, signal, django
 django.setup()
 from planner.models import Proposal, Run, Sweep
-from planner.models.workspace import within
+from planner.models.workspace import use_workspace
 from planner.services.runs import run_create
-with within("main"):
+with use_workspace("main"):
     run_create(owner=None, kind="plan", enqueue=False)
     Sweep.objects.create(name="s", kind="plan", document="", axes=[])
     Proposal.objects.create(title="p", policy="static")

@@ -10,8 +10,8 @@ from tests.platform.conftest import ROOT, manage
 
 ROWS = 400_000  # a second's reading: longer than two starts lie apart
 ASK = "from planner.models import AuditRecord, Trace; "
-ASK += "from planner.models.workspace import MAIN, within\n"
-ASK += "with within(MAIN): print(Trace.objects.count(), "
+ASK += "from planner.models.workspace import MAIN, use_workspace\n"
+ASK += "with use_workspace(MAIN): print(Trace.objects.count(), "
 ASK += "AuditRecord.objects.filter(action='trace.read').count())"
 
 

@@ -239,10 +239,10 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
 # tier would need sizes of its own, which take longer than all the rest.
 SHORT_DEMO = r"""
 from django.conf import settings
-from planner.config.environment import kept_secret
+from planner.config.environment import stored_secret
 from planner.inputs import demo
 from planner.inputs.scenario.document import edit
-from planner.models.workspace import MAIN, within
+from planner.models.workspace import MAIN, use_workspace
 from planner.services.demo import demo_ensure
 short = {
     "horizon.duration_s": 3600, "policies": ["today", "flat-before"], "test_days": [],
@@ -253,9 +253,9 @@ short = {
     ],
 }
 demo.DEMO_SCENARIO = edit(demo.DEMO_SCENARIO, short)
-with within(MAIN):
+with use_workspace(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
-    demo_ensure(password=kept_secret(login, random_bytes=12))
+    demo_ensure(password=stored_secret(login, random_bytes=12))
 """
 
 

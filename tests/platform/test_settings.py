@@ -158,8 +158,8 @@ def test_the_secret_is_made_once_for_its_owner_only(
 
 def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; from planner.config.environment import kept_secret; "
-        f"print(kept_secret(Path({str(tmp_path / 'secret')!r}), random_bytes=12))"
+        "from pathlib import Path; from planner.config.environment import stored_secret; "
+        f"print(stored_secret(Path({str(tmp_path / 'secret')!r}), random_bytes=12))"
     )
     together = [
         subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE)

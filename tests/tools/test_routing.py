@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tools.catalogue.routing import EVEN, SKEWED, _busiest, _raised, routed
+from tools.catalogue.routing import EVEN, SKEWED, _busiest, _fill_up, expert_load
 
 
 def _routed(pattern: str, *sizes: int) -> tuple[float, float]:
-    reached, share = routed(pattern, *(np.array([float(size)]) for size in sizes))
+    reached, share = expert_load(pattern, *(np.array([float(size)]) for size in sizes))
     return float(reached[0]), float(share[0])
 
 
@@ -50,4 +50,4 @@ def test_the_least_are_raised_one_at_a_time() -> None:
         slow = counts.copy()
         for _ in range(units):
             slow[slow.argmin()] += 1
-        assert sorted(_raised(counts, units)) == sorted(slow)
+        assert sorted(_fill_up(counts, units)) == sorted(slow)

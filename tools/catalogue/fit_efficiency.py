@@ -34,7 +34,7 @@ from simulation.performance.kernel_tables import KernelRows, fastest, kernels
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 from tools.catalogue import operator_checks
-from tools.catalogue.routing import EVEN, SKEWED, routed
+from tools.catalogue.routing import EVEN, SKEWED, expert_load
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data/profiles"
@@ -96,7 +96,7 @@ def quantities(
     if rows.op == "experts":
         names = ("tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
         t, h, wide, e, top, tp, ep = (c[x] for x in names)
-        reached, share = routed(routing, t, e, top, ep)
+        reached, share = expert_load(routing, t, e, top, ep)
         pairs, wide = t * top * share, wide / tp
         moved = reached * 3 * h * wide * size + 4 * pairs * h
         # Each GPU holds all tokens here, as without a dispatch; see ``features``.
@@ -131,7 +131,7 @@ def samples() -> list[Sample]:
     by_entry: dict[tuple[str, str, str], list[Sample]] = {}
     for part in parts:
         by_entry.setdefault((part.kind, part.family, part.precision), []).append(part)
-    return [_joined(parts_of_entry) for parts_of_entry in by_entry.values()]
+    return [_join_samples(parts_of_entry) for parts_of_entry in by_entry.values()]
 
 
 def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
@@ -188,8 +188,8 @@ def _collectives(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
     return result
 
 
-def _joined(parts: list[Sample]) -> Sample:
-    """Return the samples of one entry, perhaps of several sources and GPU types, as one."""
+def _join_samples(parts: list[Sample]) -> Sample:
+    """Return the samples of one entry as one; they may be of several sources and GPU types."""
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
     return replace(
         parts[0],
@@ -216,13 +216,13 @@ START = np.log([4e-6, 1e-9, 1e-15, 0.6, 0.7, 1.0])
 SHARING = (0.0, 1.0, 3.0)  # lower bound, start, upper bound
 
 
-def predicted(logs: Array, sample: Sample) -> Array:
-    """Return seconds by the formula, for the logarithms of the six factors.
+def predict_seconds(logs: Array, sample: Sample) -> Array:
+    """Return the seconds by the formula, for the logarithms of its six factors.
 
-    A seventh value of ``logs``, if there is one, is the sharing of a link, no logarithm.
+    ``logs`` may have a seventh value: the exponent by which GPUs that share a link slow each other.
     """
     floor, unit, element, compute, bandwidth, sharp = np.exp(logs[:6])
-    if sample.shared and logs.size > len(START):  # else as links not shared
+    if sample.shared and logs.size > len(START):
         bandwidth = bandwidth * (2.0 / (sample.units + 1.0)) ** logs[6]
     busy = overlapped_seconds(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
     seconds: Array = floor + unit * sample.units + element * sample.elements + busy
@@ -231,7 +231,7 @@ def predicted(logs: Array, sample: Sample) -> Array:
 
 def errors(logs: Array, sample: Sample) -> Array:
     """Return ln(predicted / measured) of each row."""
-    error: Array = np.log(predicted(logs, sample) / sample.seconds)
+    error: Array = np.log(predict_seconds(logs, sample) / sample.seconds)
     return error
 
 

@@ -30,8 +30,8 @@ from simulation.performance.estimate.calibration import ENGINES, Calibration, Er
 from simulation.performance.estimate.closed_loop import SteadyState, steady_state
 from simulation.performance.estimate.measured_corrections import Traits
 from tools.catalogue.error_table import cell_selectors, distant_table, error_table
-from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
-from tools.catalogue.served_models import Served, served
+from tools.catalogue.fit_likeness import LIKENESS, distance_quantiles, fit_likeness
+from tools.catalogue.served_models import ServedRows, served_rows
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
@@ -66,7 +66,7 @@ FREEDOMS = {
 }  # fmt: skip
 
 
-def weights(rows: Served) -> FloatArray:
+def weights(rows: ServedRows) -> FloatArray:
     """Return the weight of each row in the loss, with mean 1.
 
     A group of 10 rows or more weighs as the square root of its size.
@@ -80,7 +80,7 @@ def weights(rows: Served) -> FloatArray:
     return np.asarray(weight / weight.mean())
 
 
-def fit(rows: Served) -> Calibration:
+def fit(rows: ServedRows) -> Calibration:
     """Return the calibration that fits ``rows``: first the values of TBT, then those of TTFT only.
 
     Two steps keep an unexplained wait from distorting the time of an iteration.
@@ -89,13 +89,13 @@ def fit(rows: Served) -> Calibration:
     return _fit_ttft(distinct, _fit_tbt(distinct))
 
 
-def distinct_rows(rows: Served) -> Rows:
+def distinct_rows(rows: ServedRows) -> Rows:
     """Return the index of one row for each measurement, which sources may list several times."""
     figures = np.column_stack([rows.tbt_s, np.nan_to_num(rows.ttft_s), rows.users])
     return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
 
 
-def _fit_tbt(rows: Served) -> Calibration:
+def _fit_tbt(rows: ServedRows) -> Calibration:
     """Return the assumed calibration with fitted values of all that changes TBT."""
 
     def log_errors(calibration: Calibration) -> FloatArray:
@@ -103,10 +103,10 @@ def _fit_tbt(rows: Served) -> Calibration:
 
     base = Calibration()
     names = [name for name in base.values() if not _is_ttft_only(name)]
-    return _fitted(base, names, np.sqrt(weights(rows)), log_errors, FARTHEST)
+    return _fit_values(base, names, np.sqrt(weights(rows)), log_errors, FARTHEST)
 
 
-def _fitted(
+def _fit_values(
     base: Calibration,
     names: list[str],
     scale: FloatArray,
@@ -115,31 +115,31 @@ def _fitted(
 ) -> Calibration:
     """Return ``base`` with the values of ``names`` that minimise the loss.
 
-    Residuals are the bounded log errors of rows times ``scale``, and the distances of the
-    logarithms of values from those of ``base`` in FREEDOMS.
+    The loss has two parts: the bounded log errors of rows times ``scale``, and how far the
+    logarithms of the values move from those of ``base``, in units of FREEDOMS.
     """
     start = np.log([base.values()[name] for name in names])
     freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
 
     def residuals(logs: FloatArray) -> FloatArray:
-        of_rows = scale * bounded(log_errors(calibrated(base, names, logs)), farthest)
+        of_rows = scale * bound_errors(log_errors(with_log_values(base, names, logs)), farthest)
         return np.concatenate([of_rows, (logs - start) / freedom])
 
     optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
-    return calibrated(base, names, optimum.x)
+    return with_log_values(base, names, optimum.x)
 
 
-def per_token_s(rows: Served, steady: SteadyState) -> FloatArray:
+def per_token_s(rows: ServedRows, steady: SteadyState) -> FloatArray:
     """Return the seconds per output token of a request; a peak counts all the time of its users."""
     return np.where(rows.peak, rows.users / steady.tokens_per_s, steady.tbt_s)
 
 
-def bounded(log_errors: FloatArray, farthest: float) -> FloatArray:
-    """Bound errors, so that unexplained ones (a broken measurement) do not dominate."""
+def bound_errors(log_errors: FloatArray, farthest: float) -> FloatArray:
+    """Bound errors, so that a broken measurement does not dominate the fit."""
     return np.asarray(farthest * np.tanh(log_errors / farthest))
 
 
-def _fit_ttft(rows: Served, base: Calibration) -> Calibration:
+def _fit_ttft(rows: ServedRows, base: Calibration) -> Calibration:
     """Return ``base`` with fitted values of what changes TTFT only, from rows with a TTFT."""
     rows = rows.take(np.flatnonzero(~np.isnan(rows.ttft_s)))
 
@@ -147,7 +147,7 @@ def _fit_ttft(rows: Served, base: Calibration) -> Calibration:
         return np.log(steady_state(rows.loop, calibration).ttft_s / rows.ttft_s)
 
     names = [name for name in base.values() if _is_ttft_only(name)]
-    return _fitted(base, names, np.sqrt(weights(rows)), log_errors, TTFT_FARTHEST)
+    return _fit_values(base, names, np.sqrt(weights(rows)), log_errors, TTFT_FARTHEST)
 
 
 def _is_ttft_only(name: str) -> bool:
@@ -155,18 +155,18 @@ def _is_ttft_only(name: str) -> bool:
     return name.split(".")[0] in TTFT_ONLY
 
 
-def calibrated(base: Calibration, names: list[str], logs: FloatArray) -> Calibration:
+def with_log_values(base: Calibration, names: list[str], logs: FloatArray) -> Calibration:
     """Return ``base`` with new values of ``names``, given as their logarithms."""
     return base.with_values(
         {name: float(value) for name, value in zip(names, np.exp(logs), strict=True)}
     )
 
 
-Fitter = Callable[[Served], Calibration]
+Fitter = Callable[[ServedRows], Calibration]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predicted:
+class PredictedSeconds:
     """Seconds predicted for rows that the fit has not seen."""
 
     tbt_s: FloatArray
@@ -176,28 +176,28 @@ class Predicted:
 Splits = Mapping[str, tuple[Rows, Rows]]  # rows that a fit sees, and rows that it predicts, by name
 
 
-def held_out(rows: Served, splits: Splits, fitter: Fitter) -> Predicted:
+def predict_unseen(rows: ServedRows, splits: Splits, fitter: Fitter) -> PredictedSeconds:
     """Predict the unseen rows of each split from a fit to its seen rows; other rows are NaN."""
     tbt, ttft = np.full(rows.size, np.nan), np.full(rows.size, np.nan)
     for seen, unseen in splits.values():
         calibration = fitter(rows.take(seen))
         steady = steady_state(rows.take(unseen).loop, calibration)
         tbt[unseen], ttft[unseen] = per_token_s(rows.take(unseen), steady), steady.ttft_s
-    return Predicted(tbt, ttft)
+    return PredictedSeconds(tbt, ttft)
 
 
-def without_model(rows: Served) -> Splits:
+def without_model(rows: ServedRows) -> Splits:
     """Split so that the fit does not see the model of the scored rows."""
     return _leave_out(rows.shape)
 
 
-def without_gpu(rows: Served) -> Splits:
+def without_gpu(rows: ServedRows) -> Splits:
     """Split so that the fit does not see the GPU type of the scored rows."""
     return _leave_out(rows.gpu)
 
 
-def without_both(rows: Served) -> Splits:
-    """Split so that the fit sees neither the model nor the GPU type of the scored rows."""
+def splits_by_model_and_gpu(rows: ServedRows) -> Splits:
+    """Return splits whose fit sees neither the model nor the GPU type of the scored rows."""
     splits = {}
     for shape in np.unique(rows.shape):
         for gpu in np.unique(rows.gpu[rows.shape == shape]):
@@ -207,24 +207,24 @@ def without_both(rows: Served) -> Splits:
     return splits
 
 
-def without_vendor(rows: Served) -> Splits:
+def without_vendor(rows: ServedRows) -> Splits:
     """Split so that the fit sees no GPU of the vendors of the scored rows."""
     return {"foreign": (np.flatnonzero(~rows.foreign), np.flatnonzero(rows.foreign))}
 
 
-def without_version(rows: Served) -> Splits:
+def without_version(rows: ServedRows) -> Splits:
     """Split by engine version: each group leaves out one of FOLDS parts of the versions."""
     known = np.unique(rows.version[rows.silicon])
     fold = {name: str(i % FOLDS) for i, name in enumerate(known)}
     return _of_silicon(rows, np.array([fold.get(name, "") for name in rows.version]))
 
 
-def without_source(rows: Served) -> Splits:
+def without_source(rows: ServedRows) -> Splits:
     """Split so that the fit does not see the source of the scored rows."""
     return _of_silicon(rows, rows.source)
 
 
-def _of_silicon(rows: Served, labels: npt.NDArray[np.str_]) -> Splits:
+def _of_silicon(rows: ServedRows, labels: npt.NDArray[np.str_]) -> Splits:
     """Leave out one label at a time, of served deployments only; a fit sees all other rows."""
     splits = _leave_out(np.where(rows.silicon, labels, ""))
     return {name: split for name, split in splits.items() if name}
@@ -244,14 +244,14 @@ BASES = {
     "source": without_source,
     "model": without_model,
     "gpu": without_gpu,
-    "both": without_both,
+    "both": splits_by_model_and_gpu,
     "vendor": without_vendor,
 }
 
 NATIVE = tuple(basis for basis in BASES if basis != "vendor")  # of GPUs with measured kernels
 
 
-def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
+def predictions(rows: ServedRows, fitter: Fitter) -> dict[str, PredictedSeconds]:
     """Predict the served rows for each basis, which says what the fit has seen.
 
     With the model left out, all rows are predicted.
@@ -264,13 +264,13 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
         with_wanted = {
             name: (seen, unseen) for name, (seen, unseen) in splits.items() if wanted[unseen].any()
         }
-        by_basis[basis] = held_out(rows, with_wanted, fitter)
+        by_basis[basis] = predict_unseen(rows, with_wanted, fitter)
     return by_basis
 
 
-def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
+def errors(rows: ServedRows, predicted: Mapping[str, PredictedSeconds]) -> dict[str, ErrorTable]:
     """Return the errors of the served rows for each basis."""
-    tables = {basis: table_of(rows, predicted[basis], scored(rows)) for basis in NATIVE}
+    tables = {basis: table_of(rows, predicted[basis], rows_to_score(rows)) for basis in NATIVE}
     foreign = np.flatnonzero(rows.silicon & rows.foreign)
     tables["vendor_gpu"] = table_of(rows, predicted["gpu"], foreign)
     tbt, ttft = (
@@ -281,12 +281,12 @@ def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorT
     return tables
 
 
-def scored(rows: Served) -> Rows:
+def rows_to_score(rows: ServedRows) -> Rows:
     """Return the served rows on NVIDIA's GPUs; other vendors have errors of their own."""
     return np.flatnonzero(rows.silicon & ~rows.foreign)
 
 
-def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
+def table_of(rows: ServedRows, predicted: PredictedSeconds, kept: Rows) -> ErrorTable:
     """Return the error table of the rows ``kept``."""
     part = rows.take(kept)
     return error_table(
@@ -299,8 +299,10 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
     )
 
 
-def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
-    """Return traits and ln(measured / predicted) of TBT and TTFT of the served rows.
+def log_errors_by_quantity(
+    rows: ServedRows, predicted: PredictedSeconds
+) -> dict[str, tuple[Traits, FloatArray]]:
+    """Return traits and ln(measured / predicted) of served rows, for TBT and for TTFT.
 
     Each measurement counts once.
     """
@@ -316,12 +318,12 @@ def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatAr
     }
 
 
-def _likeness_lines(rows: Served, predicted: Predicted) -> list[str]:
+def _likeness_lines(rows: ServedRows, predicted: PredictedSeconds) -> list[str]:
     """Return the YAML lines on how similar the errors of similar deployments are."""
     lines = ["likeness:"]
-    for name, (traits, log_errors) in alike(rows, predicted).items():
+    for name, (traits, log_errors) in log_errors_by_quantity(rows, predicted).items():
         likeness = fit_likeness(traits, log_errors)
-        spreads = stated(likeness, traits, log_errors)
+        spreads = distance_quantiles(likeness, traits, log_errors)
         parts = ", ".join(f"{key}: {getattr(likeness, key):.4g}" for key in LIKENESS)
         lines += [f"  {name}:", f"    parts: {{{parts}}}"]
         for share in ("half", "nine"):
@@ -330,7 +332,7 @@ def _likeness_lines(rows: Served, predicted: Predicted) -> list[str]:
     return lines
 
 
-def document(rows: Served) -> str:
+def document(rows: ServedRows) -> str:
     """Return the text of ``estimate.yaml``."""
     silicon = rows.silicon
     shown = [
@@ -377,7 +379,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--check", action="store_true", help="compare with the file instead")
     options = parser.parse_args(arguments)
-    text = document(served(options.data))
+    text = document(served_rows(options.data))
     print(text)
     if options.check:
         return int(text != TARGET.read_text(encoding="utf-8"))

@@ -178,7 +178,9 @@ def from_few(
             yield Few(rest, learned, predicted.shift, predicted.after)
 
 
-def stated(likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray) -> ErrorQuantiles:
+def distance_quantiles(
+    likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray
+) -> ErrorQuantiles:
     """Return median and 90th percentile of distances between rows and draws, by mode.
 
     Each group has the same number of draws. A distance is in posterior standard

@@ -28,7 +28,7 @@ from tools.catalogue.power_fit import (
     decodes_left_out,
     fit,
     from_decodes,
-    left_out,
+    predict_left_out_groups,
 )
 from tools.catalogue.power_rows import TASKS, PowerRows, inferencex, mlenergy, splitwise
 
@@ -58,14 +58,14 @@ HOST = (
 SERVERS = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}
 
 
-def rounded(value: float, digits: int = 4) -> float:
-    """Return a value with so many significant digits."""
+def round_to_digits(value: float, digits: int = 4) -> float:
+    """Return ``value`` rounded to ``digits`` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def values(model: PowerModel, names: tuple[str, ...]) -> dict[str, float]:
     """Return these parameters of a model, rounded."""
-    return {name: rounded(getattr(model, name)) for name in names}
+    return {name: round_to_digits(getattr(model, name)) for name in names}
 
 
 def as_check(error: Check) -> dict[str, Any]:
@@ -73,7 +73,10 @@ def as_check(error: Check) -> dict[str, Any]:
     return {
         "against": error.against,
         "rows": error.rows,
-        **{name: rounded(getattr(error, name), 3) for name in ("mape", "median", "p95", "bias")},
+        **{
+            name: round_to_digits(getattr(error, name), 3)
+            for name in ("mape", "median", "p95", "bias")
+        },
     }
 
 
@@ -81,7 +84,9 @@ def hosts(data: Path) -> dict[str, float]:
     """Return the watts of a server outside its GPUs, per GPU."""
     frame = pl.read_csv(data / "power/splitwise_power_model.csv")
     return {
-        SERVERS[row["gpu"]]: rounded(row["server_idle_w"] / row["gpus_per_server"] - row["idle_w"])
+        SERVERS[row["gpu"]]: round_to_digits(
+            row["server_idle_w"] / row["gpus_per_server"] - row["idle_w"]
+        )
         for row in frame.iter_rows(named=True)
     }
 
@@ -93,16 +98,18 @@ def document(data: Path) -> dict[str, Any]:
     default = {**values(power_fit.default, OWN), "kind": "modelled", "source": DEFAULT}
     tokens = dict(zip(TASKS, power_fit.input_tokens.tolist(), strict=True))
     watts = hosts(data)
+    input_tokens = {name: round_to_digits(tokens[name], 3) for name in NUISANCE}
+    share_of_tdp = (watts["A100-80GB"] / 400 + watts["H100-SXM"] / 700) / 2
     return {
         "shared": {**values(power_fit.default, (*SHARED, "cap")), "kind": "modelled"}
-        | {"source": MLENERGY, "input_tokens": {n: rounded(tokens[n], 3) for n in NUISANCE}},
+        | {"source": MLENERGY, "input_tokens": input_tokens},
         "gpus": [*_measured_gpus(rows, power_fit), *_gpus_with_decodes(data, power_fit)],
         "default": default | {"check": as_check(_unseen_gpu_check(rows, power_fit))},
         "hosts": {
             "gpus": watts,
             "kind": "published",
             "source": HOST,
-            "share_of_tdp": rounded((watts["A100-80GB"] / 400 + watts["H100-SXM"] / 700) / 2, 2),
+            "share_of_tdp": round_to_digits(share_of_tdp, 2),
             "share_source": "mean of the two over the TDP of their GPUs, for all other GPU types",
         },
     }  # fmt: skip
@@ -110,7 +117,7 @@ def document(data: Path) -> dict[str, Any]:
 
 def _measured_gpus(rows: PowerRows, power_fit: PowerFit) -> Iterator[dict[str, Any]]:
     """Yield the entries of GPU types with ML.ENERGY's rows, checked on models left out."""
-    share, _ = left_out(rows, rows.family)
+    share, _ = predict_left_out_groups(rows, rows.family)
     for gpu, model in power_fit.models.items():
         members = rows.gpu == gpu
         error = check("power", "ML.ENERGY, models left out", rows.share[members], share[members])

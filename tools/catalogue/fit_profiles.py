@@ -41,7 +41,7 @@ from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 from tools.catalogue.profile_rows import (
     MLENERGY,
     Key,
-    Measured,
+    MeasuredRows,
     mlenergy,
     sageserve,
     silicon,
@@ -109,8 +109,11 @@ def interval(parameter: Parameter) -> tuple[float, float] | None:
     return (parameter.low, parameter.high) if np.isfinite(parameter.high) else None
 
 
-def fitted(measured: Measured) -> Built:
-    """Fit a profile to its own rows; a prefill measured only with decodes counts as modelled."""
+def fit_profile(measured: MeasuredRows) -> Built:
+    """Fit a profile to its own rows.
+
+    A prefill that was measured only together with decodes counts as modelled.
+    """
     fitter = Fitter(
         "linear",
         max_batch=MAX_BATCH,
@@ -161,7 +164,7 @@ def to_a100(built: Built, data: Path) -> Built:
 
 
 def rule_checks(
-    built: Sequence[Built], measured: Sequence[Measured], data: Path
+    built: Sequence[Built], measured: Sequence[MeasuredRows], data: Path
 ) -> tuple[Check, ...]:
     """Check ``to_a100`` with the A100 rows of every arrangement that was measured on both GPUs."""
     by_key = {each.key: each for each in built}
@@ -230,13 +233,13 @@ def fit_all(data: Path = DATA) -> list[Built]:
         model, gpu, _ = each.key
         count = each.rows.rows
         rows = replace(each.rows, model=np.full(count, model), gpu=np.full(count, gpu))
-        from_rows.append(fitted(replace(each, rows=rows)))
+        from_rows.append(fit_profile(replace(each, rows=rows)))
     rule = rule_checks(from_rows, measured, data)
     return sorted([*from_rows, *carried_over(from_rows, rule, data)], key=lambda each: each.key)
 
 
-def rounded(value: float, digits: int = 5) -> float:
-    """Return a value with so many significant digits."""
+def round_to_digits(value: float, digits: int = 5) -> float:
+    """Return ``value`` rounded to ``digits`` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -257,18 +260,27 @@ def as_document(built: Sequence[Built]) -> dict[str, Any]:
             "gpu": p.gpu,
             "tp": p.tp,
             **asdict(b.provenance),
-            **{name: rounded(value * 1e3) for name, value in parameters.items()},
+            **{name: round_to_digits(value * 1e3) for name, value in parameters.items()},
             "intervals": {
-                name: [rounded(end * 1e3, 4) for end in ends] for name, ends in intervals if ends
+                name: [round_to_digits(end * 1e3, 4) for end in ends]
+                for name, ends in intervals
+                if ends
             },
-            "fitted_decodes": rounded(p.fitted_decodes),
-            "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
-            **({"fitted_context": rounded(p.fitted_context)} if isfinite(p.fitted_context) else {}),
+            "fitted_decodes": round_to_digits(p.fitted_decodes),
+            "fitted_prefill_tokens": round_to_digits(p.fitted_prefill_tokens),
+            **(
+                {"fitted_context": round_to_digits(p.fitted_context)}
+                if isfinite(p.fitted_context)
+                else {}
+            ),
             "decode": asdict(b.decode),
             "prefill": asdict(b.prefill),
-            **({"spread": rounded(modelled_spread(p), 3)} if b.modelled else {}),
+            **({"spread": round_to_digits(modelled_spread(p), 3)} if b.modelled else {}),
             "checks": [
-                {k: rounded(v, 3) if isinstance(v, float) else v for k, v in asdict(c).items()}
+                {
+                    k: round_to_digits(v, 3) if isinstance(v, float) else v
+                    for k, v in asdict(c).items()
+                }
                 for c in p.checks
             ],
         }

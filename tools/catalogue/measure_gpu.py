@@ -408,7 +408,7 @@ def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
     """
     from cuda.bindings import driver
 
-    def checked(answer: tuple[Any, ...]) -> Any:
+    def unwrap(answer: tuple[Any, ...]) -> Any:
         """Return the driver's answer without its error code, which must be 0."""
         if int(answer[0]) != 0:
             raise RuntimeError(f"The CUDA driver refused a share of the GPU: {answer[0].name}.")
@@ -416,18 +416,18 @@ def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
 
     def stream(resource: Any) -> Any:
         """Return a stream that runs on some multiprocessors only (a green context)."""
-        described = checked(driver.cuDevResourceGenerateDesc([resource], 1))
+        described = unwrap(driver.cuDevResourceGenerateDesc([resource], 1))
         flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
-        context = checked(driver.cuGreenCtxCreate(described, device, flags))
+        context = unwrap(driver.cuGreenCtxCreate(described, device, flags))
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         return torch.cuda.ExternalStream(
-            int(checked(driver.cuGreenCtxStreamCreate(context, flags, 0)))
+            int(unwrap(driver.cuGreenCtxStreamCreate(context, flags, 0)))
         )
 
-    device = checked(driver.cuDeviceGet(torch.cuda.current_device()))
+    device = unwrap(driver.cuDeviceGet(torch.cuda.current_device()))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    all_sms = checked(driver.cuDeviceGetDevResource(device, kind))
-    groups, _, others = checked(driver.cuDevSmResourceSplitByCount(1, all_sms, 0, sms))
+    all_sms = unwrap(driver.cuDeviceGetDevResource(device, kind))
+    groups, _, others = unwrap(driver.cuDevSmResourceSplitByCount(1, all_sms, 0, sms))
     return stream(groups[0]), stream(others), groups[0].sm.smCount / all_sms.sm.smCount
 
 
@@ -579,8 +579,8 @@ def shares_of(options: argparse.Namespace) -> list[float]:
     return shares
 
 
-def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
-    """Return the shape and the cases to time alone; raise ValueError for an impossible option."""
+def shape_and_cases(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
+    """Return the model shape and the cases to time; raise ValueError for an impossible option."""
     try:
         tps = [int(part) for part in options.tp.split(",")]
     except ValueError:
@@ -624,7 +624,7 @@ def main(words: list[str] | None = None) -> int:
     """Measure and write the file; return the exit status, 2 with an explanation on stderr."""
     options = arguments(words)
     try:
-        shape, work = planned(options)
+        shape, work = shape_and_cases(options)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -125,13 +125,16 @@ def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
     return pl.concat([rows, latencies], how="horizontal")
 
 
-def held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
-    """Return measured and predicted seconds at every second size, from tables of the rest."""
+def predict_left_out_sizes(rows: list[KernelRows]) -> tuple[Array, Array]:
+    """Return measured and predicted seconds of every second size.
+
+    The predictions come from tables of the other sizes.
+    """
     train, test = [], []
     for table in rows:
-        is_left_out = _every_second_size(table)
-        train.append(_only(table, ~is_left_out))
-        test.append(_only(table, is_left_out))
+        is_left_out = _left_out_sizes(table)
+        train.append(_select(table, ~is_left_out))
+        test.append(_select(table, is_left_out))
     tables = kernels("", "", train)
     measured, predicted = [], []
     for table in test:
@@ -147,15 +150,15 @@ def _sizes(rows: KernelRows) -> Array:
     return rows.columns["tokens" if rows.op == "experts" else "m"]
 
 
-def _every_second_size(rows: KernelRows) -> Array:
-    """Return the mask of the rows with every second of the measured sizes."""
+def _left_out_sizes(rows: KernelRows) -> Array:
+    """Return a mask of the rows whose size is the second, fourth, ... of the measured sizes."""
     sizes = _sizes(rows)
     mask: Array = np.searchsorted(np.unique(sizes), sizes) % 2 == 1
     return mask
 
 
-def _only(rows: KernelRows, mask: Array) -> KernelRows:
-    """Return the rows of the mask."""
+def _select(rows: KernelRows, mask: Array) -> KernelRows:
+    """Return the rows where ``mask`` is True."""
     columns = {name: values[mask] for name, values in rows.columns.items()}
     return KernelRows(rows.op, rows.precision, columns, rows.seconds[mask])
 
@@ -187,7 +190,7 @@ def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
         )
         for diagonal in (1, 3):  # of four, so that neighbours on both sides remain
             left_out = (batch_rank + context_rank) % 4 == diagonal
-            table = kernels("", "", [_only(row, ~left_out)]).decode
+            table = kernels("", "", [_select(row, ~left_out)]).decode
             batch, context = c["batch"][left_out], c["context"][left_out]
             seconds, inside = next(iter(table.values())).at(batch, context)
             measured.append(row.seconds[left_out][inside])
@@ -213,8 +216,10 @@ def iteration_error(data: Path) -> float:
         )
         totals: dict[float, tuple[float, float]] = {}
         for _, row in v1_layers(chosen, shapes()):
-            sizes = _sizes(row)[_every_second_size(row)]
-            for size, measured, predicted in zip(sizes, *held_out([row]), strict=True):
+            sizes = _sizes(row)[_left_out_sizes(row)]
+            for size, measured, predicted in zip(
+                sizes, *predict_left_out_sizes([row]), strict=True
+            ):
                 before = totals.get(size, (0.0, 0.0))
                 totals[size] = (before[0] + measured, before[1] + predicted)
         measured_s, predicted_s = np.array(list(totals.values())).T
@@ -252,7 +257,7 @@ def figures(data: Path) -> dict[str, float]:
     vidur = file(data, "vidur_mlp_ops.parquet")
     result["operator_iteration_median_error"] = iteration_error(data)
     for name, source in (("operator_layers", layers), ("vidur_layers", vidur)):
-        pairs = [held_out(tables) for tables in source.by_gpu.values()]
+        pairs = [predict_left_out_sizes(tables) for tables in source.by_gpu.values()]
         result |= _errors(name, pairs)
     result |= _errors(
         "operator_attention", [attention_held_out(v) for v in attention.by_gpu.values()]

@@ -59,18 +59,18 @@ class PowerFit:
 
     def predict(self, rows: PowerRows, planned: bool = False) -> FloatArray:
         """Return the share of TDP of each row; ``planned``: with the times of rooflines."""
-        return predicted(self.models, self.input_tokens, rows, planned)
+        return predict_power(self.models, self.input_tokens, rows, planned)
 
 
-def predicted(
+def predict_power(
     models: dict[str, PowerModel],
     input_tokens: FloatArray,
     rows: PowerRows,
     planned: bool = False,
 ) -> FloatArray:
-    """Return the share of TDP of each row by the model of its GPU type.
+    """Return the power of each row as a share of TDP, by the model of its GPU type.
 
-    ``input_tokens`` are by task. ``planned``: with the iteration times of rooflines.
+    ``input_tokens`` are by task. With ``planned``, iteration times are those of rooflines.
     """
     loads = rows.at(input_tokens, planned)
     share = np.empty(len(rows.share))
@@ -108,7 +108,7 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
         return models, tokens
 
     def residuals(values: FloatArray) -> FloatArray:
-        share = predicted(*unpack(values), rows)[used]
+        share = predict_power(*unpack(values), rows)[used]
         return np.concatenate([np.log(share / rows.share[used]), PULL * (values - prior) / spread])
 
     start = prior if begin is None or len(begin) != len(prior) else begin
@@ -149,12 +149,12 @@ def decodes_left_out(
     return estimates
 
 
-def left_out(
+def predict_left_out_groups(
     rows: PowerRows, groups: TextArray, planned: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """Predict the share of TDP of every group from a fit to all others.
+    """Predict the share of TDP of every group from a fit to all other groups.
 
-    The second array is predicted with roofline times, NaN unless ``planned``.
+    The second array has the predictions with roofline times. It is NaN unless ``planned``.
     """
     begin = fit(rows, np.ones(len(groups), bool)).values
     estimates, with_rooflines = np.empty(len(groups)), np.full(len(groups), np.nan)

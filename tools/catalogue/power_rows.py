@@ -80,8 +80,8 @@ class PowerRows:
         return Load(**loads)
 
 
-def family(model: str) -> str:
-    """Return the architecture of a model, under which its releases count as one."""
+def architecture_of(model: str) -> str:
+    """Return the name of a model's architecture, which its releases share."""
     name = catalogue.model_name(model)
     return next((group for start, group in FAMILIES.items() if name.startswith(start)), name)
 
@@ -153,13 +153,13 @@ def mlenergy(data: Path, planned: bool = False) -> PowerRows:
     tdp = np.array([specs[name].tdp_w for name in frame["gpu_model"]], np.float64)
     return PowerRows(
         model=names,
-        family=np.array([family(name) for name in names]),
+        family=np.array([architecture_of(name) for name in names]),
         gpu=gpu_names,
         task=np.array([TASKS.index(name) for name in frame["task"]]),
         weights=np.array([PRECISION[p] for p in frame["weight_precision"]]),
         batch=frame["avg_batch_size"].to_numpy().astype(np.float64),
         share=frame["avg_power_watts_per_gpu"].to_numpy() / tdp,
-        loads=_stacked(loads),
+        loads=_stack_loads(loads),
         planned_s=np.stack(times),
     )
 
@@ -200,7 +200,7 @@ def splitwise(data: Path) -> tuple[Names, Load, FloatArray]:
             load(graph, gpu, np.full(1, row["token_time"] / 1000), iteration(batch, context))
         )
         names.append(f"{row['model']} x{tp}")
-    stacked = _stacked(loads)
+    stacked = _stack_loads(loads)
     flat = Load(**{f.name: getattr(stacked, f.name)[:, 0] for f in fields(Load)})
     return np.array(names), flat, frame["average_power"].to_numpy().astype(np.float64)
 
@@ -226,11 +226,11 @@ def inferencex(data: Path) -> tuple[Names, Load, FloatArray]:
         graph = operator_graph(catalogue.shape(row["model"]), where)
         loads.append(load(graph, gpu, np.full(1, batch / rate), it))
         names.append(f"{row['isl']} {row['osl']}")
-    stacked = _stacked(loads)
+    stacked = _stack_loads(loads)
     flat = Load(**{f.name: getattr(stacked, f.name)[:, 0] for f in fields(Load)})
     return np.array(names), flat, frame["gpu_power_w"].to_numpy() / (gpu.tdp_w or np.nan)
 
 
-def _stacked(loads: list[Load]) -> Load:
+def _stack_loads(loads: list[Load]) -> Load:
     """Return loads with arrays ``[n]`` as one load with arrays ``[loads, n]``."""
     return Load(**{f.name: np.stack([getattr(x, f.name) for x in loads]) for f in fields(Load)})

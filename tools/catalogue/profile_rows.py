@@ -20,7 +20,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs of one instance
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRows:
     """Rows of one arrangement, and the source of each half of its profile."""
 
     key: Key
@@ -29,17 +29,17 @@ class Measured:
     prefill: str
 
 
-def splitwise(data: Path) -> Iterator[Measured]:
+def splitwise(data: Path) -> Iterator[MeasuredRows]:
     """Return Llama-2-70B and Bloom-176B without TP 2, where the KV cache has little memory."""
     models = {"llama2-70b": "llama-2-70b", "bloom-176b": "bloom-176b"}
     gpus = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}  # not the power-capped one
     benchmark = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     for (model, gpu, tp), rows in benchmark.arrangements():
         if gpu in gpus and tp >= 4:
-            yield Measured((models[model], gpus[gpu], tp), rows, SPLITWISE, SPLITWISE)
+            yield MeasuredRows((models[model], gpus[gpu], tp), rows, SPLITWISE, SPLITWISE)
 
 
-def sageserve(data: Path) -> Iterator[Measured]:
+def sageserve(data: Path) -> Iterator[MeasuredRows]:
     """Return Llama 3 on two A100, minus the time that the prompts of other sequences take.
 
     Runs on four GPUs are left out: a prompt takes longer there than on two (1,024 tokens of 8B: 78
@@ -51,16 +51,17 @@ def sageserve(data: Path) -> Iterator[Measured]:
     for (raw, _, tp), rows in benchmark.arrangements():
         if tp == 2:
             key = (models[raw], "A100-80GB", tp)
-            yield Measured(key, _prompts_apart(rows), SAGESERVE_DECODE, SAGESERVE)
+            yield MeasuredRows(key, _separate_prompts(rows), SAGESERVE_DECODE, SAGESERVE)
 
 
-def _prompts_apart(rows: BenchmarkRows) -> BenchmarkRows:
-    """Separate the prompts that were computed one by one while the first sequences decoded.
+def _separate_prompts(rows: BenchmarkRows) -> BenchmarkRows:
+    """Take the time of other prompts out of the measured decode times.
 
-    A token of the first sequence takes 31 ms / 128 longer for each further sequence of 512 tokens
-    (8B). The prompt of such a sequence takes 28 ms alone. So the measured decode phase includes
-    the prompts of the others. The time of the first token is that of the first sequences: 48 ms
-    for 2 as for 32. The rest, 0.02 ms per sequence, is the time to read its KV cache.
+    The engine computes prompts one by one while the first sequences already decode. In a batch of
+    8B, each further sequence of 512 tokens makes a token of the first one 31 ms / 128 longer. The
+    prompt of such a sequence takes 28 ms alone, so the measured decode phase includes the prompts
+    of the others. The time to the first token is that of the first sequences: 48 ms in batches of 2
+    and of 32.
     """
     alone = rows.batch == 1
     prompt_s = {isl: float(np.median(rows.prefill_s[alone & (rows.isl == isl)]))
@@ -74,7 +75,7 @@ def _prompts_apart(rows: BenchmarkRows) -> BenchmarkRows:
     )
 
 
-def silicon(data: Path) -> Iterator[Measured]:
+def silicon(data: Path) -> Iterator[MeasuredRows]:
     """Return Llama-3.1-8B on H100, served at fixed concurrencies."""
     rows = pl.read_csv(data / "profiles/silicon_measured.csv.gz").filter(
         model_path="meta-llama/Llama-3.1-8B-Instruct", system="h100_sxm"
@@ -94,7 +95,7 @@ def silicon(data: Path) -> Iterator[Measured]:
             f"{SILICON}, delta from TPOT of mixed iterations, gamma taken equal to alpha; without "
             "what the engine takes before a request's first iteration, about 0.1 s of TTFT there"
         )
-        yield Measured(
+        yield MeasuredRows(
             ("llama-3.1-8b", "H100-SXM", tp), benchmark_rows(texts, numbers), decode, prefill
         )
 

@@ -18,10 +18,10 @@ EXPONENT = 1.2
 DRAWS = 12  # draws of popularities; theirs is a single one with an unknown seed
 
 
-def routed(
+def expert_load(
     distribution: str, tokens: FloatArray, experts: FloatArray, top_k: FloatArray, ep: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the reached experts of the timed rank, and its share of all token-expert pairs.
+    """Return how many experts of the timed rank get tokens, and its share of token-expert pairs.
 
     All arrays have one shape.
     """
@@ -29,13 +29,13 @@ def routed(
         return np.minimum(experts, tokens * top_k) / ep, 1.0 / ep
     keys = np.column_stack([tokens, experts, top_k, ep]).astype(int)
     different, which = np.unique(keys, axis=0, return_inverse=True)
-    pairs = np.array([_skewed(*row) for row in different.tolist()])[which.ravel()]
+    pairs = np.array([_mean_expert_load(*row) for row in different.tolist()])[which.ravel()]
     return pairs[:, 0], pairs[:, 1]
 
 
 @functools.cache
-def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, float]:
-    """Return the reached experts and the share of ``routed``, as means over DRAWS draws."""
+def _mean_expert_load(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, float]:
+    """Return ``expert_load`` of a skewed distribution, as means over DRAWS draws."""
     random = np.random.default_rng(0)
     drawn = [_busiest(random, tokens, experts, top_k, ep) for _ in range(DRAWS)]
     return (
@@ -60,14 +60,14 @@ def _busiest(
     for number in range(ep):
         units = abs(missing) // ep + (number < abs(missing) % ep)
         sign = 1 if missing > 0 else -1
-        ranks[number] = sign * _raised(sign * ranks[number], units)
+        ranks[number] = sign * _fill_up(sign * ranks[number], units)
     return np.asarray(ranks[int(ranks.sum(axis=1).argmax())])
 
 
-def _raised(counts: IntArray, units: int) -> IntArray:
-    """Return the counts with ``units`` more, each added to the smallest count at that moment.
+def _fill_up(counts: IntArray, units: int) -> IntArray:
+    """Return the counts after adding ``units``, one by one, each to the smallest count.
 
-    Counts below a level are raised to it. The highest possible level is found by bisection.
+    Counts below some level end at that level. Bisection finds the highest possible level.
     """
     low, high = int(counts.min()), int(counts.min()) + units
     while low < high:

@@ -90,8 +90,8 @@ class MeasuredRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
-    """Measured deployments as arrays of one length; ``ttft_s`` is nan if not measured."""
+class ServedRows:
+    """Measured deployments as arrays of one length; ``ttft_s`` is NaN if not measured."""
 
     loop: ClosedLoop
     tbt_s: FloatArray
@@ -118,25 +118,25 @@ class Served:
         """Return the number of measured deployments."""
         return self.tbt_s.size
 
-    def take(self, rows: Rows) -> Served:
+    def take(self, rows: Rows) -> ServedRows:
         """Return the deployments at the indices ``rows``; ``refused`` is the same."""
-        taken: Served = _taken(self, rows)
+        taken: ServedRows = _take_rows(self, rows)
         return taken
 
 
-def _taken(value: Any, rows: Rows) -> Any:
+def _take_rows(value: Any, rows: Rows) -> Any:
     """Return ``value`` with every array in it at the indices ``rows``."""
     if isinstance(value, np.ndarray):
         return value[rows]
     if isinstance(value, Mapping):
-        return {name: _taken(part, rows) for name, part in value.items()}
-    if isinstance(value, Served | ClosedLoop | Traits):
-        parts = {part.name: _taken(getattr(value, part.name), rows) for part in fields(value)}
+        return {name: _take_rows(part, rows) for name, part in value.items()}
+    if isinstance(value, ServedRows | ClosedLoop | Traits):
+        parts = {part.name: _take_rows(getattr(value, part.name), rows) for part in fields(value)}
         return type(value)(**parts)
     return value
 
 
-def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:
+def served_rows(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> ServedRows:
     """Return the measured deployments under ``data``; those that cannot be built are ``refused``.
 
     With ``energy``, ML.ENERGY's rows and the published peaks are among them. Without ``factors``,
@@ -165,7 +165,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
     traits = traits_of([p.deployment for p in placed])
     engine = np.array([p.deployment.engine for p in placed])
     version = traits.labels["version"]
-    return Served(
+    return ServedRows(
         loop=loop,
         tbt_s=tbt,
         ttft_s=ttft,

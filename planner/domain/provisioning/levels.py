@@ -52,7 +52,7 @@ from simulation.provisioning.workload import (
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
-DRAWN = 4_000  # requests whose lengths ``Judge.drawn`` draws
+DRAWN = 4_000  # requests whose lengths ``Judge.log_normal`` draws
 DRAWS = 1_000_003  # distance between the seeds of two draws of requests
 REPLICA_MARGIN = (
     1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas

@@ -30,7 +30,8 @@ class ServedRequests:
 
     ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
     too many requests were late. Then ``late`` counts those until then, and ``due`` counts all
-    requests of the window. ``seen`` is what a guard would observe (``Guarded.seen``), if recorded.
+    requests of the window. ``seen`` is what a guard would observe, if recorded
+    (``GuardedPlan.recorded_observations``).
     """
 
     due: IntArray
@@ -196,8 +197,8 @@ def served_by(
 def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) -> FloatArray | None:
     """Return what a guard would observe on a static fleet of ``counts [pools]``.
 
-    The shape is ``[decisions, guard.OBSERVED, pools]``, see ``Guarded.seen``. None if not every
-    model was replayed to the end before, with its observations recorded.
+    The shape is ``[decisions, guard.OBSERVED, pools]``, see ``GuardedPlan.recorded_observations``.
+    None if not every model was replayed to the end before, with its observations recorded.
     """
     models = range(len(study.hardware.models))
     window = FlatWindow(study, models, {}, seed, alive=lambda: None, known=known)

@@ -149,12 +149,12 @@ class SizedReplica:
 class ReplayedTraffic:
     """The replayed part of the window's traffic: all of it, or one of ``cells`` equal cells.
 
-    ``percentile_error`` is the relative error of percentiles; 0 unless replayed as a stream.
+    ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
     """
 
     requests: int
     cells: int
-    percentile_error: float
+    percentiles_within: float
     sentence: str  # empty if all requests were replayed exactly
 
 

@@ -39,7 +39,7 @@ FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or 
 PARTS_OF_TYPES = (
     "[key]",
     "datetime",
-    "function-after[within_ages(), datetime]",
+    "function-after[check_year(), datetime]",
     "literal['end']",
     *TAGS,
     *FAULT_KINDS,

@@ -220,7 +220,7 @@ def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Docume
 
 
 def _cycle(plan: Plan) -> str:
-    """Return in words how the plan repeats, and what this assumes (see ``repeated``)."""
+    """Return in words how the plan repeats, and the assumption of ``replicas_without_gaps``."""
     if plan.repeat == "once":
         return "Once, on these dates."
     every = "day" if plan.repeat == "daily" else "week"

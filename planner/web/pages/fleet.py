@@ -367,7 +367,7 @@ def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
         time.astimezone(zone).replace(tzinfo=None) for time in (plan.begins, plan.ends, now)
     )
     moment = begins + (present - begins) % cycle
-    if moment >= ends:  # as in ``weekly_pattern.repeated``, another day has this time of day
+    if moment >= ends:  # as in ``replicas_without_gaps``, another day has this time of day
         moment = begins + (moment - begins) % timedelta(days=1)
     moment = moment.replace(tzinfo=zone).astimezone(UTC)
     return moment if moment < plan.ends else None

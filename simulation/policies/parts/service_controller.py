@@ -23,7 +23,8 @@ class ServiceController(ScalingPolicy):
 
     After a fault or at a limit, counts may differ from the ratio by more than
     ``stability.theta_in``. Then instances are added to restore it. A subclass implements
-    ``wanted``, which is called at every decision. The change takes effect when cooling allows.
+    ``direction_and_instances``, which is called at every decision. The change takes effect when
+    cooling allows.
     """
 
     wants_signals = True

@@ -41,7 +41,7 @@ from simulation.policies.token_velocity import DECODE_BATCH
 from tests.planner.outputs.reading import objects_of, steps_of_cron, week_of_cron, week_of_schedules
 from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps_of
 from tests.shared_folder import SHARED, shared
-from tools.export_schemas import pruned, text_of
+from tools.export_schemas import reduced_schemas, text_of
 
 LENGTHS = st.integers(1, 3 * DAY)
 TIMETABLES = st.lists(st.tuples(LENGTHS, st.integers(0, 4)), min_size=1, max_size=12)
@@ -423,7 +423,7 @@ def test_what_its_reader_would_not_take_does_not_leave(kind):
 
 
 def test_schemas_are_what_was_published():
-    schemas = pruned(shared(SHARED / "reference/schemas"))
+    schemas = reduced_schemas(shared(SHARED / "reference/schemas"))
     assert set(schemas) == set(NAMES)
     for name, schema in schemas.items():
         assert (SCHEMAS / f"{name}.json").read_text(encoding="utf-8") == text_of(schema)

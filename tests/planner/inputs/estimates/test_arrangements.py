@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.accuracy.consistency import most
+from bench.accuracy.consistency import max_tokens_per_s
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.estimates.at_rate import (
@@ -58,7 +58,7 @@ def test_widths_are_halved_with_their_experts() -> None:
 def test_more_gpus_of_a_kind_never_carry_less_however_they_are_arranged(
     gpu: str, users: float
 ) -> None:
-    rates = [most(on(gpu, tp, users)) for tp in (1, 2, 4, 8)]
+    rates = [max_tokens_per_s(on(gpu, tp, users)) for tp in (1, 2, 4, 8)]
     assert rates == sorted(rates)
 
 

@@ -101,7 +101,7 @@ def test_a_planner_config_comes_back(target, apart, budget, least, predictor):
     roles = ("prefill", "decode") if apart else ("mixed",)
     read: Any = back(exported(policy, roles))
     assert (read.name, read.max_gpus, read.min_replicas) == (policy.name, budget, least)
-    assert read.every_s == policy.every_s  # type: ignore[attr-defined]
+    assert read.decision_interval_s == policy.decision_interval_s  # type: ignore[attr-defined]
     if target == "load":
         assert (read.decode_out_kv, read.decode_in_kv) == pytest.approx((0.7, 0.3))
         if apart:

@@ -31,8 +31,8 @@ from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
 from tests.shared_folder import DATA, shared
-from tools.catalogue.fit_estimate import Predicted, fit, scored, table_of
-from tools.catalogue.served_models import SILICON, served
+from tools.catalogue.fit_estimate import PredictedSeconds, fit, rows_to_score, table_of
+from tools.catalogue.served_models import SILICON, served_rows
 
 KERNELS = efficiencies()
 CALIBRATION = estimate_fit().calibration
@@ -227,7 +227,7 @@ def test_experts_are_not_split_further_than_engines_do() -> None:
 def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
     """Rows whose measurements are predictions of a known calibration; one in five wrong by 3x."""
     shared(DATA / SILICON)
-    rows = served(DATA, energy=False)
+    rows = served_rows(DATA, energy=False)
     rows = rows.take(np.flatnonzero(~rows.unsure)[::7])
     known = replace(Calibration(), split_decode=0.8, mix=0.8)
     truth = steady_state(rows.loop, known)
@@ -353,14 +353,14 @@ def test_tensorrt_llm_lets_a_prompt_wait_for_those_of_other_copies_of_attention(
 def test_served_deployments_are_met_as_the_catalogue_says() -> None:
     """The shipped values on the rows they were fitted to: errors as in estimate.yaml."""
     shared(DATA / SILICON)
-    rows = served(DATA, energy=False)
+    rows = served_rows(DATA, energy=False)
     assert rows.refused == ()
     steady = steady_state(rows.loop, CALIBRATION)
     for mode, apart in (("agg", False), ("disagg", True)):
-        kept = scored(rows)
+        kept = rows_to_score(rows)
         shown = estimate_fit().errors["seen"].cells[mode]
         assert shown.rows == (rows.loop.split[kept] == apart).sum()
-        found = table_of(rows, Predicted(steady.tbt_s, steady.ttft_s), kept).cells[mode]
+        found = table_of(rows, PredictedSeconds(steady.tbt_s, steady.ttft_s), kept).cells[mode]
         for name in ("tbt", "ttft", "tbt_90", "ttft_90"):
             assert getattr(found, name) == pytest.approx(getattr(shown, name), rel=0.02), name
 
