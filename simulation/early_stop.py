@@ -117,9 +117,13 @@ class LateCounter:
         ]
 
     def _count_due(self, now: float, requests: Array) -> int:
-        """Return how many requests, from the first on, are certain by now to be on time or late."""
+        """Return how many requests have certainly been judged on time or late by ``now``.
+
+        Requests are in order of arrival. A request is judged at the latest when its longest limit
+        ends.
+        """
         longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
-        # numpy's searchsorted would copy the column
+        # bisect, because searchsorted of numpy would copy the column.
         return bisect_left(requests["arrival"], now - (SLACK_S + longest))
 
     def _late_by_tier(self, due: Array) -> IntArray:

@@ -40,7 +40,7 @@ def encode(value: Any, shared: Sequence[Any] = ()) -> bytes:
 def decode(content: bytes, shared: Sequence[Any] = ()) -> Any:
     """Return the value that ``encode`` wrote.
 
-    ``shared`` must be the same objects in the same order. Raises Damaged if ``content`` was not
+    ``shared`` must be the same objects in the same order. Raises DamagedFile if ``content`` was not
     written by ``encode``.
     """
     try:

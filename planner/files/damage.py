@@ -23,7 +23,7 @@ ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
 def damage_reported(
     file: str, remedy: str, errors: tuple[type[BaseException], ...] = TABLE_ERRORS
 ) -> Iterator[None]:
-    """Turn the errors of a library that cannot read a stored file into Damaged.
+    """Turn the errors of a library that cannot read a stored file into DamagedFile.
 
     The message names ``file`` and ``remedy``. PlannerErrors are raised unchanged.
     """

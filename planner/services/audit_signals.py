@@ -49,7 +49,7 @@ def _refuse_unstorable(
     update_fields: Collection[str] | None = None,
     **_: Any,
 ) -> None:
-    """Raise Malformed if a column has a character that the database cannot store.
+    """Raise MalformedInput if a column has a character that the database cannot store.
 
     A restore (``raw``) is skipped here, because it names the row instead.
     """

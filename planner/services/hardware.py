@@ -41,9 +41,9 @@ def gpu_save(
 ) -> OwnGpu:
     """Store a new GPU type, or change the one in ``row`` (None: a new one).
 
-    ``facts`` has the fields of catalogue.user_hardware. ``version`` is
-    that which the user edited; None: any. Raises CatalogueError with the wrong field, and Outdated
-    if the version has changed.
+    ``facts`` has the fields of catalogue.user_hardware. ``version`` is the version that the user
+    edited; None: any. Raises CatalogueError with the wrong field, and VersionConflict if the
+    version has changed.
     """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
@@ -110,8 +110,8 @@ def _save(
 ) -> OwnRow:
     """Store a new row, or the next version of ``previous``.
 
-    Raises Outdated if somebody else changed it meanwhile. Raises NotReady if the name would change
-    while something uses it.
+    Raises VersionConflict if somebody else changed it meanwhile. Raises NotReady if the name would
+    change while something uses it.
     """
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():

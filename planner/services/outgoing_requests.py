@@ -63,7 +63,7 @@ def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") ->
 
 
 def check_listed(url: str, allowed: AllowList) -> SplitResult:
-    """Raise NotListed for a URL that is not on the allow-list, without resolving its host."""
+    """Raise AddressNotAllowed for a URL outside the allow-list, without resolving its host."""
     try:
         parts = urlsplit(url)
         origin = _origin(parts)
@@ -96,7 +96,7 @@ def request(
 ) -> Answer:
     """Send a request, and return the status and the first ``max_bytes`` bytes of the answer.
 
-    Raises NotListed or Unreachable.
+    Raises AddressNotAllowed or Unreachable.
     """
     parts = check_listed(url, allowed)
     scheme, host, port = _origin(parts)
@@ -127,8 +127,8 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
 
 
 def _address(host: str, port: int, allowed: AllowList) -> str:
-    """Return an IP address of ``host``; raise NotListed unless all its addresses are allowed."""
-    # All of them: a name server could mix a private address with a public one.
+    """Return an IP address of ``host``; raise AddressNotAllowed if one of them is not allowed."""
+    # Check all addresses: a name server could mix a private address with a public one.
     try:
         addresses = {
             str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

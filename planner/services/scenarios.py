@@ -51,8 +51,8 @@ def scenario_update(
 ) -> Scenario:
     """Replace the document of a scenario; the old document stays as a version.
 
-    ``version`` is the version that the user edited. Raises Outdated if somebody saved in between;
-    None: no check. ``origin`` is the version from which the document was copied, if any.
+    ``version`` is the version that the user edited; None: any. Raises VersionConflict if somebody
+    saved in between. ``origin`` is the version from which the document was copied, if any.
     """
     check_may_plan(user)
     with transaction.atomic():

@@ -259,9 +259,9 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
 
 
 def _objective(run: Run) -> Variation:
-    """Return what a run adds to its scenario's objective, as values by address.
+    """Return the settings that a run adds to its scenario's objective, by their path in it.
 
-    A plan has that of its options. A comparison may add a spare replica (N+1).
+    A run of a plan adds its options. A comparison may add a spare replica (N+1).
     """
     if run.kind == Run.Kind.COMPARE:
         spare = base_of(run).plan.scenario_with_spare.objective.spare

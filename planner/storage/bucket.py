@@ -53,7 +53,8 @@ class File:
 class BucketStore:
     """A bucket with stores, and a local cache of them.
 
-    Methods raise Unreached if the bucket does not answer, and Damaged if content is missing in it.
+    Methods raise BucketUnreachable if the bucket does not answer, and DamagedFile if content is
+    missing in it.
     """
 
     def __init__(
@@ -256,7 +257,7 @@ class BucketStore:
                     path.unlink(missing_ok=True)
 
     def _download_file(self, relative: str, file: File, path: Path) -> None:
-        """Download a file; raise Damaged if a part is missing or its digest differs."""
+        """Download a file; raise DamagedFile if a part is missing or its digest differs."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft, draft.open("wb") as out:
             for part in file.parts:
@@ -309,7 +310,7 @@ class BucketStore:
 
     @contextmanager
     def _source_errors_as_unreached(self) -> Iterator[None]:
-        """Turn each SourceError of the bucket into Unreached."""
+        """Turn each SourceError of the bucket into BucketUnreachable."""
         try:
             yield
         except SourceError as problem:
@@ -319,7 +320,7 @@ class BucketStore:
 
 
 def _files_of(manifest: bytes | None) -> list[File]:
-    """Return the files in a manifest; empty without one. Raise Damaged if unreadable."""
+    """Return the files in a manifest; empty without one. Raise DamagedFile if unreadable."""
     if manifest is None:
         return []
     try:

@@ -256,7 +256,7 @@ def table_rows(relative: str, name: str) -> int:
 
 @contextmanager
 def _report_damage(relative: str, path: Path) -> Iterator[None]:
-    """Raise Damaged if a table of a run cannot be read."""
+    """Raise DamagedFile if a table of a run cannot be read."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):

@@ -107,7 +107,7 @@ def _graph_profile(
 ) -> GraphProfile:
     """Return the profile of ``graph`` with the limits of ``engine``, and other fields ``own``.
 
-    ``curve`` has no time of the host for sequences yet.
+    ``curve`` has the times on the GPU. The host's time per sequence is added here.
     """
     return GraphProfile(
         kind=kind,

@@ -174,7 +174,7 @@ class GuardedPlan(ScalingPolicy):
         return bool(guard.never_acts(self.interval_s, planned, seen, rule._guard))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return what an instance serves, the learned overload, and which requests are late."""
+        """Return the capacity of an instance, the learned overload, and the limits of requests."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
         loads, overload = self._guard.capacity, self._guard.memory[guard.TOO_MUCH]

@@ -104,7 +104,10 @@ def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, ou
 
 @cached_kernel
 def fill_sojourns(problem: Any, out: Any) -> None:
-    """Fill ``out [V, B, P, R]`` with service + wait + transfer of every choice; inf: unstable."""
+    """Fill ``out`` with the seconds of service, wait and transfer of every choice; inf: unstable.
+
+    The shape is ``[operators, batch sizes, parallelisms, replicas]``. Replicas are 1, 2, ...
+    """
     operators, sizes, spreads, replicas = out.shape  # spreads: parallelisms
     for v in range(operators):
         for i in range(sizes):

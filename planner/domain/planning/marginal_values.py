@@ -75,7 +75,7 @@ class _ExpensivePeriod:
 def marginal_values(
     inputs: PlanInput, planned: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
-    """Return what the plan's most expensive period saves if one limit at a time is moved.
+    """Return how much the plan's most expensive period saves if one limit at a time is moved.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
     forecast quantile. None: that period alone has no plan, or ``reroute`` limits cross-region

@@ -25,12 +25,12 @@ def alternatives_of(
     keys of their policies. The candidate of another level gets a key of its own, unless it is the
     same plan.
     """
-    known = {_plan(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
+    known = {_plan_key(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
     alternatives: dict[str, str] = {}
     others: dict[str, Candidate] = {}
     for level, (choice, _) in choices.items():
         candidate = choice.candidate
-        plan = _plan(candidate)
+        plan = _plan_key(candidate)
         if plan not in known:
             known[plan] = f"{candidate.policy}{SEPARATOR}{LABEL}{level}"
             others[known[plan]] = candidate
@@ -38,6 +38,6 @@ def alternatives_of(
     return alternatives | {"static": STATIC}, others
 
 
-def _plan(candidate: Candidate) -> tuple[str, float | None, bool]:
-    """Return what tells plans apart: policy, parameter value, and whether they have a spare."""
+def _plan_key(candidate: Candidate) -> tuple[str, float | None, bool]:
+    """Return a key of a candidate's plan: policy, parameter value, whether it has a spare."""
     return candidate.policy, candidate.value, candidate.spare

@@ -392,7 +392,10 @@ class Trials:
     def result_of_same_decisions(
         self, policy: Policy, trial: Trial, results: Mapping[Trial, CaseResult]
     ) -> CaseResult | None:
-        """Return the one of ``results`` of another value of the policy that decides alike."""
+        """Return the result in ``results`` of another parameter value with the same decisions.
+
+        It saves a simulation. None: no other value surely decides equally.
+        """
         for other, result in [*results.items()]:
             same_day = (other.policy, other.case) == (policy.key, trial.case)
             if same_day and not result.dear and self._decide_equally(policy, trial, other):

@@ -55,8 +55,8 @@ def _plan_with(
 ) -> CapPlan:
     """Plan with only the columns that have these ``caps`` by role, without power limits.
 
-    It starts from an empty fleet. Today's replicas have one cap and would make the others dear.
-    Without a ``seed``, the plan is not replayed.
+    The plan starts from an empty fleet, because starts would make other caps than today's
+    expensive. Without a ``seed``, the plan is not replayed.
     """
     hardware = study.hardware
     kept = _with_caps(hardware, caps)  # [l, g]

@@ -62,7 +62,7 @@ class Simulated:
 
     @property
     def replica_loss(self) -> ReplicaLoss:
-        """Return what the loss of a replica does."""
+        """Return the effect of losing one replica."""
         return replica_loss(self.outcome, self.days, self.deferrable)
 
     @property

@@ -173,7 +173,7 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:
-    """Yield what a replica sustains within the SLO."""
+    """Yield the section on the capacity of a replica within the SLO."""
     if not frame.capacity:
         return
     rows = table(

@@ -140,10 +140,10 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
 
 
 class ReplicaLoss(NamedTuple):
-    """What a policy does without one replica. None means unknown.
+    """The effect on a policy of losing one replica; None: unknown.
 
-    ``attainment`` is the smallest of the test day and the window, or that of the one in which the
-    policy fails. ``where`` then names it.
+    ``attainment`` is the lower of those on the test day and in the window. If the policy misses an
+    SLO in only one of them, ``where`` names it and ``attainment`` is from there.
     """
 
     survives: bool | None
@@ -157,7 +157,7 @@ class ReplicaLoss(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """Return what the loss does: nothing, or the SLO attainment then; "": unknown."""
+        """Return the effect in words: SLO attainment, or whether an SLO is missed; "": unknown."""
         if self.survives is None:
             return ""
         share = "meets the SLO" if self.survives else "misses an SLO"

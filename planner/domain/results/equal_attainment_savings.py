@@ -49,7 +49,7 @@ def largest_attainment_difference(
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
-    """Return what ``run`` costs at the attainment of ``base``; None if both serve equally well."""
+    """Return the cost of ``run`` at the attainment of ``base``; None if both serve equally well."""
     difference = largest_attainment_difference(run, base)
     if difference is None:
         return None

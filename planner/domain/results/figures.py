@@ -38,7 +38,7 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """Return a sentence if a signal never asked for more replicas, or did so all the time.
+    """Return a sentence if a signal never triggered a scale-out, or triggered it all the time.
 
     Otherwise return "".
     """

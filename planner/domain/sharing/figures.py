@@ -216,7 +216,7 @@ def fleet_figures(pools: Sequence[SharingPool], replicas: Sequence[int]) -> Flee
 
 
 def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
-    """Return what became of all requests."""
+    """Return the number of requests by outcome, over all GPUs."""
     replays = [replay for plan in plans for replay in plan.replay.models]
     return Ledger(
         arrived=sum(len(replay.end_s) for replay in replays),

@@ -62,11 +62,11 @@ def _pool_calls(
     work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))
 
-    def call(tier: Tier) -> RateCall:
-        """Return the arguments for the part of a tier that applies to the pool's role."""
+    def rate_call(tier: Tier) -> RateCall:
+        """Return the arguments of ``largest_pool_rate`` under ``tier``, for the pool's role."""
         return hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool, PRECISION
 
-    return list(map(call, tiers)), [call(replace(tier, ttft_s=None)) for tier in tiers]
+    return list(map(rate_call, tiers)), [rate_call(replace(tier, ttft_s=None)) for tier in tiers]
 
 
 def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:

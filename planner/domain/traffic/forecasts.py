@@ -133,7 +133,7 @@ class RolledForecast:
         return np.concatenate([value[self.first :] for value in values])
 
     def at_height(self, height: Height) -> SeriesForecast:
-        """Return the forecast with its errors, where ``height`` of it is the demand to plan for."""
+        """Return the forecast with its past errors, and its planned demand at ``height``."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         first = self.pieces[0]
         return SeriesForecast(

@@ -143,11 +143,11 @@ def traffic_before_plan(settings: Settings, traces: dict[str, StoredTrace]) -> T
 def _samples_of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[LengthSample], IntArray]:
-    """Return (samples, chosen): samples of model ``m``'s requests, and the one of each period.
+    """Return samples of the request lengths of model ``m``, and the index of each period's sample.
 
-    ``chosen [p]`` are indices. The first sample is of the day before the first decision, or of all
-    earlier requests if that day has too few. Once a period's lengths differ from it
-    (``lengths_differ``), later decisions use a similar earlier sample, else a new one.
+    The first sample is of the day before the first decision, or of all earlier requests if that day
+    has too few. A period whose recent lengths differ from the current sample (``lengths_differ``)
+    switches to a similar earlier sample, or else to a new one.
     """
     origins = window.origins_s
     begin = float(origins[0])

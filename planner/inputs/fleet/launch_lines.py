@@ -192,8 +192,8 @@ def _start(command: Sequence[str]) -> int:
 def _model(path: str, served: str) -> str:
     """Return the name of a model: its repository, or the last part of its path.
 
-    ``served`` are the names under which the engine serves it. The first of them counts if the
-    catalogue knows only that one, or without a path.
+    ``served`` has the names under which the engine serves it. The first of them is returned if only
+    that one is in the catalogue, or if there is no path.
     """
     hub = HUB.search(path)
     if hub:

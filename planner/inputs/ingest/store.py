@@ -103,7 +103,7 @@ def write_report(folder: Path, report: IngestReport) -> None:
 
 
 def read_report(store_dir: Path | str) -> IngestReport:
-    """Return the stored report; raise IngestError if it is absent, Damaged if it is broken."""
+    """Return the stored report; raise IngestError if it is absent, DamagedFile if it is broken."""
     if not (Path(store_dir) / META).is_file():
         raise IngestError("The stored trace is not complete (no meta.json). Read its file again.")
     try:
@@ -142,7 +142,7 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
 
 
 def request_parts(store_dir: Path | str) -> list[Path]:
-    """Return the stored parts in order of arrival; raise Damaged if there are none."""
+    """Return the stored parts in order of arrival; raise DamagedFile if there are none."""
     parts = sorted((Path(store_dir) / REQUESTS).glob("*.parquet"))
     if not parts:
         raise DamagedFile(f"The stored requests are missing; {AGAIN}.")

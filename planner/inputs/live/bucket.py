@@ -172,7 +172,7 @@ class Bucket:
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def copy(self, key: str, path: Path, most_bytes: int) -> None:
-        """Copy object ``key`` to ``path``; raise NotCopied if refused or above ``most_bytes``."""
+        """Copy object ``key`` to ``path``; raise CopyFailed if refused or above ``most_bytes``."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._source_errors(key), path.open("wb") as out:
             answer = self._client.get_object(Bucket=self._bucket, Key=key)

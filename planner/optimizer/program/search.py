@@ -93,8 +93,8 @@ class Search:
     def fewer_changes(self, solved: Solution) -> Solution:
         """Return a cheap plan with the fewest starts and stops within the gap.
 
-        Allowed are plans that cost at most bound (1 + gap), or no more than ``solved``. Returns
-        ``solved`` if no better plan is found.
+        A plan may cost at most bound (1 + gap), or as much as ``solved``. Returns ``solved`` if no
+        better plan is found.
         """
         values, left_s = (
             solved.values,

@@ -176,7 +176,7 @@ def _load(pool: PoolFigures) -> Facts:
 
 
 def _notes(pool: PoolFigures) -> Iterator[Note]:
-    """Yield what is special about a pool and its plans."""
+    """Yield notes on a pool: its kernel factor, its order of prompts, and why it does not count."""
     times = f"{pool.times:.2f}"
     if pool.times and times != "1.00":
         yield Note(f"Operators take {times} times their kernels, by the scenario's profile.")

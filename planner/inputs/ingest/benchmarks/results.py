@@ -225,17 +225,21 @@ def _statistic(tool: Tool, run: Any, where: str) -> str:
 
 
 def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float:
-    """Return the value of an arithmetic expression of paths in ``run``; NaN if a part is absent.
+    """Return the value of an expression of paths in ``run``; NaN if a part is absent.
 
-    A time is returned in units of ``unit_s`` seconds, whatever unit the file states beside it.
-    Alternatives are separated by " | ". ``where`` names the run in errors.
+    The first alternative with a value counts; alternatives are separated by " | ". A time is
+    returned in units of ``unit_s`` seconds, whatever unit the file states. ``where`` names the run
+    in errors.
     """
     values = (_term(run, text, where, unit_s) for text in expression.split(" | "))
     return next((value for value in values if not math.isnan(value)), math.nan)
 
 
 def _term(run: Any, text: str, where: str, unit_s: float) -> float:
-    """Return the value of a difference, a ratio or a path; the arguments are as in ``_number``."""
+    """Return the value of one alternative: a difference, a ratio, or a path in ``run``.
+
+    ``where`` and ``unit_s`` are those of ``_number``.
+    """
     first, is_difference, second = text.partition(" - ")
     if is_difference:
         return _term(run, first, where, unit_s) - _term(run, second, where, unit_s)
