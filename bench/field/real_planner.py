@@ -145,10 +145,15 @@ class RealPlanner(DynamoPlanner):
         return lambda **_: SimpleNamespace(rps=rps, ttft_ms=0.0, itl_ms=0.0, eligible=True)
 
     def _demand(
-        self, state: Any, predictor: Any, unit: tuple[int, ...], seen: Observation, types: Any
+        self,
+        state: Any,
+        predictor: Any,
+        unit: tuple[int, ...],
+        observation: Observation,
+        types: Any,
     ) -> Any:
         isl, osl = self.lengths[unit[0]]
-        requests = float(seen.input_tps[unit[0]]) / isl * self.interval_s
+        requests = float(observation.input_tps[unit[0]]) / isl * self.interval_s
         predictor.add_data_point(requests)
         return state.advance_throughput_from_prediction(
             types.TrafficObservation(self.interval_s, requests, isl, osl),
@@ -158,16 +163,16 @@ class RealPlanner(DynamoPlanner):
             predicted_kv_hit_rate=None,
         )
 
-    def _engines(self, role: str, p: int, seen: Observation) -> dict[Any, Any]:
+    def _engines(self, role: str, p: int, observation: Observation) -> dict[Any, Any]:
         """Return the metrics of the engines: the fullest as observed, the others idle."""
         metrics = import_module("dynamo.common.forward_pass_metrics")
         kv = self._fleet.pools[p].profile.kv_capacity_tokens
-        assert seen.fullest is not None
-        assert seen.longest is not None
+        assert observation.fullest is not None
+        assert observation.longest is not None
         out = {}
-        for i in range(int(seen.ready[p])):
-            held = round(float(seen.fullest[p]) * kv) if i == 0 else 0
-            queued = int(seen.longest[p]) if i == 0 else 0
+        for i in range(int(observation.ready[p])):
+            held = round(float(observation.fullest[p]) * kv) if i == 0 else 0
+            queued = int(observation.longest[p]) if i == 0 else 0
             out[str(i), 0] = metrics.ForwardPassMetrics(
                 worker_id=str(i),
                 scheduled_requests=metrics.ScheduledRequestMetrics(sum_decode_kv_tokens=held),

@@ -26,12 +26,14 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     return scenario if seed is None else scenario.model_copy(update={"seed": seed})
 
 
-def study_of(scenario: Scenario, traces: Traces, known: UserFacts, progress: Progress) -> Study:
+def study_of(
+    scenario: Scenario, traces: Traces, user_facts: UserFacts, progress: Progress
+) -> Study:
     """Return the study of a scenario's window, with its requests.
 
     If the window is ahead of the trace, requests are drawn from the forecast.
     """
-    study = study_at(scenario, traces, known, progress)
+    study = study_at(scenario, traces, user_facts, progress)
     settings, traffic, window = study.settings, study.traffic, study.window
     cells = cells_of(study)
     if window.ahead:
@@ -45,9 +47,11 @@ def study_of(scenario: Scenario, traces: Traces, known: UserFacts, progress: Pro
     return replace(study, network=network_of(scenario, study.hardware), carried=carried_into(study))
 
 
-def study_at(scenario: Scenario, traces: Traces, known: UserFacts, progress: Progress) -> Study:
+def study_at(
+    scenario: Scenario, traces: Traces, user_facts: UserFacts, progress: Progress
+) -> Study:
     """Return the study of a scenario's window without requests, which planning does not need."""
-    hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
+    hardware, settings = build_hardware(scenario, user_facts, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings, traces)
     begin_forecasts(settings.plan, hardware, traffic, window)

@@ -84,10 +84,12 @@ class MeasurementSource:
     name: str = "measured"  # of those rows
     use_stored: bool = True  # use the uploaded measurements too
 
-    def own_measurements(self, known: UserFacts) -> MeasuredCorrections | None:
+    def own_measurements(self, user_facts: UserFacts) -> MeasuredCorrections | None:
         """Return the measurements of both sources together; None if there are none."""
-        sent = measurements_of_rows(self.rows, self.name, known) if self.rows else None
-        return merge_measurements(sent, stored_measurements(known) if self.use_stored else None)
+        sent = measurements_of_rows(self.rows, self.name, user_facts) if self.rows else None
+        return merge_measurements(
+            sent, stored_measurements(user_facts) if self.use_stored else None
+        )
 
 
 STORED_MEASUREMENTS = MeasurementSource()

@@ -70,7 +70,7 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
         body = partial(body, basis=plan.basis, simulated_usd=plan.usd)
     known = stored_hardware(run.resolved)
     traces = stored_traces(scenario)
-    return body(scenario, traces, chosen, known=known, progress=progress, **further_arguments)
+    return body(scenario, traces, chosen, user_facts=known, progress=progress, **further_arguments)
 
 
 class RecommendedPlan(NamedTuple):

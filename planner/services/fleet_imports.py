@@ -139,12 +139,12 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
 
 
 def _complete(
-    pool: RunningPool, scenario: Scenario, facts: PoolFacts, known: UserFacts, name: str
+    pool: RunningPool, scenario: Scenario, facts: PoolFacts, user_facts: UserFacts, name: str
 ) -> _CompletePool:
     """Return ``pool`` with the missing ``facts``, under the scenario's names.
 
-    ``known`` is the user's own hardware, ``name`` the file's name in messages. Raises ScenarioError
-    for a fact that is still missing.
+    ``user_facts`` is the user's own hardware, ``name`` the file's name in messages. Raises
+    ScenarioError for a fact that is still missing.
     """
     location = f"{name}, {pool.name}" if pool.name else name
     if missing := [fact for fact in pool.needs if not getattr(facts, fact)]:
@@ -152,11 +152,11 @@ def _complete(
             f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in missing)}. "
             f"Give {', '.join(missing)}."
         )
-    model = _model(pool.model or facts.model, scenario, known, location)
-    gpu = _gpu(pool.gpu or facts.gpu, scenario, known, location)
+    model = _model(pool.model or facts.model, scenario, user_facts, location)
+    gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
     notes = [f"{pool.name}: {note}" for note in pool.notes]
     engines, width = pool.engines, pool.width or facts.tp or 1  # engines of a pod, GPUs of each
-    if pool.dp and engines == 1 and not _has_experts(model, known):
+    if pool.dp and engines == 1 and not _has_experts(model, user_facts):
         engines, width = pool.dp, max(1, width // pool.dp)
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
     replicas = pool.replicas if facts.replicas is None else facts.replicas
@@ -189,12 +189,12 @@ def _weight_precision(model: str) -> str:
         return "bf16"
 
 
-def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
+def _model(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:
     """Return the scenario's name for a model; the catalogue's or user's if it has none."""
     for listed in scenario.models:
         if name == listed.name or model_known_as(name) == model_known_as(listed.name):
             return listed.name
-    if name in known.models:
+    if name in user_facts.models:
         return name
     try:
         return catalogue.model_name(name)
@@ -204,15 +204,15 @@ def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> st
         ) from None
 
 
-def _has_experts(model: str, known: UserFacts) -> bool:
+def _has_experts(model: str, user_facts: UserFacts) -> bool:
     """Return whether a model of the user or the catalogue is a mixture of experts."""
-    spec = known.models.get(model) or catalogue.models().get(model_known_as(model))
+    spec = user_facts.models.get(model) or catalogue.models().get(model_known_as(model))
     return bool(spec and spec.shape and spec.shape.experts)
 
 
-def _gpu(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
+def _gpu(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:
     """Return the scenario's name for a GPU type; the catalogue's or user's if it has none."""
-    if name in known.gpus:
+    if name in user_facts.gpus:
         return name
     try:
         canonical = catalogue.gpu_name(gpu_type(name))
@@ -288,11 +288,11 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_Comp
 
 
 def _new_profiles(
-    pools: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
+    pools: Sequence[_CompletePool], scenario: Scenario, user_facts: UserFacts
 ) -> Iterator[Row]:
     """Yield the profiles of ``pools`` that the scenario lacks: built-in ones, else estimated ones.
 
-    ``known`` is the user's own hardware.
+    ``user_facts`` is the user's own hardware.
     """
     present: set[tuple[str, str, int, str]] = {
         (row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
@@ -305,7 +305,7 @@ def _new_profiles(
         if key in present:
             continue
         present.add(key)
-        row = _speed_row(complete, experts=_has_experts(complete.model, known))
+        row = _speed_row(complete, experts=_has_experts(complete.model, user_facts))
         row |= {"role": None if role == "mixed" else role}
         row |= {"max_batch": pool.max_batch, "max_batch_tokens": pool.max_batch_tokens}
         yield {name: value for name, value in row.items() if value}

@@ -271,7 +271,7 @@ class _Transfer:
 def _transfer(
     shape: ModelShape,
     gpu: GpuSpec,
-    where: Arrangement,
+    arrangement: Arrangement,
     split: AttentionFfn,
     efficiencies: Efficiencies,
 ) -> _Transfer:
@@ -282,7 +282,7 @@ def _transfer(
     """
     # Expected number of FFN GPUs with at least one of a token's experts
     ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
-    sent = min(ACTIVATION_OF[where.weights], ACTIVATION)  # bytes per element to the experts
+    sent = min(ACTIVATION_OF[arrangement.weights], ACTIVATION)  # bytes per element to the experts
     width = ranks * (shape.expert_hidden or shape.hidden)  # elements of a token
     if shape.shared_intermediate and shape.expert_hidden:
         width += shape.hidden
@@ -321,16 +321,18 @@ class _Stations:
     transfer: _Transfer
     max_micro_batches: int
 
-    def seconds(self, it: Iteration) -> FloatArray:
+    def seconds(self, iteration: Iteration) -> FloatArray:
         """Return the seconds of whole iterations, with the fastest number of micro-batches.
 
         A micro-batch has at least one token.
         """
-        tokens = it.decodes + it.prefill_tokens
-        layers = self._layers(it, 1)
+        tokens = iteration.decodes + iteration.prefill_tokens
+        layers = self._layers(iteration, 1)
         for m in range(2, self.max_micro_batches + 1):
-            layers = np.where(tokens >= m, np.minimum(layers, self._layers(it, m)), layers)
-        return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
+            layers = np.where(tokens >= m, np.minimum(layers, self._layers(iteration, m)), layers)
+        return np.asarray(
+            layers + self._total(self.attention, iteration, ENDS, within=True), np.float64
+        )
 
     def _layers(self, whole: Iteration, m: int) -> FloatArray:
         """Return the seconds of all layers if the batch ``whole`` is cut into ``m`` micro-batches.
@@ -357,11 +359,11 @@ class _Stations:
         return seconds
 
     def _total(
-        self, graph: OperatorGraph, it: Iteration, names: tuple[str, ...], *, within: bool
+        self, graph: OperatorGraph, iteration: Iteration, names: tuple[str, ...], *, within: bool
     ) -> FloatArray:
         """Return the seconds of the operators in ``names``, or of all others if not ``within``."""
         chosen = [operator for operator in graph.operators if (operator.name in names) == within]
-        return total_s(chosen, it, self.timing)
+        return total_s(chosen, iteration, self.timing)
 
 
 def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:

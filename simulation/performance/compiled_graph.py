@@ -68,15 +68,15 @@ def compile_graph(
     chunks = iteration(prefill_tokens=prompt[:, None], prefill_pairs=prompt[:, None] * keys)
 
     def part(
-        x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration,
+        x: FloatArray, y: FloatArray, axes: tuple[str, ...], iteration: Iteration,
         timing: Timing = timing, more: float = 0.0,
     ) -> Part:  # fmt: skip
         """Return a part of the curve: seconds of operators on ``axes``, plus ``more``."""
         on_axes = [operator for operator in graph.operators if operator.axis in axes]
-        seconds = total_s(on_axes, it, timing) + more
+        seconds = total_s(on_axes, iteration, timing) + more
         if is_measured is None:
             return Part(x, y, seconds)
-        measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, it) for o in on_axes)]
+        measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, iteration) for o in on_axes)]
         known = np.all(measured, axis=0)
         # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
         lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
@@ -98,9 +98,9 @@ def compile_graph(
     )
 
 
-def total_s(operators: Iterable[Operator], it: Iteration, timing: Timing) -> FloatArray:
+def total_s(operators: Iterable[Operator], iteration: Iteration, timing: Timing) -> FloatArray:
     """Return the seconds of all layers of ``operators``, for each iteration."""
-    total = np.zeros(it.decodes.shape)
+    total = np.zeros(iteration.decodes.shape)
     for operator in operators:
-        total = total + operator.count * timing(operator, it)
+        total = total + operator.count * timing(operator, iteration)
     return total

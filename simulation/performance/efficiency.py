@@ -281,9 +281,9 @@ def bandwidth_of(gpu: GpuSpec) -> float:
     return _first_published(gpu, "memory bandwidth", "bandwidth_bytes_s", gpu.bandwidth_bytes_s)
 
 
-def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]:
+def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, FloatArray]:
     """Return the units and the elements of ``operator`` in the sense of the module's formula."""
-    rows = operator.rows(it)
+    rows = operator.rows(iteration)
     none = np.zeros_like(rows)
     if isinstance(operator, Gemm):
         return np.full_like(rows, operator.k), none
@@ -291,7 +291,9 @@ def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]
         return rows * operator.kv_heads, none
     if isinstance(operator, Experts):
         routed = rows * operator.top_k / (operator.ep if operator.dispatched else 1)
-        return operator.distinct(it), routed * (2 * operator.hidden + 3 * operator.intermediate)
+        return operator.distinct(iteration), routed * (
+            2 * operator.hidden + 3 * operator.intermediate
+        )
     if isinstance(operator, Collective):
         return np.full_like(rows, operator.gpus - 1), none
     return none, none
@@ -310,30 +312,32 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -
 
 
 def kernel_s(
-    operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
+    operator: Operator, iteration: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
     """Return the seconds of one call in the fastest precision that its weights can be computed in.
 
     Factors are those of the nearest measured family and precision.
     """
     if not isinstance(operator, Gemm | Experts):
-        return modelled_s(operator, it, gpu, efficiencies.of(operator, gpu))
+        return modelled_s(operator, iteration, gpu, efficiencies.of(operator, gpu))
     choices = [
-        modelled_s(operator, it, gpu, efficiencies.find(kind_of(operator), gpu.family, name), name)
+        modelled_s(
+            operator, iteration, gpu, efficiencies.find(kind_of(operator), gpu.family, name), name
+        )
         for name in computed_in(operator, gpu)
     ]
     return np.asarray(np.min(choices, axis=0))
 
 
 def modelled_s(
-    operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
+    operator: Operator, iteration: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
 ) -> FloatArray:
     """Return the seconds of one call by the module's formula; 0 for iterations without rows.
 
     For ``precision`` see ``peak_flops``.
     """
-    work = operator.work(it)
-    units, elements = features(operator, it)
+    work = operator.work(iteration)
+    units, elements = features(operator, iteration)
     if isinstance(operator, Collective):
         share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
         busy = sent_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
@@ -343,4 +347,4 @@ def modelled_s(
         busy = overlapped_seconds(compute_s, memory_s, entry.sharpness)
     seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
-    return np.where(operator.rows(it) > 0, bounded, 0.0)
+    return np.where(operator.rows(iteration) > 0, bounded, 0.0)

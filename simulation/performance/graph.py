@@ -50,11 +50,11 @@ class OperatorGraph:
                 return operator
         raise SimulationError(f"{self.shape.name} has no operator {name}.")
 
-    def total(self, quantity: str, it: Iteration) -> FloatArray:
+    def total(self, quantity: str, iteration: Iteration) -> FloatArray:
         """Return the sum of the amount ``quantity`` of ``Work`` over all operators and layers."""
-        total = np.zeros_like(it.decodes)
+        total = np.zeros_like(iteration.decodes)
         for operator in self.operators:
-            total = total + operator.count * getattr(operator.work(it), quantity)
+            total = total + operator.count * getattr(operator.work(iteration), quantity)
         return total
 
     @property
@@ -294,15 +294,15 @@ class _Builder(AttentionParts):
 ACTIVATION_OF = {"bf16": 2.0, "fp8": 1.0, "fp4": 1.0, "int8": 1.0, "int4": 2.0}
 
 
-def _encoder(encoder: ModelShape, hidden: int, where: Arrangement) -> list[Operator]:
+def _encoder(encoder: ModelShape, hidden: int, arrangement: Arrangement) -> list[Operator]:
     """Return the operators of the vision encoder.
 
     It is a dense model over image patches that attend to the patches of their image. A projection
     then maps merged patches to the ``hidden`` width of the language model.
     """
-    plain = replace(where, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
+    plain = replace(arrangement, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
     tower = _Builder(encoder, plain)
-    tower.share = 1.0 / (where.attention_dp * where.pp)
+    tower.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
     operators: list[Operator] = []
     skipped = {"embedding", "embedding_all_reduce", "attention_decode"}
     for operator in tower.start() + tower.attention() + tower.feed_forward():

@@ -36,13 +36,13 @@ def split(amount: int, parts: int) -> int:
 class AttentionParts:
     """Builds single operators of a model on one arrangement, and those of its attention."""
 
-    def __init__(self, shape: ModelShape, where: Arrangement) -> None:
-        self.shape, self.where = shape, where
-        self.share = 1.0 / (where.attention_dp * where.pp)
-        self.heads = split(shape.heads, where.tp)
-        self.kv_heads = split(shape.kv_heads, where.tp)
-        four_bit_experts = bool(shape.experts) and BYTES[where.weights] == 0.5
-        self.attention_precision = "bf16" if four_bit_experts else where.weights
+    def __init__(self, shape: ModelShape, arrangement: Arrangement) -> None:
+        self.shape, self.where = shape, arrangement
+        self.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
+        self.heads = split(shape.heads, arrangement.tp)
+        self.kv_heads = split(shape.kv_heads, arrangement.tp)
+        four_bit_experts = bool(shape.experts) and BYTES[arrangement.weights] == 0.5
+        self.attention_precision = "bf16" if four_bit_experts else arrangement.weights
         self.layers = shape.layers
         self.moe_layers, self.dense_layers = feed_forward_layers(shape)
         self.softmax_layers = shape.layers - shape.linear_layers

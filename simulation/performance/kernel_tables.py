@@ -192,13 +192,13 @@ class Kernels:
     # by kind and number of GPUs
     collectives: Mapping[tuple[str, int], Sequence[Line]] = field(default_factory=dict)
 
-    def read(self, operator: Operator, it: Iteration) -> Reading | None:
+    def read(self, operator: Operator, iteration: Iteration) -> Reading | None:
         """Return the seconds of one call, and the mask of calls within measured points (a reading).
 
         None if the operator was not measured at all.
         """
-        rows = np.asarray(operator.rows(it))
-        reading = self._read(operator, it, rows)
+        rows = np.asarray(operator.rows(iteration))
+        reading = self._read(operator, iteration, rows)
         if reading is None:
             return None
         seconds, inside = reading
@@ -208,7 +208,7 @@ class Kernels:
         """Return the kernels for iterations that also compute prompts; None if not measured."""
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
-    def _read(self, operator: Operator, it: Iteration, rows: FloatArray) -> Reading | None:
+    def _read(self, operator: Operator, iteration: Iteration, rows: FloatArray) -> Reading | None:
         """Return seconds and mask of calls with ``rows`` rows; None: the operator is unmeasured."""
         if isinstance(operator, Gemm):
             table = self.gemm.get(operator.precision)
@@ -216,9 +216,9 @@ class Kernels:
                 return None
             return table.at(rows, operator.n, operator.k)
         if isinstance(operator, Attention):
-            return self._attention(operator, rows, operator.keys(it))
+            return self._attention(operator, rows, operator.keys(iteration))
         if isinstance(operator, Collective):
-            message = np.asarray(operator.work(it).message_bytes)
+            message = np.asarray(operator.work(iteration).message_bytes)
             return fastest(self.collectives.get((operator.kind, operator.gpus), ()), message)
         line = None
         if isinstance(operator, Experts):

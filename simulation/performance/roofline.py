@@ -138,24 +138,28 @@ def roofline_curve(
 
 
 def estimated_s(
-    operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
+    operator: Operator, iteration: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
     """Return the seconds of one call of ``operator`` by the factors of the nearest family."""
-    return efficiencies.slower(operator, gpu) * kernel_s(operator, it, gpu, efficiencies)
+    return efficiencies.slower(operator, gpu) * kernel_s(operator, iteration, gpu, efficiencies)
 
 
 def measured_s(
-    operator: Operator, it: Iteration, kernels: Kernels, gpu: GpuSpec, efficiencies: Efficiencies
+    operator: Operator,
+    iteration: Iteration,
+    kernels: Kernels,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
 ) -> FloatArray:
     """Return the seconds of one call from measurements, or else by efficiency factors."""
-    reading = kernels.read(operator, it)
-    return estimated_s(operator, it, gpu, efficiencies) if reading is None else reading[0]
+    reading = kernels.read(operator, iteration)
+    return estimated_s(operator, iteration, gpu, efficiencies) if reading is None else reading[0]
 
 
-def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
+def measured_at(operator: Operator, iteration: Iteration, kernels: Kernels) -> BoolArray:
     """Return the mask of calls within the measured points; all True for a modelled operator."""
-    reading = kernels.read(operator, it)
-    return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]
+    reading = kernels.read(operator, iteration)
+    return np.ones(iteration.decodes.shape, np.bool_) if reading is None else reading[1]
 
 
 def spread_of(

@@ -112,17 +112,17 @@ class Operator:
         """Return the bytes of weights that one layer keeps on one GPU."""
         return 0.0
 
-    def rows(self, it: Iteration) -> FloatArray:
+    def rows(self, iteration: Iteration) -> FloatArray:
         """Return the tokens or sequences that one GPU processes."""
-        return it.rows(self.axis, self.share)
+        return iteration.rows(self.axis, self.share)
 
-    def work(self, it: Iteration) -> Work:
+    def work(self, iteration: Iteration) -> Work:
         """Return the work of one GPU for one layer."""
         raise NotImplementedError
 
-    def transient_bytes(self, it: Iteration) -> FloatArray:
+    def transient_bytes(self, iteration: Iteration) -> FloatArray:
         """Return the bytes needed only while one layer runs: inputs and outputs."""
-        return self.work(it).activation_bytes
+        return self.work(iteration).activation_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +145,9 @@ class Gemm(Operator):
         all_bytes = self.matrices * self.n * self.k * BYTES[self.precision]
         return np.where(rows > 0, all_bytes, 0.0)
 
-    def work(self, it: Iteration) -> Work:
+    def work(self, iteration: Iteration) -> Work:
         """Return the work of the product in one iteration."""
-        rows = self.rows(it)
+        rows = self.rows(iteration)
         return _work(
             rows,
             flops=2.0 * rows * self.matrices * self.n * self.k,
@@ -197,14 +197,14 @@ class Attention(Operator):
     compression: float = 1.0  # tokens per cached entry
     latent: bool = False  # many heads over one compressed vector (MLA absorbed, an indexer)
 
-    def keys(self, it: Iteration) -> FloatArray:
+    def keys(self, iteration: Iteration) -> FloatArray:
         """Return the keys per query after compression and the window."""
-        keys = it.keys(self.axis) / self.compression
+        keys = iteration.keys(self.axis) / self.compression
         return np.minimum(keys, self.window) if self.window else keys
 
-    def work(self, it: Iteration) -> Work:
+    def work(self, iteration: Iteration) -> Work:
         """Return the work of attention in one iteration, with the KV cache that it reads."""
-        rows, keys = self.rows(it), self.keys(it)
+        rows, keys = self.rows(iteration), self.keys(iteration)
         # A chunk of ``rows`` tokens after ``past`` has keys = past + rows / 2 per query. It reads
         # past + rows tokens. Several chunks read more, which is not counted.
         chunk = np.where(rows > 0, keys + rows / 2, 0.0)
@@ -233,9 +233,9 @@ class Recurrence(Operator):
     width: int  # of queries, keys, values and gate together, on one GPU
     CHUNK = 64
 
-    def work(self, it: Iteration) -> Work:
+    def work(self, iteration: Iteration) -> Work:
         """Return 8 FLOP per state element and token, and the bytes of reading and writing it."""
-        rows = self.rows(it)
+        rows = self.rows(iteration)
         passes = rows if self.axis == "decodes" else np.ceil(rows / self.CHUNK)
         return _work(
             rows,
@@ -273,28 +273,32 @@ class Experts(Operator):
     def memory_bytes(self) -> float:
         return self.experts / self.ep * self.expert_bytes
 
-    def distinct(self, it: Iteration) -> FloatArray:
+    def distinct(self, iteration: Iteration) -> FloatArray:
         """Return the expected number of this GPU's experts that at least one token selects."""
-        missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(it))
+        missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(iteration))
         return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
 
-    def token_expert_pairs(self, it: Iteration) -> FloatArray:
+    def token_expert_pairs(self, iteration: Iteration) -> FloatArray:
         """Return how many pairs of a token and one of its experts one GPU computes."""
-        return self.rows(it) * self.top_k / self.ep
+        return self.rows(iteration) * self.top_k / self.ep
 
-    def work(self, it: Iteration) -> Work:
-        rows, routed = self.rows(it), self.token_expert_pairs(it)
+    def work(self, iteration: Iteration) -> Work:
+        rows, routed = self.rows(iteration), self.token_expert_pairs(iteration)
         products = 3 if self.gated else 2
         return _work(
             rows,
             flops=2.0 * routed * products * self.hidden * self.intermediate,
-            weight_bytes=self.distinct(it) * self.expert_bytes,
+            weight_bytes=self.distinct(iteration) * self.expert_bytes,
             activation_bytes=2.0 * routed * self.hidden * ACTIVATION,
             output_bytes=rows * self.hidden * ACTIVATION,
         )
 
-    def transient_bytes(self, it: Iteration) -> FloatArray:
-        return self.token_expert_pairs(it) * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
+    def transient_bytes(self, iteration: Iteration) -> FloatArray:
+        return (
+            self.token_expert_pairs(iteration)
+            * (2 * self.hidden + 3 * self.intermediate)
+            * ACTIVATION
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +317,8 @@ class Elementwise(Operator):
     def memory_bytes(self) -> float:
         return self.memory
 
-    def work(self, it: Iteration) -> Work:
-        rows = self.rows(it)
+    def work(self, iteration: Iteration) -> Work:
+        rows = self.rows(iteration)
         return _work(
             rows,
             activation_bytes=rows * (self.read + self.written) * ACTIVATION,
@@ -338,8 +342,8 @@ class Collective(Operator):
     copy: float = 0.0  # elements of one copy of a row, if a row goes to several GPUs
     chosen: int = 0  # experts of a row; a node with several of them gets one copy
 
-    def work(self, it: Iteration) -> Work:
-        rows = self.rows(it)
+    def work(self, iteration: Iteration) -> Work:
+        rows = self.rows(iteration)
         message_bytes = rows * self.width * self.bytes_each
         return _work(rows, message_bytes=message_bytes, output_bytes=message_bytes)
 
@@ -367,5 +371,5 @@ class Collective(Operator):
         reached = (nodes - 1.0) * (1.0 - elsewhere**self.chosen)  # expected nodes for a row
         return min(reached * self.copy / self.width, elsewhere)
 
-    def transient_bytes(self, it: Iteration) -> FloatArray:
-        return self.work(it).message_bytes
+    def transient_bytes(self, iteration: Iteration) -> FloatArray:
+        return self.work(iteration).message_bytes

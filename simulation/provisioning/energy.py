@@ -29,17 +29,17 @@ def dynamic_w(gpu: GpuSpec, phase: str) -> float:
 
 
 def operator_watts(
-    model: PowerModel, gpu: GpuSpec, operator: Operator, it: Iteration, seconds: FloatArray
+    model: PowerModel, gpu: GpuSpec, operator: Operator, iteration: Iteration, seconds: FloatArray
 ) -> FloatArray:
     """Return the watts of one GPU while it runs ``operator``, ``seconds`` per call.
 
     They depend on the bytes and operations of the call. The model was fitted to whole iterations;
     here it is applied to their parts.
     """
-    work = operator.work(it)
+    work = operator.work(iteration)
     none, full = np.zeros_like(seconds), np.ones_like(seconds)
     routed = isinstance(operator, Experts)
-    prompt = it.prefill_tokens + it.encoder_tokens > 0
+    prompt = iteration.prefill_tokens + iteration.encoder_tokens > 0
     load = Load(
         seconds=seconds,
         weight_bytes=none if routed else work.weight_bytes,

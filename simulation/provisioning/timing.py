@@ -26,10 +26,12 @@ class OperatorTiming:
     # Factor on those seconds: a whole model's measured time over the sum of its operators.
     times: float = 1.0
 
-    def __call__(self, operator: Operator, it: Iteration) -> FloatArray:
+    def __call__(self, operator: Operator, iteration: Iteration) -> FloatArray:
         if self.kernels is None:
-            return self.times * estimated_s(operator, it, self.gpu, self.efficiencies)
-        return self.times * measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
+            return self.times * estimated_s(operator, iteration, self.gpu, self.efficiencies)
+        return self.times * measured_s(
+            operator, iteration, self.kernels, self.gpu, self.efficiencies
+        )
 
     def reached_shares(self, operator: Operator) -> tuple[float, float]:
         """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
@@ -40,10 +42,10 @@ class OperatorTiming:
         slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
         return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
 
-    def measurement_weight(self, operator: Operator, it: Iteration) -> FloatArray:
+    def measurement_weight(self, operator: Operator, iteration: Iteration) -> FloatArray:
         """Return 1 for calls in the measured range, 0.5 for extrapolated, 0 for modelled ones."""
-        read = None if self.kernels is None else self.kernels.read(operator, it)
+        read = None if self.kernels is None else self.kernels.read(operator, iteration)
         if read is None:
-            return np.zeros(it.decodes.shape)
+            return np.zeros(iteration.decodes.shape)
         _, is_in_range = read
         return np.where(is_in_range, 1.0, 0.5)

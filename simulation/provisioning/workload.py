@@ -254,7 +254,13 @@ class _Arrays:
         )
 
     def fill(
-        self, v: int, j: int, operator: Operator, it: Iteration, service: PhaseLoad, timing: Timing
+        self,
+        v: int,
+        j: int,
+        operator: Operator,
+        iteration: Iteration,
+        service: PhaseLoad,
+        timing: Timing,
     ) -> None:
         """Fill in operator ``v`` at the parallelism with index ``j``, except its power.
 
@@ -265,17 +271,19 @@ class _Arrays:
                 f"{service.gpu.name} has no published link speed, which handing tensors between "
                 "GPUs needs. Add link_bytes_s to it."
             )
-        count, work = operator.count, operator.work(it)
-        seconds = count * timing(operator, it)
+        count, work = operator.count, operator.work(iteration)
+        seconds = count * timing(operator, iteration)
         self.latency_s[v, :, j] = seconds
         self.transfer_s[v, :, j] = count * work.output_bytes / service.gpu.link_bytes_s
-        self.memory_bytes[v, :, j] = count * operator.memory_bytes + operator.transient_bytes(it)
+        self.memory_bytes[v, :, j] = count * operator.memory_bytes + operator.transient_bytes(
+            iteration
+        )
         flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
         self.compute[v, :, j] = np.minimum(count * work.flops / flops_s / seconds, 1.0)
         self.bandwidth[v, :, j] = np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0)
         self.layers[v] = count
         self.kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
-        _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, it)
+        _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, iteration)
         if isinstance(operator, Attention):
             token_bytes = count * operator.kv_row_bytes
             self.kv_bytes[v, j] = service.kv_tokens_in_flight(operator) * token_bytes
@@ -283,7 +291,7 @@ class _Arrays:
 
 def _add_collectives(
     latency_s: FloatArray, measured_s: FloatArray, graph: OperatorGraph, names: tuple[str, ...],
-    timing: Timing, it: Iteration,
+    timing: Timing, iteration: Iteration,
 ) -> None:  # fmt: skip
     """Add the seconds of each collective to those of the operator whose output it transfers.
 
@@ -292,11 +300,11 @@ def _add_collectives(
     for collective in graph.operators:
         if not isinstance(collective, Collective):
             continue
-        seconds = collective.count * timing(collective, it)
+        seconds = collective.count * timing(collective, iteration)
         if seconds.any():  # no time for encoder collectives without images
             owner = owner_of(graph, collective, names)
             latency_s[owner] += seconds
-            _count_measured(measured_s[:, owner], seconds, timing, collective, it)
+            _count_measured(measured_s[:, owner], seconds, timing, collective, iteration)
 
 
 def _mark_memory_bound(kinds: FloatArray, more_traffic: BoolArray) -> None:
@@ -323,14 +331,14 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 
 
 def _count_measured(
-    into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
+    into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, iteration: Iteration
 ) -> None:
     """Add ``seconds [B]`` to row 0 of ``into [2, B]`` if measured, or to row 1 if extrapolated.
 
     Modelled calls add nothing.
     """
     if isinstance(timing, OperatorTiming):
-        measured = timing.measurement_weight(operator, it)
+        measured = timing.measurement_weight(operator, iteration)
         into[0] += np.where(measured == 1.0, seconds, 0.0)
         into[1] += np.where(measured == 0.5, seconds, 0.0)
 
@@ -399,12 +407,12 @@ def with_some_choices(
     )
 
 
-def _operator_names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ...]:
+def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) -> tuple[str, ...]:
     """Return the names of the operators that have work in these iterations."""
     return tuple(
         operator.name
         for operator in graph.operators
-        if not isinstance(operator, Collective) and (timing(operator, it) > 0).all()
+        if not isinstance(operator, Collective) and (timing(operator, iteration) > 0).all()
     )
 
 

@@ -176,43 +176,47 @@ def precisions(published: str) -> tuple[str, ...]:
     return (published, *fewer)
 
 
-def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
+def _fits_memory(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> bool:
     """Return whether the weights alone fit into GPU memory.
 
     This is a fast filter. The memory model of ``_instances_per_engine`` decides.
     """
     usable_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
-    return gpu_weight_bytes(shape, where) < usable_bytes
+    return gpu_weight_bytes(shape, arrangement) < usable_bytes
 
 
 def _instances_per_engine(
-    shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    engines: Sequence[str],
+    price: HourPrice,
 ) -> list[Instance] | str:
     """Return a replica per engine, as engines differ in speed, or a sentence on why none fits."""
     try:
         limits = batch_limits(
             shape,
             gpu,
-            where,
-            max_batch=MAX_BATCH * where.attention_dp,
-            max_batch_tokens=MAX_BATCH_TOKENS * where.attention_dp,
+            arrangement,
+            max_batch=MAX_BATCH * arrangement.attention_dp,
+            max_batch_tokens=MAX_BATCH_TOKENS * arrangement.attention_dp,
         )
     except SimulationError:
         return NO_FIT
     try:
-        curves = _curves(operator_graph(shape, where), gpu, engines)
+        curves = _curves(operator_graph(shape, arrangement), gpu, engines)
     except SimulationError:
         return NO_FACTS
-    link = _link_between_gpus(shape, gpu, where)
+    link = _link_between_gpus(shape, gpu, arrangement)
     instances = []
-    starts = start_seconds(shape, gpu, where, engines)
+    starts = start_seconds(shape, gpu, arrangement, engines)
     for engine, curve, start_s in zip(engines, curves, starts, strict=True):
         profile = AdjustedProfile(
-            model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
-            curve=curve, start_s=start_s, max_batch=limits.max_batch,
+            model=shape.name, gpu=gpu.name, tp=arrangement.gpus, provenance=MODELLED,
+            kind="roofline", curve=curve, start_s=start_s, max_batch=limits.max_batch,
             max_batch_tokens=limits.max_batch_tokens, kv_capacity_tokens=limits.kv_capacity_tokens,
         )  # fmt: skip
-        instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
+        instances.append(Instance(gpu, arrangement, (engine,), profile, price.usd, link))
     return instances
 
 
@@ -231,12 +235,12 @@ def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[
     return [curves[factors.scaled] for factors in by_engine]
 
 
-def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
+def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> KvLink | None:
     """Return the default KV link of a scenario: each GPU sends at its published network rate.
 
     Returns None if that rate is not known.
     """
     if not gpu.network_bytes_s:
         return None
-    size = kv_bytes_per_token(shape, where.kv_cache, typical_context(shape.max_context))
-    return KvLink(size, gpu.network_bytes_s * where.gpus)
+    size = kv_bytes_per_token(shape, arrangement.kv_cache, typical_context(shape.max_context))
+    return KvLink(size, gpu.network_bytes_s * arrangement.gpus)

@@ -80,20 +80,20 @@ class DeploymentSearchResult:
 
 def search_deployments(
     query: DeploymentQuery,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     report: ReportProgress = lambda done, what: None,
     measurements: MeasuredCorrections | None = None,
 ) -> DeploymentSearchResult:
     """Return the best deployments of a model, over GPU types, parallelism, precisions and engines.
 
-    The search includes disaggregated deployments unless the query excludes them. ``known`` are the
-    user's own models and GPU types. The user's ``measurements`` correct speeds and expected errors.
-    Raises PlannerError if a name is unknown, or if the requests exceed the model's context.
+    The search includes disaggregated deployments unless the query excludes them. ``user_facts`` are
+    the user's own models and GPU types. The user's ``measurements`` correct speeds and expected
+    errors. Raises PlannerError if a name is unknown, or if the requests exceed the model's context.
     """
     begun = time.perf_counter()
-    shape, published = _model(query, known)
-    gpus = _gpus_to_search(query, known)
-    prices = _prices_of(gpus, query.prices, known)
+    shape, published = _model(query, user_facts)
+    gpus = _gpus_to_search(query, user_facts)
+    prices = _prices_of(gpus, query.prices, user_facts)
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
         lambda done, what: report(BUILDING * done, what),
@@ -139,13 +139,13 @@ def search_deployments(
     )
 
 
-def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
+def _model(query: DeploymentQuery, user_facts: UserFacts) -> tuple[ModelShape, str]:
     """Return (shape without an encoder, precision of the released weights) of the query's model.
 
     Raises PlannerError if the shape is not known, or if the requests exceed the context.
     """
-    if query.model in known.models:
-        described = known.models[query.model].shape
+    if query.model in user_facts.models:
+        described = user_facts.models[query.model].shape
         if described is None:
             raise PlannerError(
                 f"model {query.model} has a memory size and no shape. Add it from its config.json."
@@ -163,26 +163,26 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
     return replace(shape, encoder=None), published
 
 
-def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
+def _gpus_to_search(query: DeploymentQuery, user_facts: UserFacts) -> list[GpuSpec]:
     """Return the GPU types to search; raise an error for an unknown name."""
     if not query.gpus:
-        all_gpus = {**catalogue.gpus(), **known.gpus}
+        all_gpus = {**catalogue.gpus(), **user_facts.gpus}
         return [gpu for gpu in all_gpus.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
     gpus = {}
     for name in query.gpus:
-        gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+        gpu = user_facts.gpus[name] if name in user_facts.gpus else catalogue.gpu(name)
         gpus[gpu.name] = gpu
     return list(gpus.values())
 
 
 def _prices_of(
-    gpus: Sequence[GpuSpec], stated: Mapping[str, float], known: UserFacts
+    gpus: Sequence[GpuSpec], stated: Mapping[str, float], user_facts: UserFacts
 ) -> dict[str, HourPrice]:
     """Return the price of each of ``gpus``: as ``stated`` (USD per GPU-hour), else published.
 
     Raises CatalogueError if a price is stated for a GPU type that is not among them.
     """
-    usd_of = {n if n in known.gpus else gpu_known_as(n): usd for n, usd in stated.items()}
+    usd_of = {n if n in user_facts.gpus else gpu_known_as(n): usd for n, usd in stated.items()}
     prices = {gpu.name: price_of(gpu.name, usd_of) for gpu in gpus}
     for name in usd_of:
         if name not in prices:

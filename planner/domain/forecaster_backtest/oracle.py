@@ -34,15 +34,17 @@ class OracleCost:
         return self.plan_usd / self.least_usd - 1.0 if self.least_usd > 0 else None
 
 
-def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> OracleCost | None:
-    """Return the cost of ``planned``, and the lowest cost of serving as much of the actual demand.
+def oracle_cost(
+    driver: Driver, planned_window: PlannedWindow, progress: Progress
+) -> OracleCost | None:
+    """Return the cost of the plan, and the lowest cost of serving as much of the actual demand.
 
     None: the objective does not allow a program over the whole horizon, or no plan was found within
     the time limit.
     """
-    inputs, target = driver.inputs, planned.plan.target
-    actual, served = _actual_and_served(driver, planned)
-    problems = Periods.of(inputs, planned.load).problems
+    inputs, target = driver.inputs, planned_window.plan.target
+    actual, served = _actual_and_served(driver, planned_window)
+    problems = Periods.of(inputs, planned_window.load).problems
     problem = HorizonProblem(
         tuple(
             replace(window_problem, demand_tps=served[period])
@@ -105,18 +107,20 @@ def served_tps(
     return np.asarray(np.where(all_fit & minima_fit, actual_tps, at_home), np.float64)
 
 
-def covered_share(driver: Driver, planned: PlannedWindow) -> float:
+def covered_share(driver: Driver, planned_window: PlannedWindow) -> float:
     """Return the share of actual demand that falls in bins which the plan serves in full."""
-    actual, served = _actual_and_served(driver, planned)
+    actual, served = _actual_and_served(driver, planned_window)
     total = float(actual.sum())
     return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
 
 
-def _actual_and_served(driver: Driver, planned: PlannedWindow) -> tuple[FloatArray, FloatArray]:
+def _actual_and_served(
+    driver: Driver, planned_window: PlannedWindow
+) -> tuple[FloatArray, FloatArray]:
     """Return (actual demand, its part that the plan serves), ``[period, model, region, bin]``."""
     inputs = driver.inputs
-    actual, target = actual_tps(inputs, driver), planned.plan.target
-    problems = Periods.of(inputs, planned.load).problems
+    actual, target = actual_tps(inputs, driver), planned_window.plan.target
+    problems = Periods.of(inputs, planned_window.load).problems
     elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
     served = [
         served_tps(problem, target[period], actual[period], elsewhere=elsewhere)

@@ -104,7 +104,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
@@ -115,7 +115,7 @@ def run(
     """
     begun = time.perf_counter()
     scenario = _scenario_of_past_window(with_seed(scenario, options.seed), options.days)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.1))
     if study.window.ahead:
         raise ScenarioError(
             "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "

@@ -104,7 +104,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
@@ -115,7 +115,7 @@ def run(
     """
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.06))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.06))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     baselines, unable = missing_baselines(scenario, study, chosen)
     left_out += unable
@@ -389,12 +389,12 @@ class _WindowRuns:
         return replace(run, name=key, label=f"{run.label} ({level_of(key)})", asked=False)
 
 
-def _planned_load(planned: PlannedWindow, choice: Choice | None) -> Load:
+def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:
     """Return the load of the recommended plan: the forecast times its load factor, if any."""
     plan = traits_of(choice.candidate.policy).plan if choice else None
     if choice is None or plan is None or plan.method is not None:
-        return planned.load
-    return planned.load.times(choice.candidate.parameters.get("load_factor", 1.0))
+        return planned_window.load
+    return planned_window.load.times(choice.candidate.parameters.get("load_factor", 1.0))
 
 
 def _first_answer_words(answer: FirstAnswer) -> str:
@@ -412,15 +412,19 @@ def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataF
     return schedule_tables(None if recommended is None else recommended.timetable) | timetables
 
 
-def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
-    """Return ``planned`` with the plan that a simulated policy followed, which the page shows."""
+def _with_simulated_plan(
+    planned_window: PlannedWindow, comparison: PolicyComparison
+) -> PlannedWindow:
+    """Return ``planned_window`` with the plan that the page shows: that of a simulated policy."""
     run = _run_with_shown_plan(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
-        return planned
+        return planned_window
     # A policy with its own forecast method plans for the mean, so it has no load factor.
     factor = _load_factor(run) if run.traits.plan.method is None else 1.0
-    quantiles = tuple(replace(quantile, load_factor=factor) for quantile in planned.quantiles)
-    return replace(planned, plan=run.plan, quantiles=quantiles)
+    quantiles = tuple(
+        replace(quantile, load_factor=factor) for quantile in planned_window.quantiles
+    )
+    return replace(planned_window, plan=run.plan, quantiles=quantiles)
 
 
 def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:

@@ -191,7 +191,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Forecast the demand for a plan of the scenario, period by period, with the errors."""
@@ -201,7 +201,7 @@ def run(
     if overrides:
         section = scenario.forecast.model_copy(update=overrides)
         scenario = scenario.model_copy(update={"forecast": section})
-    hardware, settings = build_hardware(scenario, known), settings_of(scenario)
+    hardware, settings = build_hardware(scenario, user_facts), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings, traces)
     planned, at_once = settings.plan, settings.plan.objective.periods == ALL

@@ -96,13 +96,15 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
     """Plan the months after the traffic; raise Infeasible if none has a plan. See ``Kind``."""
     begun = time.perf_counter()
-    study = study_at(_with_week_after_traffic(scenario), traces, known, part(progress, 0.0, 0.4))
+    study = study_at(
+        _with_week_after_traffic(scenario), traces, user_facts, part(progress, 0.0, 0.4)
+    )
     hardware, growth = study.hardware, study.window.growth
     inputs = _inputs_of_week(study)
     load = forecast_load(inputs, part(progress, 0.4, 0.6)).load

@@ -114,7 +114,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
     basis: Basis | None = None,
     simulated_usd: float | None = None,
@@ -127,14 +127,14 @@ def run(
     arguments: see ``Kind``.
     """
     begun = time.perf_counter()
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
     if basis is None:
         basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
     pair = pair_of(options.of)
-    plan = answer_what_if(StoredPlan(scenario, known, basis, solve_s=SOLVE_S), {})
+    plan = answer_what_if(StoredPlan(scenario, user_facts, basis, solve_s=SOLVE_S), {})
     # A recommended static fleet has no other plans, so the front follows the forecast.
     basis = replace(basis, flat=None)
-    base = StoredPlan(planned_together(scenario), known, basis, solve_s=SOLVE_S)
+    base = StoredPlan(planned_together(scenario), user_facts, basis, solve_s=SOLVE_S)
     front_points = front(base, pair, options.points, part(progress, 0.5, 1.0))
     points = undominated(
         [FrontPlan.of(point.plan[0], pair, point.first_bound) for point in front_points]

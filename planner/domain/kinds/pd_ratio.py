@@ -120,7 +120,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Find the ratio of prefill to decode replicas of a model that serves the most requests.
@@ -129,7 +129,7 @@ def run(
     also simulated with both pools together. Closed forms are included for comparison. Raises
     PlannerError for invalid options, and SimulationError if no pair of pools meets the SLO.
     """
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, user_facts)
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
     traffic = traffic_before_plan(settings_of(scenario), traces)

@@ -102,7 +102,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Place today's or a planned fleet in the network, then scale it out, then scale it in again.
@@ -114,7 +114,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), traces)
     scenario, hardware, replicas, source = _fleet_to_place(
-        scenario, known, traffic, window, options, part(progress, 0.0, 0.5)
+        scenario, user_facts, traffic, window, options, part(progress, 0.0, 0.5)
     )
     facts: list[tuple[str, Provenance]] = []
     topology, kv_share = topology_of(scenario, hardware, facts), kv_shares(scenario, facts)
@@ -151,7 +151,7 @@ def run(
 
 def _fleet_to_place(
     scenario: Scenario,
-    known: UserFacts,
+    user_facts: UserFacts,
     traffic: Traffic,
     window: Window,
     options: Options,
@@ -163,7 +163,7 @@ def _fleet_to_place(
     the options give a ratio, mixed pools are split into prefill and decode pools in all of them.
     Raises ScenarioError if there are too many GPUs or no fleet.
     """
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, user_facts)
     gpus = hardware.capacity_gpus.sum()
     if gpus > MOST_GPUS:
         raise ScenarioError(
@@ -184,7 +184,7 @@ def _fleet_to_place(
     prefill, decode = options.ratio
     fleet = current_fleet_rows(hardware, replicas)
     scenario = disaggregated_scenario(scenario, options.ratio, fleet)
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, user_facts)
     assert hardware.today is not None
     source += f", mixed pools as {prefill} prefill to {decode} decode"
     return scenario, hardware, hardware.today, source

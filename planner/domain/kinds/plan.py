@@ -93,13 +93,13 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Return a plan of replicas over time; raise Infeasible with the conflict. See ``Kind``."""
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.4))
     if not options.verify:  # else the sizes may change
         _begin_closed_forms(study)
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))

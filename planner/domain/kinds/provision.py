@@ -159,7 +159,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Plan whole replicas and finer units for the busiest hour, and compare their GPUs.
@@ -167,7 +167,7 @@ def run(
     Raises Infeasible if no pool can meet its limits.
     """
     begun = time.perf_counter()
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, user_facts)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), traces)
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
@@ -179,7 +179,7 @@ def run(
     together = 0.95 if options.over_time == OFF else 0.5
     solved = together - 0.25 if shares else together
     cases = _solved_cases(
-        scenario, options, known, hardware, traffic, peaks, part(progress, 0.1, solved)
+        scenario, options, user_facts, hardware, traffic, peaks, part(progress, 0.1, solved)
     )
     chosen = [case for case in cases if case.chosen]
     totals = {level: figures.total(chosen, level) for level in options.levels}
@@ -234,8 +234,8 @@ def run(
 
 
 def _solved_cases(
-    scenario: Scenario, options: Options, known: UserFacts, hardware: Hardware, traffic: Traffic,
-    peaks: dict[tuple[int, int], Peak], progress: Progress,
+    scenario: Scenario, options: Options, user_facts: UserFacts, hardware: Hardware,
+    traffic: Traffic, peaks: dict[tuple[int, int], Peak], progress: Progress,
 ) -> list[Case]:  # fmt: skip
     """Plan the phases of each model and region on each GPU type, and mark one type as chosen.
 
@@ -245,7 +245,7 @@ def _solved_cases(
     to_solve = variants(hardware, peaks)
     limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
     measured = measured_on(
-        known,
+        user_facts,
         [variant.gpu.name for variant in to_solve],
         timing=options.kernels,
         interference=options.interference,

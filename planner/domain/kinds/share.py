@@ -102,7 +102,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Pack the models of each region onto GPUs, so that replays meet every SLO.
@@ -111,7 +111,7 @@ def run(
     there are too many models for the exact method.
     """
     begun = time.perf_counter()
-    hardware = build_hardware(scenario, known)
+    hardware = build_hardware(scenario, user_facts)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), traces)
     load = busiest_load(traffic, window, scenario.seed, options.hours * HOUR_S, MOST_REQUESTS)

@@ -58,13 +58,13 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Return the figures of one policy, simulated on the scenario's requests. See ``Kind``."""
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
     if options.requests:
         _check_row_limit(len(study.trace))
     replay = run_policy(

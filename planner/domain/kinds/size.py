@@ -155,7 +155,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Find the largest request rate of one replica within the SLO, for each model and GPU column.
@@ -166,7 +166,9 @@ def run(
     """
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
-    assumed = _assumed_requests(scenario, build_hardware(scenario, known), traces, options, notes)
+    assumed = _assumed_requests(
+        scenario, build_hardware(scenario, user_facts), traces, options, notes
+    )
     hardware, seed = assumed.hardware, scenario.seed
     sizes = size(
         hardware, assumed.lengths, seed, part(progress, 0.1, 0.4), assumed.arrivals, assumed.shared

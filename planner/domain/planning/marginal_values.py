@@ -73,7 +73,7 @@ class _ExpensivePeriod:
 
 
 def marginal_values(
-    inputs: PlanInput, planned: PlannedWindow, progress: Progress
+    inputs: PlanInput, planned_window: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
     """Return how much the plan's most expensive period saves if one limit at a time is moved.
 
@@ -84,7 +84,7 @@ def marginal_values(
     settings = inputs.settings
     if settings.reroute is not None:
         return None  # a period planned alone here would ignore the rerouting limits
-    dearest = _plan_most_expensive_period(inputs, planned)
+    dearest = _plan_most_expensive_period(inputs, planned_window)
     if dearest is None:
         return None
     progress(0.1, "Value of more GPUs")
@@ -97,10 +97,10 @@ def marginal_values(
             time_limit_s=min(RESOLVE_S, settings.objective.time_limit_s),
         ),
         *(_value_of_looser_limit(inputs, dearest, name) for name in LIMITS),
-        _value_of_higher_quantile(inputs, planned, dearest),
+        _value_of_higher_quantile(inputs, planned_window, dearest),
     ]
     return MarginalValues(
-        period=float(planned.plan.period_start_s[dearest.period]),
+        period=float(planned_window.plan.period_start_s[dearest.period]),
         unit=settings.unit,
         objective_per_hour=dearest.plan.objective_usd,
         rows=tuple(value for value in values if value is not None),
@@ -108,15 +108,15 @@ def marginal_values(
 
 
 def _plan_most_expensive_period(
-    inputs: PlanInput, planned: PlannedWindow
+    inputs: PlanInput, planned_window: PlannedWindow
 ) -> _ExpensivePeriod | None:
     """Plan the period with the highest objective by itself; return None if it has no plan."""
-    plan, settings = planned.plan, inputs.settings
+    plan, settings = planned_window.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
         replace(inputs.at_period(period), current=current),
-        planned.load.tps[period],
+        planned_window.load.tps[period],
         plan.period_s,
         float(plan.period_start_s[period]),
     )
@@ -178,7 +178,7 @@ def _looser_tier(tier: Tier, field: str) -> Tier:
 
 
 def _value_of_higher_quantile(
-    inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
+    inputs: PlanInput, planned_window: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
     """Return what the ``dearest`` period costs for a forecast quantile one percentage point higher.
 
@@ -187,7 +187,7 @@ def _value_of_higher_quantile(
     """
     traffic = inputs.traffic
     extra_tps = np.zeros_like(dearest.problem.demand_tps)
-    for forecast in planned.forecasts:
+    for forecast in planned_window.forecasts:
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
             return None
@@ -197,7 +197,7 @@ def _value_of_higher_quantile(
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * deviation
         m = traffic.models.index(forecast.key.model)
         r = traffic.regions.index(forecast.key.region)
-        by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
+        by_period = rise.reshape(len(planned_window.load.tps), -1) / inputs.window.bin_s
         extra_tps[m, r] += by_period[dearest.period]
     if not extra_tps.any():
         return None

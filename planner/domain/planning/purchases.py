@@ -65,16 +65,16 @@ class ShiftFigures:
     hours: tuple[WorkHour, ...]
 
 
-def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]:
+def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchase, ...]:
     """Return what the plan buys on each market (on demand, spot, reserved).
 
     It is empty if there is no choice: no spot columns and no reserved GPUs.
     """
-    hardware, plan = inputs.hardware, planned.plan
+    hardware, plan = inputs.hardware, planned_window.plan
     spot = {column.gpu for column in hardware.columns if column.spot}
     if plan.reserved is None and not spot:
         return ()
-    horizon = Periods.of(inputs, planned.load).together()
+    horizon = Periods.of(inputs, planned_window.load).together()
     if not plan.together:  # then no GPUs are held for replicas that start
         horizon = replace(horizon, lead=0)
     used = gpus_in_use(horizon, plan.target)  # [p, r, t]
@@ -111,9 +111,9 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     return tuple(rows)
 
 
-def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | None:
+def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigures | None:
     """Return when the plan does deferrable work, and what that saves; None if it moves none."""
-    plan, shift = planned.plan, planned.plan.shift
+    plan, shift = planned_window.plan, planned_window.plan.shift
     if shift is None:
         return None
     hours = plan.period_s / 3600

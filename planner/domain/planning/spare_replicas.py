@@ -28,19 +28,21 @@ class PlanSpare:
     sentence: str
 
 
-def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> PlanSpare | None:
-    """Return the spare replicas of the plan ``planned`` and their cost, or None if it has none."""
+def spare_of(
+    inputs: PlanInput, planned_window: PlannedWindow, progress: Progress
+) -> PlanSpare | None:
+    """Return the spare replicas of the plan and their cost, or None if it has none."""
     spare = inputs.settings.spare
     if not spare:
         return None
     without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
-        plan_without = plan_load(without, planned.load, progress)
+        plan_without = plan_load(without, planned_window.load, progress)
     except Infeasible:
         plan_without = None
     if plan_without is not None:
-        usd_with, gpu_hours_with = _usd_and_gpu_hours(planned.plan)
+        usd_with, gpu_hours_with = _usd_and_gpu_hours(planned_window.plan)
         usd_without, gpu_hours_without = _usd_and_gpu_hours(plan_without)
         usd, gpu_hours = usd_with - usd_without, gpu_hours_with - gpu_hours_without
         share = usd / usd_without if usd_without > 0 else None

@@ -80,20 +80,20 @@ NO_MEASUREMENTS = Measurements()
 
 
 def measured_on(
-    known: UserFacts, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
+    user_facts: UserFacts, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
 ) -> dict[str, Measurements]:
     """Return the measurements of each GPU type in ``gpus``, by its name.
 
-    They come from the user's kernel files in ``known``. With ``timing`` or ``interference`` set to
+    They come from the user's kernel files in ``user_facts``. If ``timing`` or ``interference`` is
     ``modelled``, those measurements are left out. Raises CatalogueError if a file was removed.
     """
     shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
-    shapes |= {name: spec.shape for name, spec in known.models.items()}
-    specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(known.gpus)
+    shapes |= {name: spec.shape for name, spec in user_facts.models.items()}
+    specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(user_facts.gpus)
     files: dict[Path, KernelFile] = {}
     measured = {}
     for gpu in dict.fromkeys(gpus):
-        uploads = known.kernels.get(gpu, ())
+        uploads = user_facts.kernels.get(gpu, ())
         for upload in uploads:
             if not upload.path.exists():
                 raise CatalogueError(

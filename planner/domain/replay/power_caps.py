@@ -23,7 +23,7 @@ MOST_REQUESTS = 3_000_000  # of all replays together, so that they take seconds
 
 
 def plans_by_cap(
-    study: Study, planned: PlannedWindow, seed: int, progress: Progress
+    study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[CapPlan, ...]:
     """Plan the window once for each combination of power caps; empty if only one is stated.
 
@@ -36,7 +36,7 @@ def plans_by_cap(
     plans = []
     for done, caps in enumerate(chosen):
         progress(done / len(chosen), "Planning each power cap")
-        plans.append(_plan_with(study, planned, caps, seed if replays else None))
+        plans.append(_plan_with(study, planned_window, caps, seed if replays else None))
     return tuple(plans)
 
 
@@ -51,7 +51,7 @@ def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
 
 
 def _plan_with(
-    study: Study, planned: PlannedWindow, caps: dict[str, float], seed: int | None
+    study: Study, planned_window: PlannedWindow, caps: dict[str, float], seed: int | None
 ) -> CapPlan:
     """Plan with only the columns that have these ``caps`` by role, without power limits.
 
@@ -80,14 +80,14 @@ def _plan_with(
     shares = caps.get("mixed"), caps.get("prefill"), caps.get("decode")
     limited = replace(study, hardware=only)
     try:
-        plan = plan_load(limited.plan_input, planned.load, silent)
+        plan = plan_load(limited.plan_input, planned_window.load, silent)
     except Infeasible as error:
         return CapPlan(*shares, ttft_ms=ttft, tbt_ms=tbt, conflict=str(error))
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     kw = instance_kw(limited.plan_input)
     summary = None if seed is None else run_policy(
         limited, policy_of("lt-i"), seed=seed, progress=silent,
-        shared=SharedInputs(replace(planned, plan=plan)), options=BRIEF,
+        shared=SharedInputs(replace(planned_window, plan=plan)), options=BRIEF,
     ).summary  # fmt: skip
     return CapPlan(
         *shares,

@@ -60,19 +60,19 @@ class Preview:
     assurance: dict[str, AssuranceFigures] = field(default_factory=dict)
 
 
-def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:
+def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
     """Return the plan of a window, with its expected attainment by the forecasts of past days."""
-    totals = plan_figures(study.plan_input, planned.plan).totals
+    totals = plan_figures(study.plan_input, planned_window.plan).totals
     hardware, pools = study.hardware, []
     for m, r, g in hardware.pool_index:
-        counts = planned.plan.target[:, m, r, g]  # by period
+        counts = planned_window.plan.target[:, m, r, g]  # by period
         if counts.any():
             model, region = hardware.models[m].name, hardware.regions[r].name
             name = f"{model} in {region} on {hardware.arrangement(m, g)}"
             pools.append(PoolRange(name, int(counts.min()), int(counts.max())))
     attainment = {
         quantile.tier: quantile.covered
-        for quantile in planned.quantiles
+        for quantile in planned_window.quantiles
         if quantile.covered is not None
     }
     return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, attainment)

@@ -151,12 +151,12 @@ def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     )
 
 
-def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFrame]:
+def planned_tables(study: Study, planned_window: PlannedWindow) -> dict[str, pl.DataFrame]:
     """Return the tables of a plan by name."""
     return {
         "demand": demand_table(study.traffic.demand),
-        "forecast": forecast_table(planned.forecasts),
-        "plan": plan_table(planned.plan, study.hardware, study.sizes),
+        "forecast": forecast_table(planned_window.forecasts),
+        "plan": plan_table(planned_window.plan, study.hardware, study.sizes),
     }
 
 

@@ -70,7 +70,7 @@ def speed_drifts(
 
 def speeds_now(
     scenario: Scenario,
-    known: UserFacts,
+    user_facts: UserFacts,
     held: Sequence[HeldPool],
     served: Sequence[ServedSpeed],
     start_s: float,
@@ -80,7 +80,7 @@ def speeds_now(
 
     Times are epoch seconds. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
-    hardware = build_hardware(scenario, known, spot=True)
+    hardware = build_hardware(scenario, user_facts, spot=True)
     _, counts = requested_counts(hardware, held, start_s, end_s)
     return speed_drifts(hardware, counts, served)[0]
 

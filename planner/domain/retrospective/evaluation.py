@@ -46,7 +46,7 @@ Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start 
 def evaluate_plan(
     scenario: Scenario,
     traces: Traces,
-    known: UserFacts,
+    user_facts: UserFacts,
     held: Sequence[HeldPool],
     forecast: Forecast,
     progress: Progress,
@@ -59,7 +59,7 @@ def evaluate_plan(
     and ``served`` has live measurements of the replicas' speed. The window must lie within the
     scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
     window = study.window
     times_s, counts = requested_counts(study.hardware, held, window.start_s, window.end_s)
     study = _with_running_replicas(study, counts[0])

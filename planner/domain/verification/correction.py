@@ -268,7 +268,7 @@ class TestWindow:
 
 
 def correction_windows(
-    study: Study, planned: PlannedWindow, seed: int, progress: Progress
+    study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[TestWindow, ...]:
     """Return the windows before the study's on which capacities are corrected, at most ``WINDOWS``.
 
@@ -292,8 +292,8 @@ def correction_windows(
         return tuple(windows)
     redrawn = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
     if not study.window.ahead:
-        planned = plan_window(study.plan_input, progress, method=PERFECT)
-    return (TestWindow(redrawn, planned, "the window's requests redrawn (oracle)"),)
+        planned_window = plan_window(study.plan_input, progress, method=PERFECT)
+    return (TestWindow(redrawn, planned_window, "the window's requests redrawn (oracle)"),)
 
 
 def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:

@@ -50,9 +50,9 @@ class Cause:
 
 
 def causes(
-    study: Study, planned: PlannedWindow, run: PolicyRun, seed: int, progress: Progress
+    study: Study, planned_window: PlannedWindow, run: PolicyRun, seed: int, progress: Progress
 ) -> tuple[Cause, ...]:
-    """Return why each missed tier missed its target in ``run``, the replay of ``planned``.
+    """Return why each missed tier missed its target in ``run``, the replay of ``planned_window``.
 
     Causes are in the order faults, start-up, routing, forecast, size. The shares of a tier add up
     to all its misses.
@@ -63,7 +63,7 @@ def causes(
     if not missed_tiers:
         return ()
     # What misses in each replay; each one differs from the one before by one removed cause.
-    without = [*_replays(study, planned, seed, progress)]
+    without = [*_replays(study, planned_window, seed, progress)]
     without.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
     rows = []
     for tier in missed_tiers:
@@ -76,7 +76,7 @@ def causes(
 
 
 def _replays(
-    study: Study, planned: PlannedWindow, seed: int, progress: Progress
+    study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each cause, and the missed shares by tier in a replay without it.
 
@@ -104,11 +104,11 @@ def _replays(
         step = part(progress, i / len(steps), (i + 1) / len(steps))
         try:
             if cause == FORECAST:
-                planned = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
+                planned_window = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
             elif cause == SIZE:
                 study = _with_half_size(study)
-                larger_plan = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
-                planned = replace(planned, plan=larger_plan)
+                larger_plan = plan_load(study.plan_input, planned_window.load, part(step, 0.0, 0.3))
+                planned_window = replace(planned_window, plan=larger_plan)
         except Infeasible:  # its share goes to the causes after it
             continue
         if change is not None:
@@ -118,7 +118,7 @@ def _replays(
             policy_of("lt-i"),
             seed=seed,
             progress=part(step, 0.3, 1.0),
-            shared=SharedInputs(planned),
+            shared=SharedInputs(planned_window),
             options=ReplayOptions(changed=apply_changes),
         )
         yield cause, _missed_shares(study, run)

@@ -145,7 +145,12 @@ class VerifiedPlan:
 
 
 def verify(
-    study: Study, planned: PlannedWindow, *, seed: int, progress: Progress, rounds: int = ROUNDS
+    study: Study,
+    planned_window: PlannedWindow,
+    *,
+    seed: int,
+    progress: Progress,
+    rounds: int = ROUNDS,
 ) -> VerifiedPlan:
     """Correct replica capacities on earlier windows, and replay the corrected plan in the window.
 
@@ -154,13 +159,13 @@ def verify(
     corrected plan misses a target in the window by more than half a point, the next dearer
     correction is tried. The first plan is kept if no plan is feasible with corrected capacities.
     """
-    first = _replay(study, planned, seed, part(progress, 0.0, 0.1))
-    earlier_windows = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
+    first = _replay(study, planned_window, seed, part(progress, 0.0, 0.1))
+    earlier_windows = correction_windows(study, planned_window, seed, part(progress, 0.1, 0.2))
     attempts, outcome = _try_corrections(
         study, earlier_windows, seed, rounds, part(progress, 0.2, 0.6)
     )
     rounds_run = [attempt.round for attempt in attempts]
-    unchanged = _Trial(study, planned, first)
+    unchanged = _Trial(study, planned_window, first)
     trials, conflict = _try_on_window(
         unchanged, _best_attempts(attempts), seed, part(progress, 0.6, 0.7)
     )
@@ -169,7 +174,9 @@ def verify(
         rounds_run[-1] = replace(rounds_run[-1], note=note)
         outcome = NO_PLAN
     best = min(trials or [unchanged], key=lambda trial: trial.shortfall)
-    causes_first = causes_last = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
+    causes_first = causes_last = causes(
+        study, planned_window, first, seed, part(progress, 0.7, 0.85)
+    )
     if best is not unchanged:
         causes_last = causes(best.study, best.planned, best.run, seed, part(progress, 0.85, 1.0))
     return VerifiedPlan(
@@ -323,7 +330,12 @@ def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) ->
 
 
 def _replay(
-    study: Study, planned: PlannedWindow, seed: int, progress: Progress, *, requests: bool = False
+    study: Study,
+    planned_window: PlannedWindow,
+    seed: int,
+    progress: Progress,
+    *,
+    requests: bool = False,
 ) -> PolicyRun:
     """Simulate a plan in its window; with ``requests``, keep one row per request."""
     return run_policy(
@@ -331,7 +343,7 @@ def _replay(
         policy_of("lt-i"),
         seed=seed,
         progress=progress,
-        shared=SharedInputs(planned),
+        shared=SharedInputs(planned_window),
         options=ReplayOptions(requests=requests),
     )
 

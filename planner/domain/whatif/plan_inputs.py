@@ -186,9 +186,12 @@ class Basis:
 
 
 def basis_of(
-    study: Study, planned: PlannedWindow, load_factor: float = 1.0, flat: IntArray | None = None
+    study: Study,
+    planned_window: PlannedWindow,
+    load_factor: float = 1.0,
+    flat: IntArray | None = None,
 ) -> Basis:
-    """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used.
+    """Return the inputs of the plan of ``study``, with the quantiles that ``planned_window`` used.
 
     ``load_factor`` is the factor of the plan's policy on the forecast.
     ``flat [model, region, GPU column]`` is the static fleet that takes the place of a plan, if any.
@@ -199,9 +202,10 @@ def basis_of(
     cached_prompts = [sample.shared_prompts for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
-        load_factor = _largest_factor(study, planned, load_factor)
+        load_factor = _largest_factor(study, planned_window, load_factor)
     series = tuple(
-        Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
+        Series.of(forecast, traffic.models, traffic.regions)
+        for forecast in planned_window.forecasts
     )
     prefix_blocks = [
         shared for shared in traffic.shared if shared and isinstance(shared.blocks, PrefixBlocks)
@@ -217,7 +221,7 @@ def basis_of(
         lengths=lengths,
         mean_lengths=np.array([(isl.mean(), osl.mean()) for isl, osl in traffic.lengths]),
         series=series,
-        waiting_tps=_deferrable_tps(planned.load, series),
+        waiting_tps=_deferrable_tps(planned_window.load, series),
         load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
@@ -247,7 +251,7 @@ def _deferrable_tps(load: Load, series: Sequence[Series]) -> FloatArray:
     return np.where(np.abs(tps) > 1e-9, tps, 0.0)
 
 
-def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) -> float:
+def _largest_factor(study: Study, planned_window: PlannedWindow, load_factor: float) -> float:
     """Return the largest load factor, up to 1, that leads to the same plan as ``load_factor``.
 
     A smaller one would let the growth in a what-if use capacity that the plan may need.
@@ -258,7 +262,7 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
     def plan(factor: float) -> list[int] | None:
         """Return the replicas planned for ``factor`` times the load; None if there is no plan."""
         try:
-            same_settings = plan_load(study.plan_input, planned.load.times(factor), silent)
+            same_settings = plan_load(study.plan_input, planned_window.load.times(factor), silent)
         except Infeasible:
             return None
         return same_settings.target.ravel().tolist()

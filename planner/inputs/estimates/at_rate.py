@@ -54,7 +54,9 @@ class AtRate:
     outside: float  # share of iterations outside the profile's measured range
 
 
-def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine: bool) -> AtRate:
+def at_rate(
+    deployment: Deployment, rate: float, user_facts: UserFacts, *, any_engine: bool
+) -> AtRate:
     """Simulate ``deployment`` at ``rate`` requests/s.
 
     With ``any_engine``, a built-in profile of any engine is used, as in a scenario that names no
@@ -68,7 +70,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
-    profile = _speed_profile(section or _roofline_section(deployment), deployment, known)
+    profile = _speed_profile(section or _roofline_section(deployment), deployment, user_facts)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
         runs, max_rate = _runs_at(rate, deployment, profile, requests)
@@ -134,21 +136,21 @@ def _steady_state_times(
 
 
 def requested_estimate(
-    row: Mapping[str, Any], known: UserFacts
+    row: Mapping[str, Any], user_facts: UserFacts
 ) -> tuple[Deployment, AtRate | None]:
     """Return the deployment of a row, and its simulation if the row gives a request rate.
 
     The concurrency of the deployment is then the simulation's mean number of requests in flight. A
-    concurrency or batch in the row takes precedence over the rate. ``known`` are the user's facts.
+    concurrency or batch in the row takes precedence over the rate.
     """
     fields = named_fields(row)
     if "rate" not in fields or "concurrency" in fields or "batch" in fields:
-        return deployment(row, known), None
+        return deployment(row, user_facts), None
     rate = number(fields["rate"], "rate")
     if not 0 < rate <= MOST_RPS:
         raise PlannerError(f"rate is {rate:g}. Give requests/s above 0, at most {MOST_RPS:,.0f}.")
-    deployed = deployment({**fields, "concurrency": 1.0, "rounds": STEADY}, known)
-    at_this_rate = at_rate(deployed, rate, known, any_engine="engine" not in fields)
+    deployed = deployment({**fields, "concurrency": 1.0, "rounds": STEADY}, user_facts)
+    at_this_rate = at_rate(deployed, rate, user_facts, any_engine="engine" not in fields)
     return replace(deployed, concurrency=max(at_this_rate.in_flight, 1.0)), at_this_rate
 
 
@@ -220,11 +222,11 @@ def _roofline_section(deployment: Deployment) -> Section:
     )  # fmt: skip
 
 
-def _speed_profile(section: Section, deployment: Deployment, known: UserFacts) -> Profile:
+def _speed_profile(section: Section, deployment: Deployment, user_facts: UserFacts) -> Profile:
     """Return the speed profile of a section for the deployment's shape."""
     name = deployment.shape.name
-    model = known.models[name] if name in known.models else catalogue.model(name)
-    return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, known)
+    model = user_facts.models[name] if name in user_facts.models else catalogue.model(name)
+    return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, user_facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +241,16 @@ class GpuUse:
     tokens_per_s: float
 
 
-def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
+def narrower_arrangements(arrangement: Arrangement) -> Iterator[Arrangement]:
     """Yield arrangements with half the tensor parallelism, a quarter, and so on, while even.
 
     The experts are spread over half as many GPUs each time too.
     """
-    experts = "moe_ep" if where.moe_ep > 1 else "moe_tp"
-    while where.tp % 2 == 0:
-        half = max(getattr(where, experts) // 2, 1)
-        where = replace(where, tp=where.tp // 2, **{experts: half})
-        yield where
+    experts = "moe_ep" if arrangement.moe_ep > 1 else "moe_tp"
+    while arrangement.tp % 2 == 0:
+        half = max(getattr(arrangement, experts) // 2, 1)
+        arrangement = replace(arrangement, tp=arrangement.tp // 2, **{experts: half})
+        yield arrangement
 
 
 def uses_of_deployment(deployment: Deployment) -> list[GpuUse]:

@@ -117,22 +117,22 @@ class _Row(dict[str, Any]):
         return Adapters(*sizes)
 
 
-def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Deployment:
+def deployment(row: Mapping[str, Any], user_facts: UserFacts = NO_USER_FACTS) -> Deployment:
     """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
     If the row states no precision and weights of 16 bits do not fit, they get the most bits that
     fit. Raises PlannerError with the field and the remedy.
     """
     fields = _Row(named_fields(row))
-    shape = _shape(fields.text("model"), known)
+    shape = _shape(fields.text("model"), user_facts)
     if adapters := fields.adapters():
         shape = replace(shape, adapters=adapters)
-    weights, is_stated = _precision(fields, known)
-    described = _deployment(fields, shape, weights, known)
+    weights, is_stated = _precision(fields, user_facts)
+    described = _deployment(fields, shape, weights, user_facts)
     if is_stated or weights != "bf16" or _fits(described):
         return described
     for fewer in ("fp8", "fp4"):
-        fitted = _deployment(fields, shape, fewer, known)
+        fitted = _deployment(fields, shape, fewer, user_facts)
         if _fits(fitted):
             note = f"precision not given: {fewer} is used, because 16 bits do not fit"
             return replace(fitted, notes=(*fitted.notes, note))
@@ -200,11 +200,11 @@ def _engine_options(fields: _Row, shape: ModelShape) -> dict[str, Any]:
     }
 
 
-def _shape(name: str, known: UserFacts) -> ModelShape:
+def _shape(name: str, user_facts: UserFacts) -> ModelShape:
     """Return the shape of a model, own or built in; raise PlannerError if it has none."""
-    if name not in known.models:
+    if name not in user_facts.models:
         return catalogue.shape(name)
-    shape = known.models[name].shape
+    shape = user_facts.models[name].shape
     if shape is None:
         raise PlannerError(
             f"model {name} is known only by its memory. Add it from its config.json for estimates."
@@ -236,7 +236,7 @@ def number(value: Any, field: str) -> float:
     return read
 
 
-def _precision(fields: _Row, known: UserFacts) -> tuple[str, bool]:
+def _precision(fields: _Row, user_facts: UserFacts) -> tuple[str, bool]:
     """Return the precision of the weights, and whether the row's own precision column gives it.
 
     The precision is the row's, else that of the quantisation columns, of the name, or of the
@@ -251,7 +251,7 @@ def _precision(fields: _Row, known: UserFacts) -> tuple[str, bool]:
     name = fields.text("model")
     if in_name := stated_precision(name):
         return in_name, True
-    return "bf16" if name in known.models else catalogue.published_precision(name), False
+    return "bf16" if name in user_facts.models else catalogue.published_precision(name), False
 
 
 def _fits(deployment: Deployment) -> bool:

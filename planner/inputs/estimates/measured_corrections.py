@@ -125,7 +125,7 @@ class Measurement:
 
 
 def measurement(
-    row: Mapping[str, Any], source: str, known: UserFacts = NO_USER_FACTS
+    row: Mapping[str, Any], source: str, user_facts: UserFacts = NO_USER_FACTS
 ) -> Measurement:
     """Return the measurement of a row: the columns of an estimate, and ttft_ms or tbt_ms.
 
@@ -134,7 +134,7 @@ def measurement(
     times_s = {name: _time(row, names) for name, names in TIMES.items()}
     if all(math.isnan(value) for value in times_s.values()):
         raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms). Give one.")
-    described = deployment(row, known)
+    described = deployment(row, user_facts)
     found_defects = tuple(defects(row, described.concurrency))
     return Measurement(described, times_s["ttft_s"], times_s["tbt_s"], source, found_defects)
 
@@ -153,7 +153,7 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
 
 
 def measurements(
-    rows: Sequence[Mapping[str, Any] | str], source: str, known: UserFacts = NO_USER_FACTS
+    rows: Sequence[Mapping[str, Any] | str], source: str, user_facts: UserFacts = NO_USER_FACTS
 ) -> tuple[list[Measurement], list[str]]:
     """Return the usable measurements, and a reason for each other row.
 
@@ -166,7 +166,7 @@ def measurements(
             if isinstance(row, str):
                 raise PlannerError(row)
             in_file = row.get("row", number)  # rows before it may not be of a deployment
-            usable.append(replace(measurement(row, source, known), row=int(in_file)))
+            usable.append(replace(measurement(row, source, user_facts), row=int(in_file)))
         except EXPECTED as problem:
             reasons.append(f"{source}, row {number}: {problem}")
     if rows and not usable:

@@ -26,15 +26,15 @@ LEFT_OUT = "measured rows of this deployment, each predicted from the others"
 USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
 
 
-def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFacts) -> str:
+def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: UserFacts) -> str:
     """Return the inference engine of a profile section.
 
     Without a stated engine, it is the engine of the first measurement of the model on this GPU
     type, or else the default engine of estimates.
     """
-    if section.engine or known.own is None:
+    if section.engine or user_facts.own is None:
         return section.engine or ENGINE
-    rows = known.own.tbt.rows
+    rows = user_facts.own.tbt.rows
     same = (rows.labels["model"] == layer_sizes_key(shape)) & (rows.labels["gpu"] == gpu.name)
     return str(rows.labels["engine"][same][0]) if same.any() else ENGINE
 
@@ -73,7 +73,7 @@ class SpeedCorrection:
 def deployment_of(
     shape: ModelShape,
     gpu: GpuSpec,
-    where: Arrangement,
+    arrangement: Arrangement,
     engine: str,
     *,
     apart: bool,
@@ -84,7 +84,7 @@ def deployment_of(
     With ``apart``, prefill and decode run on separate instances.
     """
     return Deployment(
-        shape, gpu, where, ISL, OSL, USERS, engine, prefill=where if apart else None,
+        shape, gpu, arrangement, ISL, OSL, USERS, engine, prefill=arrangement if apart else None,
         version=version,
     )  # fmt: skip
 
@@ -153,14 +153,19 @@ def measured_speed(
     engine: str,
     shape: ModelShape,
     gpu: GpuSpec,
-    where: Arrangement,
+    arrangement: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
     """Return ``profile`` with times and error corrected by measured ``times``; None: as it is."""
     if times is None:
         return profile
     deployed = deployment_of(
-        shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
+        shape,
+        gpu,
+        arrangement,
+        engine,
+        apart=section.role != "mixed",
+        version=section.engine_version,
     )
     (correction,) = speed_corrections([deployed], times)
     if correction.is_negligible:

@@ -73,14 +73,14 @@ def hourly_values(value: float | list[float]) -> tuple[float, ...]:
     return tuple(value) if isinstance(value, list) else (value,) * HOURS
 
 
-def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice | None:
+def listed_price(section: RegionSection, gpu: str, user_facts: UserFacts) -> OwnPrice | None:
     """Return the entry of the scenario's price list for a GPU type in a region, or None.
 
     The region's own name is tried before the built-in region named in ``like``.
     """
     name = gpu_known_as(gpu)
     for region in (section.name, section.like):
-        if region and (price := known.prices.get((region, name))):
+        if region and (price := user_facts.prices.get((region, name))):
             return price
     return None
 
@@ -89,7 +89,7 @@ def price_of(
     section: RegionSection,
     gpu: str,
     facts: Facts,
-    known: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts = NO_USER_FACTS,
     *,
     spot: bool = False,
 ) -> tuple[float, ...]:
@@ -99,7 +99,7 @@ def price_of(
     Raises ScenarioError if there is none. Adds the source to ``facts``.
     """
     name, like = gpu_known_as(gpu), _built_in_region(section)
-    listed_prices = listed_price(section, gpu, known)
+    listed_prices = listed_price(section, gpu, user_facts)
     if not spot:
         kind, usd_stated = "price", section.usd_per_gpu_hour.get(gpu)
         usd_listed = listed_prices.on_demand if listed_prices else None
@@ -143,13 +143,13 @@ class CommittedPrice:
 
 
 def committed_of(
-    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
+    section: RegionSection, gpu: str, facts: Facts, user_facts: UserFacts = NO_USER_FACTS
 ) -> tuple[CommittedPrice, ...]:
     """Return the committed prices of a GPU type in a region, one per term.
 
     Adds their sources to ``facts``.
     """
-    offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, known)
+    offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, user_facts)
     prices = []
     for term in TERMS:
         price = None if offer is None else getattr(offer, term)

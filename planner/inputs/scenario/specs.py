@@ -18,7 +18,7 @@ T = TypeVar("T", GpuSpec, ModelSpec)
 GB = 1e9
 
 
-def model_of(section: Model, known: UserFacts) -> ModelSpec:
+def model_of(section: Model, user_facts: UserFacts) -> ModelSpec:
     """Return the model of a section, named as in the scenario; raise ScenarioError."""
     provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
@@ -32,7 +32,9 @@ def model_of(section: Model, known: UserFacts) -> ModelSpec:
     shape = _shape(section)
     if shape is not None:
         return catalogue.model_of_shape(shape, provenance)
-    spec = _find("models", "model", section.name, catalogue.models(), known.models, catalogue.model)
+    spec = _find(
+        "models", "model", section.name, catalogue.models(), user_facts.models, catalogue.model
+    )
     return replace(spec, name=section.name)
 
 
@@ -48,11 +50,11 @@ def _shape(section: Model) -> ModelShape | None:
     return None
 
 
-def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
+def gpu_of(scenario: Scenario, name: str, user_facts: UserFacts) -> GpuSpec:
     """Return the GPU type ``name``, named as in the scenario; raise ScenarioError."""
     section = next((gpu for gpu in scenario.gpus if gpu.name == name and gpu.in_full), None)
     if section is None:
-        spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
+        spec = _find("gpus", "GPU", name, catalogue.gpus(), user_facts.gpus, catalogue.gpu)
         return replace(spec, name=name)
     values = section.model_dump(exclude={"name", "source", "power_sweep"}, exclude_none=True)
     try:

@@ -67,18 +67,18 @@ def speed_of(
     section: Profile,
     model: ModelSpec,
     gpu: GpuSpec,
-    known: UserFacts,
+    user_facts: UserFacts,
     sweep: Sequence[SweepRow] = (),
 ) -> Speed:
     """Return the speed profile of ``section``, a row of the scenario's ``profiles``.
 
-    ``known`` has the user's stored profiles and measurements. A power cap slows the speeds that
-    were not measured under it. ``sweep`` are the user's speeds of the GPU type by power cap; if it
-    is empty, published curves apply.
+    ``user_facts`` has the user's stored profiles and measurements. A power cap slows the speeds
+    that were not measured under it. ``sweep`` are the user's speeds of the GPU type by power cap;
+    if it is empty, published curves apply.
 
     Raises ScenarioError if there is no such profile, or if it cannot be estimated.
     """
-    speed = _uncapped_speed(section, model, gpu, known)
+    speed = _uncapped_speed(section, model, gpu, user_facts)
     if section.power_cap is None:
         return speed
     # A stored profile, or one stated in full, was measured under the cap.
@@ -88,12 +88,14 @@ def speed_of(
     return under_cap(speed, model, gpu, section.power_cap, sweep)
 
 
-def _uncapped_speed(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
+def _uncapped_speed(
+    section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts
+) -> Speed:
     """Return the speed profile of a section without a power cap; raise ScenarioError."""
     if section.kind == "roofline":
-        return _roofline(section, model, gpu, known)
+        return _roofline(section, model, gpu, user_facts)
     if section.name is not None:
-        return _stored_profile(section, known)
+        return _stored_profile(section, user_facts)
     if section.in_full:
         return _stated_profile(section, model, gpu)
     return _built_in(section)
@@ -170,7 +172,7 @@ def arrangement_of(section: Profile) -> Arrangement:
     )
 
 
-def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
+def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts) -> Speed:
     """Return the computed profile of a section, corrected by stored measurements."""
     if model.shape is None:
         raise ScenarioError(
@@ -184,7 +186,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
     if section.lora_rank is not None and section.lora_active is not None:
         adapters = Adapters(section.lora_rank, section.lora_active)
     shape = replace(model.shape, name=section.model, adapters=adapters)
-    engine = engine_of(section, shape, gpu, known)
+    engine = engine_of(section, shape, gpu, user_facts)
     try:
         limits = serving_limits(
             shape,
@@ -199,7 +201,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
     computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
-    return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
+    return measured_speed(computed, section, engine, shape, gpu, arrangement, user_facts.own)
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
@@ -242,18 +244,18 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         raise ScenarioError(f"profiles: {error}") from None
 
 
-def _stored_profile(section: Profile, known: UserFacts) -> Speed:
+def _stored_profile(section: Profile, user_facts: UserFacts) -> Speed:
     """Return the stored profile that the section names.
 
     The section may leave out ``tp``. Raises ScenarioError if the model, GPU or a stated tp differ.
     """
     name = section.name or ""
-    if name not in known.profiles:
+    if name not in user_facts.profiles:
         raise ScenarioError(
             f"profiles: {name!r} is not a stored profile. Give model, gpu and tp of a built-in "
             "profile, or alpha_ms to delta_ms."
         )
-    profile = known.profiles[name]
+    profile = user_facts.profiles[name]
     expected = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
     if expected != (profile.model, profile.gpu, profile.tp):
         raise ScenarioError(

@@ -45,9 +45,9 @@ class Columns:
         unique = np.unique(np.column_stack([cell, x]), axis=0)
         return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
 
-    def select(self, which: BoolArray) -> Columns:
-        """Return the columns where the mask ``which`` is True."""
-        return Columns(self.x[which], self.cell[which])
+    def select(self, mask: BoolArray) -> Columns:
+        """Return the columns where the mask ``mask`` is True."""
+        return Columns(self.x[mask], self.cell[mask])
 
 
 def cheapest_columns(priced: PricedCells) -> Columns:

@@ -187,9 +187,9 @@ class Placement:
         service, unit, role, replica, part, instance, node, gpus = table
         return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
 
-    def rows(self, which: BoolArray) -> Placement:
-        """Return the part of the table that ``which`` selects."""
-        return Placement(*(getattr(self, name)[which] for name in self.COLUMNS))
+    def rows(self, mask: BoolArray) -> Placement:
+        """Return the part of the table that ``mask`` selects."""
+        return Placement(*(getattr(self, name)[mask] for name in self.COLUMNS))
 
     def used_gpus(self, nodes: int) -> IntArray:
         """Return the GPUs in use by node, shape ``[n]``."""

@@ -60,21 +60,21 @@ def demands(
     graph: OperatorGraph,
     gpu: GpuSpec,
     efficiencies: Efficiencies,
-    it: Iteration,
+    iteration: Iteration,
     routed: Iteration | None = None,
 ) -> Demands:
-    """Return the work of one GPU for iterations ``it``: seconds of kernels, and counts, by DEMANDS.
+    """Return the work of one GPU in iterations, by DEMANDS: seconds of kernels, and counts.
 
     The arrays have the shape of the iterations. ``routed`` are the iterations that the experts
     compute, if those differ from the iterations of one attention rank.
     """
-    totals = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
+    totals = {name: np.zeros(iteration.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
         if op.axis == "encoder":
             continue
-        seen = routed if routed is not None and isinstance(op, Experts) else it
+        seen = routed if routed is not None and isinstance(op, Experts) else iteration
         seconds = op.count * kernel_s(op, seen, gpu, efficiencies)
-        calls = op.count * (op.rows(it) > 0)
+        calls = op.count * (op.rows(iteration) > 0)
         if isinstance(op, Collective):
             between_nodes = link_bytes_s(op, gpu) != gpu.link_bytes_s
             totals["far"] += calls * between_nodes

@@ -309,12 +309,12 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
     return ArrangedDeployment(decode_side, prefill_side, workers, math.nan, True, tuple(notes))
 
 
-def _avoid_divided_experts(where: Arrangement, notes: list[str]) -> Arrangement:
-    """Return ``where`` with expert parallelism if engines could not split experts that finely."""
-    if where.moe_tp <= TENSOR_PARALLEL_MOST:
-        return where
-    notes.append(f"experts on {where.moe_tp} GPUs assumed expert-parallel")
-    return _with_gpus_grouped(where, where.tp, where.attention_dp, experts=True)
+def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrangement:
+    """Return the arrangement with expert parallelism if engines cannot split experts so finely."""
+    if arrangement.moe_tp <= TENSOR_PARALLEL_MOST:
+        return arrangement
+    notes.append(f"experts on {arrangement.moe_tp} GPUs assumed expert-parallel")
+    return _with_gpus_grouped(arrangement, arrangement.tp, arrangement.attention_dp, experts=True)
 
 
 def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
@@ -336,15 +336,17 @@ def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[A
     return where, workers
 
 
-def _with_gpus_grouped(where: Arrangement, tp: int, dp: int, experts: bool = False) -> Arrangement:
-    """Return ``where`` on ``tp * dp`` GPUs.
+def _with_gpus_grouped(
+    arrangement: Arrangement, tp: int, dp: int, experts: bool = False
+) -> Arrangement:
+    """Return ``arrangement`` on ``tp * dp`` GPUs.
 
     Experts are expert parallel if ``experts`` is set, if they were before, or if ``dp`` exceeds 1.
     """
     group = tp * dp
-    parallel = experts or where.moe_ep > 1 or dp > 1
+    parallel = experts or arrangement.moe_ep > 1 or dp > 1
     return replace(
-        where,
+        arrangement,
         tp=tp,
         attention_dp=dp,
         moe_tp=1 if parallel else group,

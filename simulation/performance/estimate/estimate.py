@@ -255,10 +255,10 @@ def _demands_of(
     deployments: Sequence[Deployment],
     efficiencies: Efficiencies,
     arrangements: Sequence[Arrangement],
-    it: Iteration,
+    iteration: Iteration,
     routed: Iteration | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the demands of iterations ``it``, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
+    """Return the demands of iterations, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
 
     Rows with the same model, GPU and arrangement are computed together. For ``routed`` see
     ``demands``.
@@ -271,7 +271,9 @@ def _demands_of(
         graph = operator_graph(replace(shape, encoder=None), arrangement)
         own_routed = routed.take(rows) if routed else None
         gpu = deployments[rows[0]].gpu
-        for name, values in demands(graph, gpu, efficiencies, it.take(rows), own_routed).items():
+        for name, values in demands(
+            graph, gpu, efficiencies, iteration.take(rows), own_routed
+        ).items():
             out[name][rows] = values
     return out
 
@@ -282,7 +284,7 @@ PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request that a start is computed
 def starts_s(
     shape: ModelShape,
     gpu: GpuSpec,
-    where: Arrangement,
+    arrangement: Arrangement,
     engines: Sequence[str],
     calibration: Calibration,
     efficiencies: Efficiencies,
@@ -295,7 +297,7 @@ def starts_s(
     prompt = min(PROMPT, float(shape.max_context - 1))
     answer = min(ANSWER, shape.max_context - prompt)
     lone = [
-        Deployment(shape, gpu, where, prompt, answer, concurrency=1.0, engine=engine,
+        Deployment(shape, gpu, arrangement, prompt, answer, concurrency=1.0, engine=engine,
                    rounds=math.inf, recv_interval=recv_interval)
         for engine in engines
     ]  # fmt: skip

@@ -74,9 +74,9 @@ class Residuals:
         return result
 
     @classmethod
-    def at(cls, which: BoolArray, quantity: str, *values: npt.NDArray[Any]) -> Residuals:
-        """Return those of one quantity of the rows ``which``; ``values`` are the other fields."""
-        row = np.flatnonzero(which).astype(np.int64)
+    def at(cls, mask: BoolArray, quantity: str, *values: npt.NDArray[Any]) -> Residuals:
+        """Return those of one quantity of the rows ``mask``; ``values`` are the other fields."""
+        row = np.flatnonzero(mask).astype(np.int64)
         return cls(np.full(row.size, quantity), row, *values)
 
     def of(self, quantity: str) -> Residuals:
@@ -242,19 +242,19 @@ def _prompt_residuals(
     quantity: str,
     profile: Profile,
     rows: BenchmarkRows,
-    which: BoolArray,
+    mask: BoolArray,
     prompts: FloatArray,
     measured_s: FloatArray,
 ) -> Residuals:
     """Return the residuals of the times ``measured_s`` of ``prompts`` that no other request delays.
 
-    ``which`` is the mask of rows that have them; the arrays have a value for every row.
+    ``mask`` is the mask of rows that have them; the arrays have a value for every row.
     """
-    count, isl = prompts[which], rows.isl[which]
+    count, isl = prompts[mask], rows.isl[mask]
     tokens = count * isl
     predicted = prefill_seconds(profile, count, isl)
     inside = measured_range(profile, 0.0, 0.0, tokens, tokens * isl / 2)
-    return Residuals.at(which, quantity, tokens, measured_s[which], predicted, inside)
+    return Residuals.at(mask, quantity, tokens, measured_s[mask], predicted, inside)
 
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:

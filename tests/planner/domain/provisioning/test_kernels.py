@@ -50,7 +50,9 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> UserFacts:
 
 
 def provisioned(stored: StoredTrace, known: UserFacts, **asked: Any) -> Any:
-    return provision.run(small(), {"t": stored}, Options(**asked), known=known, progress=silent)
+    return provision.run(
+        small(), {"t": stored}, Options(**asked), user_facts=known, progress=silent
+    )
 
 
 @pytest.fixture(scope="module")

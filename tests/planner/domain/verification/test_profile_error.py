@@ -67,7 +67,7 @@ def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
 
 def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: StoredTrace) -> None:
     known = UserFacts(profiles={"mine": profile(seen(0.4, f"{LEFT_OUT}, {INSIDE}"))})
-    outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
+    outcome = plan.run(kept(), {"t": stored}, plan.Options(), user_facts=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert (row["model"], row["gpu"], row["tp"], row["error"]) == ("m", "G", 1, 0.4)
     assert row["replicas"] == max(d["target"] for d in outcome.document["decisions"])
@@ -76,7 +76,7 @@ def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: Stored
 
 def test_an_unknown_error_is_said_and_nothing_is_planned_again(stored: StoredTrace) -> None:
     known = UserFacts(profiles={"mine": profile()})
-    outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
+    outcome = plan.run(kept(), {"t": stored}, plan.Options(), user_facts=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert row["error"] is None
     assert row["replicas_if_slower"] is None
@@ -88,7 +88,7 @@ def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
     known = UserFacts(profiles={"mine": profile(seen(9.0, f"{LEFT_OUT}, {INSIDE}"))})
     tiers = [{"name": "chat", "ttft_ms": 400, "tbt_ms": 40}]
     outcome = plan.run(
-        kept(tiers=tiers), {"t": stored}, plan.Options(), known=known, progress=silent
+        kept(tiers=tiers), {"t": stored}, plan.Options(), user_facts=known, progress=silent
     )
     (row,) = outcome.document["profile_error"]
     assert row["replicas_if_slower"] is None
@@ -108,6 +108,6 @@ def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace, tmp_path:
             other,
             {"t": stored},
             plan.Options(),
-            known=UserFacts(profiles={"mine": profile()}),
+            user_facts=UserFacts(profiles={"mine": profile()}),
             progress=silent,
         )
