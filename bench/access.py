@@ -32,7 +32,7 @@ _AT_ONCE = """() => {
 
 
 def violations(page: Any) -> list[str]:
-    """Serious and critical ones on ``page``, a sentence each; it keeps its theme."""
+    """Return a sentence for each serious or critical violation on ``page``; its theme stays."""
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate(AXE_SCRIPT)
         page.evaluate(_AT_ONCE)

@@ -62,7 +62,7 @@ class Api:
         return choices.of(self.actions)
 
     def body(self, action: Action, choices: Choices) -> Any:
-        """The documentation's example, or one by the schema, changed where ``choices`` say so."""
+        """Return the documented example or a body by the schema, changed as ``choices`` say."""
         examples = (*action.examples, None)
         return self._value(action.schema, "", choices, choices.of(examples), 0)
 
@@ -98,7 +98,7 @@ class Api:
         return members
 
     def _plain(self, schema: Mapping[str, Any], name: str, choices: Choices, depth: int) -> Any:
-        """By type, within its limits."""
+        """Return a value of the type in ``schema``, within its limits."""
         if "enum" in schema:
             return choices.of(schema["enum"])
         kind = schema.get("type", "string")
@@ -128,7 +128,7 @@ class Api:
 
 @cache
 def document() -> Mapping[str, Any]:
-    """The API's own, as ``/api/v1/schema/`` has it."""
+    """Return the API's own schema, as ``/api/v1/schema/`` has it."""
     from drf_spectacular.generators import SchemaGenerator
 
     made: Mapping[str, Any] = SchemaGenerator().get_schema(public=True)
@@ -136,7 +136,7 @@ def document() -> Mapping[str, Any]:
 
 
 def api_of(owner: Any, folder: Path) -> Api:
-    """With a row of each kind in the workspace that is entered, whose names are used."""
+    """Return the API with one row of each kind in the current workspace, for names in bodies."""
     from planner.inputs.ingest import IngestOptions
     from planner.services.traces import trace_ingest_path
     from tests.planner.objects import made
@@ -167,7 +167,7 @@ def api_of(owner: Any, folder: Path) -> Api:
 
 
 def send(client: Any, action: Action, body: Any) -> Any:
-    """The answer; what it did to the database is undone."""
+    """Return the response to a request, and undo its changes of the database."""
     from django.db import transaction
 
     with transaction.atomic():

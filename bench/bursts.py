@@ -73,7 +73,10 @@ class Bursts:
 
 
 def synthetic(level: float, rate: float, seed: int) -> FloatArray:
-    """Arrivals at ``rate`` requests/s on average, half of it as a wave, with that dispersion."""
+    """Return arrivals at ``rate`` requests/s on average with dispersion ``level``.
+
+    The rate has a wave of half its mean.
+    """
     rng = np.random.default_rng([seed, int(10 * level)])
     middle = (np.arange(HOURS * 3600 / BIN_S) + 0.5) * BIN_S
     mean = rate * BIN_S * (1.0 + 0.5 * np.sin(2 * np.pi * middle / 7200.0))
@@ -109,7 +112,7 @@ def cases() -> Iterator[Bursts]:
 
 
 def study(case: Bursts, folder: Path) -> Study:
-    """The second half of a case as a window, with lengths drawn for it."""
+    """Return a study whose window is the second half of a case, with random lengths."""
     rng = np.random.default_rng(case.seed)
     n = len(case.arrival_s)
     table = pl.DataFrame(
@@ -158,13 +161,16 @@ def attainment_of(run: PolicyRun | None) -> float:
 
 
 def beaten_by(its: Study, usd: float) -> float:
-    """How far the cheapest policy that meets the tier is below ``usd``, as a share; 0: none is."""
+    """Return how far the cheapest policy that meets the tier is below ``usd``, as a share.
+
+    It is 0 if none is cheaper.
+    """
     runs = [replay_policy(its, name, **parameters) for name, parameters in DEPLOYABLE]
     return max(0.0, 1.0 - min(cheapest(runs), usd) / usd)
 
 
 def cheapest(runs: Sequence[PolicyRun | None]) -> float:
-    """The cost of the cheapest run that meets the tier; infinite without any."""
+    """Return the cost of the cheapest run that meets the tier; infinite without one."""
     paid = [run.summary.cost_usd for run in runs if run is not None and run.meets_slo]
     return min(paid, default=float("inf"))
 
@@ -196,7 +202,7 @@ def measure_case(case: Bursts) -> Row:
 
 
 def figures(rows: list[Row]) -> Row:
-    """The keys of the bench."""
+    """Return the figures of the bench by key."""
     bursty = [row for row in rows if row["dispersion"] >= BURSTY]
     smooth = [row for row in rows if row["dispersion"] < BURSTY]
 

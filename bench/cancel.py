@@ -74,7 +74,7 @@ def measure(times: int) -> dict[str, Any]:
                 ended_before += 1
     finally:
         product.stop()
-    left = [path for name in ("uploads", "runs") for path in _there(name)]
+    left = [path for name in ("uploads", "runs") for path in _orphaned_stores(name)]
     return {
         "cancelled": sum(map(len, seconds.values())),
         "slowest_s": round(max(max(spans) for spans in seconds.values()), 2),
@@ -94,8 +94,8 @@ def _wait_until(run: Any, done: Any) -> None:
     raise SystemExit(f"run {run.pk} is {run.state} ({run.stage}) after {GIVES_UP_S:.0f} s")
 
 
-def _there(name: str) -> list[str]:
-    """Folders and files below ``name`` that no completed run speaks of."""
+def _orphaned_stores(name: str) -> list[str]:
+    """Return folders and files below ``name`` that belong to no completed run."""
     from planner.models import Run
     from planner.storage import row_arrays
 

@@ -65,7 +65,7 @@ def main() -> None:
 
 @contextmanager
 def bucket() -> Iterator[None]:
-    """One of a server in this process, named to those that are started from it."""
+    """Run a bucket server in this process, and name it to processes that start from here."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -155,7 +155,10 @@ def _count_unfinished_runs() -> int:
 
 
 def asker() -> Any:
-    """Asks for the next run: ingest, plan and compare in turn; gives its number."""
+    """Return a function that requests ingest, plan and compare in turn.
+
+    It returns the number of the run.
+    """
     from planner.inputs.ingest import IngestOptions
     from planner.inputs.scenario.document import with_traces
     from planner.models import Run, User

@@ -36,7 +36,7 @@ RATED = (MISSES_TTFT, MISSES_TBT, MISSES_E2E, TOO_MANY, MISSES_QUEUES)
 
 
 def scenario_of(row: Row, asked: DeploymentQuery) -> Scenario:
-    """One region with that deployment, one tier with the limits, and a trickle of traffic."""
+    """Return a scenario of one region with the deployment, one tier and little traffic."""
     return Scenario.model_validate(
         {
             "version": 1,
@@ -56,7 +56,7 @@ def scenario_of(row: Row, asked: DeploymentQuery) -> Scenario:
 
 
 def sized_rps(row: Row, asked: DeploymentQuery) -> float:
-    """Requests/s of the deployment by ``size``: of one instance, or of the side that binds."""
+    """Return the requests/s that ``size`` finds: of one instance, or of the limiting role."""
     options = size.Options(isl=asked.isl, osl=asked.osl)
     sized = size.run(scenario_of(row, asked), {}, options, progress=silent).result
     if row.prefill is None or row.decode is None:

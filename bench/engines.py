@@ -60,7 +60,7 @@ RUNS = (
 
 
 def measured_kernels(gpu: str) -> Kernels:
-    """The kernels measured on a GPU type."""
+    """Return the kernels measured on a GPU type."""
     shapes = {name: hardware.shape(name) for name in hardware.models()}
     rows = []
     for name in FILES:
@@ -70,8 +70,11 @@ def measured_kernels(gpu: str) -> Kernels:
 
 
 def profile(run: Run) -> GraphProfile:
-    """The sum of kernels for a run, and what an iteration takes beside them according to served
-    deployments on other GPUs; every copy of attention has its own batch and budget."""
+    """Return the profile of a run: the sum of its kernels, and the overhead of an iteration.
+
+    The overhead is that of served deployments on other GPUs. Each copy of attention has its own
+    batch and budget.
+    """
     shape, gpu = hardware.shape(run.shape), hardware.gpu(run.gpu)
     copies = run.arrangement.attention_dp
     return operator_profile(
@@ -90,7 +93,7 @@ def profile(run: Run) -> GraphProfile:
 
 
 def replay(run: Run) -> list[dict[str, Any]]:
-    """Mean and p95 of TTFT, TPOT and E2E and the output throughput, ours beside vLLM's."""
+    """Return mean and p95 of TTFT, TPOT and E2E, and output throughput: simulated and of vLLM."""
     rows = pl.read_csv(
         reference.shared_file("data/profiles/llmservingsim_vllm_measured_requests.csv")
     ).filter((pl.col("hardware") == run.hardware) & (pl.col("model") == run.model))

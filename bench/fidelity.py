@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 def queueing(seeds: int, requests: int) -> list[Row]:
-    """Waits of an instance set up as a plain queue with mean service 1 s, beside closed forms."""
+    """Return the simulated waits of plain queues with mean service 1 s, and the closed forms."""
     return [
         _queue_row(system, load, seeds, requests)
         for system in ("M/M/1", "M/M/4", "M/D/1")
@@ -68,8 +68,11 @@ def _queue_row(system: str, load: float, seeds: int, requests: int) -> Row:
 
 
 def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
-    """Mean and 95th percentile. One server is an instance that takes one prompt at a time, of
-    exponential or equal length; four are a batch of four whose iterations always take ``STEP``."""
+    """Return mean and 95th percentile of the simulated waits.
+
+    One server is an instance that takes one prompt at a time, of exponential or equal length. Four
+    servers are a batch of four whose iterations always take ``STEP``.
+    """
     rng = np.random.default_rng([seed, n])
     arrival = np.cumsum(rng.exponential(1 / rate, n))
     service = np.ones(n) if system == "M/D/1" else rng.exponential(1.0, n)
@@ -95,7 +98,7 @@ def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
 
 
 def mmc_wait_quantile(servers: int, rate: float, service_s: float, p: float) -> float:
-    """The wait in seconds that a share ``p`` of arrivals does not exceed in M/M/c.
+    """Return the wait in seconds that a share ``p`` of arrivals does not exceed in M/M/c.
 
     P(W > t) = C exp(-(c - a) t / service_s).
     """
@@ -111,8 +114,10 @@ def mmc_wait_quantile(servers: int, rate: float, service_s: float, p: float) -> 
 
 
 def md1_wait_quantile(load: float, p: float) -> float:
-    """The wait that a share ``p`` does not exceed in M/D/1 with service 1 (Erlang 1909):
-    P(W <= t) = (1 - load) sum_k (load (k - t))^k / k! exp(-load (k - t)), k up to t."""
+    """Return the wait that a share ``p`` does not exceed in M/D/1 with service 1.
+
+    P(W <= t) = (1 - load) sum_k (load (k - t))^k / k! exp(-load (k - t)), k up to t (Erlang 1909).
+    """
 
     def missing(t: float) -> float:
         terms = (
@@ -124,7 +129,7 @@ def md1_wait_quantile(load: float, p: float) -> float:
 
 
 def splitwise(scenario: str) -> list[Row]:
-    """p50, p95 and p99 of one scenario, ours beside splitwise-sim's."""
+    """Return p50, p95 and p99 of one scenario, of our simulator and of splitwise-sim."""
     theirs = reference.rows(scenario)
     columns = (theirs[name].to_numpy() for name in ("arrival_s", "input_tokens", "output_tokens"))
     fleet = reference.as_splitwise(scenario)

@@ -269,7 +269,7 @@ def _error(peaks: FloatArray, tops: FloatArray, judged: FloatArray) -> float:
 
 
 def _day_correlation(values: FloatArray, bin_s: float) -> float | None:
-    """Of a series with itself a day later; None where it has no day to spare."""
+    """Return a series' correlation with itself a day later; None if it is too short."""
     day = round(DAY_S / bin_s)
     if values.size <= day + 2:
         return None

@@ -82,7 +82,7 @@ def run_reader(name: str, minutes: float) -> tuple[int, list[str]]:
 
 
 def fuzz(name: str, minutes: float) -> None:
-    """Until the time is over; libFuzzer ends the process."""
+    """Fuzz a reader for ``minutes``; libFuzzer ends the process."""
     os.environ.setdefault("HEADROOM_LOG_LEVEL", "ERROR")
     os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
     import atheris
@@ -129,7 +129,7 @@ def fuzz(name: str, minutes: float) -> None:
 
 
 def place(problem: BaseException) -> str:
-    """The innermost line of the product that it came through, and what it is."""
+    """Return the innermost line of the product that raised an error, and the error."""
     frames = [
         f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
         for frame in traceback.extract_tb(problem.__traceback__)
@@ -223,7 +223,7 @@ def reader(name: str) -> Reader:
 
 
 def api_bodies(folder: Path) -> Reader:
-    """Each address that takes a body, asked by an admin; what it does is undone."""
+    """Return a reader that sends bodies as an admin to each address, and undoes the changes."""
     from django.core.management import call_command
     from django.test.utils import setup_test_environment
     from rest_framework.test import APIClient
@@ -256,8 +256,10 @@ def api_bodies(folder: Path) -> Reader:
 
 
 def decode_in_one_process() -> None:
-    """Have the product's process for Parquet decode one input after the other, until it dies of one
-    or is left with an answer that nobody took: to start it takes longer than to decode."""
+    """Let one process decode Parquet input after input, because starting one takes longer.
+
+    A new one starts after it dies, or after an answer was left in it.
+    """
     from planner.files import parquet_rows
 
     class Warm(parquet_rows.Worker):
@@ -295,7 +297,7 @@ def _texts(*texts: str) -> Callable[[], Iterator[bytes]]:
 
 
 def _of_connectors(ending: str, *texts: str) -> Callable[[], Iterator[bytes]]:
-    """The texts, and the examples of the connectors whose files end so."""
+    """Return a function that yields texts, and the examples of connectors by file ending."""
 
     def examples() -> Iterator[bytes]:
         from planner.inputs.ingest.connectors import CONNECTORS

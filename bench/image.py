@@ -71,7 +71,7 @@ class Stage:
         subprocess.run(words, env=self.environment(), check=True, stdout=sys.stderr)
 
     def _ids(self) -> str:
-        """As its own /etc/passwd has them, which chroot of this machine does not ask."""
+        """Return user and group by the image's /etc/passwd, which chroot does not read."""
         for line in (self.root / "etc/passwd").read_text(encoding="utf-8").splitlines():
             name, _, number, group, *_ = line.split(":")
             if name == self.user:
@@ -122,7 +122,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def built(folder: Path) -> Stage:
-    """Every instruction of the Dockerfile, in turn; the last stage."""
+    """Carry out every instruction of the Dockerfile in turn, and return the last stage."""
     stages: dict[str, Stage] = {}
     stage = Stage(folder)
     for word, rest in instructions((ROOT / "docker/Dockerfile").read_text(encoding="utf-8")):
@@ -161,7 +161,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _fresh_root(root: Path) -> Path:
-    """Empty but for the system, mounted to be read."""
+    """Return an empty root in which the system is mounted read-only."""
     for name in ("etc", "dev", "proc", "tmp", "root", "home", "var/tmp"):
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -256,7 +256,7 @@ def start_image(stage: Stage) -> dict[str, Any]:
 
 
 def _read_only(stage: Stage, shown: Path) -> None:
-    """Mount the root to be read only, with /tmp and /data of their own, and ``shown`` in it."""
+    """Mount the root read-only, with its own /tmp and /data, and with ``shown`` in it."""
     root, data = stage.root, stage.root.with_name("data")
     (root / shown.relative_to("/")).mkdir(parents=True, exist_ok=True)
     shutil.copytree(root / "data", data)

@@ -80,7 +80,7 @@ def measure(path: str, store_dir: str) -> dict[str, float]:
 
 
 def _peak_rss_mb() -> float:
-    """Peak resident memory of this program alone: getrusage would count the parent's too."""
+    """Return the peak resident memory of this process; getrusage would include the parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())

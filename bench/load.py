@@ -102,7 +102,7 @@ def _keep_going(asker: Asker, runs: int, seconds: float) -> list[int]:
 
 
 def _waits(uploads: list[int]) -> list[float]:
-    """Seconds until each was done; one that is not within two minutes counts as so long."""
+    """Return the seconds until each upload was done; after two minutes, waiting ends."""
     from planner.models import Run
 
     deadline = time.monotonic() + ENDS_WITHIN_S
@@ -244,7 +244,7 @@ class Person(threading.Thread):
 
 
 def _signed_in(user: Any) -> str:
-    """The cookie of a session of this user."""
+    """Return the cookie of a new session of a user."""
     from django.conf import settings
     from django.contrib import auth
 

@@ -48,24 +48,23 @@ class DemoData:
 
     @property
     def run(self) -> str:
-        """Address of the comparison, the heaviest page of a first visit."""
+        """Return the address of the comparison, the largest page of a first visit."""
         return reverse("web:run", args=[self.runs[0].pk])
 
     @property
     def whatif(self) -> str | None:
-        """Address of the answer to a third more traffic than the comparison's plan was made for,
-        where it has one."""
+        """Return the address of a what-if with a third more traffic; None if it has no answer."""
         address = f"{reverse('web:run-what-if', args=[self.runs[0].pk])}?growth=1.3"
         return address if self.client.get(address).status_code == 200 else None
 
     @property
     def draft(self) -> str:
-        """Address of a new scenario from the trace."""
+        """Return the address of a new scenario from the trace."""
         return f"{reverse('web:scenario-new')}?trace={self.trace.name}"
 
     @property
     def forms(self) -> tuple[str, str]:
-        """Addresses of the largest forms."""
+        """Return the addresses of the largest forms."""
         return self.draft, reverse("web:scenario", args=[self.scenario.pk])
 
     def addresses(self) -> list[str]:
@@ -86,7 +85,7 @@ class DemoData:
 
 
 def plain_pages(client: Client) -> list[str]:
-    """Every address without a name or number in it that answers with a page."""
+    """Return every address of a page that has no name or number in it."""
     names = [
         pattern.name
         for pattern in urlpatterns
@@ -97,8 +96,7 @@ def plain_pages(client: Client) -> list[str]:
 
 
 def fill(folder: Path, rows: int, scenarios: int, runs: int) -> DemoData:
-    """A trace of ``rows`` requests, its draft and copies of it, and runs of an example, one of
-    each kind carried out."""
+    """Create a trace of ``rows`` requests, copies of its draft, and one run of each kind."""
     enter(MAIN)
     user = User.objects.create_user(USER, password=PASSWORD, role=User.Role.ADMIN)
     with tempfile.TemporaryDirectory(dir=folder) as made:
@@ -147,7 +145,7 @@ def progress_watched(run: int) -> Iterator[list[float]]:
 
 
 def _repeat(done: list[Run], count: int) -> None:
-    """The same again, as those who plan each morning have them."""
+    """Copy the runs, as if a team had planned each morning."""
     fields = [field.attname for field in Run._meta.concrete_fields if not field.primary_key]
     copies = (
         Run(**{name: getattr(run, name) for name in fields if name != "created_at"})

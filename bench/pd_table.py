@@ -35,7 +35,7 @@ MAX_BATCH_TOKENS = 8192
 
 
 def profile_of(model: str, gpu: str, tp: int, max_batch: int) -> Profile:
-    """As a scenario's ``kind: roofline`` makes it, the host's times and the start included."""
+    """Return the roofline profile that a scenario would have, with host times and start."""
     of, kind, where = shape(model), gpus()[gpu], Arrangement(tp=tp)
     limits = serving_limits(of, kind, where, max_batch=max_batch, max_batch_tokens=MAX_BATCH_TOKENS)
     return roofline_profile(of, kind, where, efficiencies(), limits)
@@ -78,7 +78,7 @@ def table_of_service(name: str, pd_service: PdService, instances: int) -> list[s
 
 
 def table(model: str, gpu: str, profile: Profile, instances: int) -> list[str]:
-    """Best ratio by closed forms: a row per TTFT and ISL, a column per TBT and OSL."""
+    """Return the best ratios by closed forms: a row per TTFT and ISL, a column per TBT and OSL."""
     heads = [f"{1000 * tbt:.0f} ms, {osl:,}" for tbt in TBT_S for osl in OSL]
     lines = [
         "| TTFT, ISL | " + " | ".join(heads) + " |",

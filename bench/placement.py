@@ -39,7 +39,7 @@ LIMIT_S = 10.0
 
 
 def random_services(seed: int, gpus: float, types: int) -> tuple[Service, ...]:
-    """Services that together ask for about ``gpus``."""
+    """Return services that together need about ``gpus`` GPUs."""
     rng = np.random.default_rng(seed)
     share = rng.dirichlet(np.full(SERVICES, 2.0)) * gpus
     services = []
@@ -68,7 +68,7 @@ def random_services(seed: int, gpus: float, types: int) -> tuple[Service, ...]:
 
 
 def place(problem: PlacementProblem, method: str, seed: int) -> tuple[Placement, float | None]:
-    """The placement and, of the exact one, its proven gap."""
+    """Return the placement and, for the exact method, its proven gap."""
     if method == "blind":
         return place_blind(problem, seed), None
     if method == "algorithm4":

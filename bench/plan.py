@@ -50,7 +50,7 @@ UNLIMITED = 1_000_000
 
 
 def load_instance(path: Path) -> PlanningProblem:
-    """A reference instance; its capacity counts instances, so an instance is one GPU here."""
+    """Return a reference instance, where one instance uses one GPU."""
     arrays = np.load(path)
     current = arrays["current"].astype(np.int64)
     models, regions, gpus = shape = current.shape
@@ -161,7 +161,7 @@ def main() -> int:
 
 
 def in_pulp(instances: Path) -> dict[str, float]:
-    """The worst seconds to build and solve 20 x 20 x 5 in PuLP to a gap of 0.1%."""
+    """Return the largest seconds to build and solve 20 x 20 x 5 in PuLP to a gap of 0.1%."""
     worst = {"pulp_20x20x5_seconds": 0.0, "pulp_20x20x5_cpu_seconds": 0.0}
     for path in sorted(instances.glob("20x20x5_*.npz")):
         began = _cpu_seconds()
@@ -211,7 +211,7 @@ def synthetic_day(columns: int, seed: int = 0) -> HorizonProblem:
 
 
 def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
-    """All periods at once against each by itself in as much time."""
+    """Compare solving all periods at once with solving one after the other in equal time."""
     problem = synthetic_day(columns)
     each, current = 0.0, problem.windows[0].current
     for window in problem.windows:
@@ -239,7 +239,7 @@ def _ways(size: str, *, undivided: bool, pooled: bool) -> list[str]:
 
 
 def _cpu_seconds() -> float:
-    """User and system time of this process and its children (CBC is one)."""
+    """Return user and system time of this process and its children (CBC is one)."""
     return sum(os.times()[:4])
 
 

@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def rows_of(case: Case, role: str, seed: int, requests: int) -> Iterator[Row]:
-    """Of each number of instances: the rate by the curve and by the longer simulation."""
+    """Yield for each number of instances the rate by the curve and by a longer simulation."""
     begun = time.process_time()
     alone = capacity(SizingCase(case.profile, case.lengths, case.tier, seed=seed, role=role))
     lone_s = time.process_time() - begun
@@ -74,7 +74,7 @@ def rows_of(case: Case, role: str, seed: int, requests: int) -> Iterator[Row]:
 def largest_met(
     case: Case, role: str, n: int, rate: float, seed: list[int], requests: int
 ) -> float:
-    """The largest rate that meets the tier, in ``rate``."""
+    """Return the largest rate that meets the tier, as a multiple of ``rate``."""
     pools, lengths, tier = isolated_role(
         SizingCase(case.profile, case.lengths, case.tier, role=role), n
     )

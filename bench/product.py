@@ -69,7 +69,7 @@ class Product:
         self.started += 1
 
     def victim(self, kind: str) -> psutil.Process | None:
-        """One process of this kind; None while there is none."""
+        """Return one process of this kind; None if there is none."""
         supervisor = psutil.Process(self._process.pid)
         if kind == "supervisor":
             return supervisor

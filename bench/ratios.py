@@ -19,7 +19,7 @@ KV_BYTES, LINK_BYTES_S = 131_072.0, 50e9  # of llama-3.1-8b; a 400 Gbit/s port
 
 
 def pd_cases(known: list[Profile], cases: int, seed: int) -> list[Row]:
-    """``cases`` seeded services that some ratio serves, each with all its ratios simulated."""
+    """Return ``cases`` random services that some ratio serves, with all their ratios simulated."""
     rows: list[Row] = []
     index = 0
     while len(rows) < cases:

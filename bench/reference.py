@@ -28,12 +28,12 @@ DEFAULT, PENDING = Routing(), Routing(instance="least-pending", decode="least-me
 
 
 def rows(scenario: str) -> pl.DataFrame:
-    """Its per-request results, in order of arrival."""
+    """Return the per-request results of a scenario, in order of arrival."""
     return pl.read_csv(shared_file(f"reference/splitwise_sim_{scenario}.csv.gz"))
 
 
 def splitwise_curve() -> Curve:
-    """Medians by batch tokens, linear between them and beyond."""
+    """Return the medians by batch tokens as a curve, linear between and beyond them."""
     table = (
         pl.read_csv(shared_file("data/profiles/splitwise_perf_model.csv"))
         .filter(model=MODEL, hardware=GPU, tensor_parallel=TP)
@@ -47,7 +47,7 @@ def splitwise_curve() -> Curve:
 
 
 def splitwise_profile(max_batch: int = 512, max_batch_tokens: int = 2048) -> AdjustedProfile:
-    """Llama-2-70B in fp16 on eight H100."""
+    """Return the profile of Llama-2-70B in fp16 on eight H100."""
     return AdjustedProfile(
         kind="table",
         model=MODEL,
@@ -62,7 +62,7 @@ def splitwise_profile(max_batch: int = 512, max_batch_tokens: int = 2048) -> Adj
 
 
 def trace(arrival_s: FloatArray, isl: FloatArray, osl: FloatArray) -> Trace:
-    """Requests of the one model, region and tier."""
+    """Return requests of one model, region and tier."""
     codes = np.zeros(len(arrival_s), np.int16)
     return Trace(
         arrival_s=np.asarray(arrival_s, np.float64),
@@ -80,7 +80,7 @@ def trace(arrival_s: FloatArray, isl: FloatArray, osl: FloatArray) -> Trace:
 
 
 def fleet(*pools: Pool, routing: Routing = DEFAULT) -> Fleet:
-    """Pools in one region."""
+    """Return a fleet of pools in one region."""
     return Fleet(
         tiers=(Tier("t"),),
         regions=(Region("r", 400.0, 1.2),),
@@ -91,18 +91,18 @@ def fleet(*pools: Pool, routing: Routing = DEFAULT) -> Fleet:
 
 
 def pool(instances: int, profile: Profile | None = None, **how: Any) -> Pool:
-    """Identical instances, by default of the reference's profile and at our own rules."""
+    """Return a pool of identical instances, by default of the reference's profile."""
     gpu = GpuSpec(GPU, 80e9, 0.0, 0.0, 0.0, SOURCE)
     served = profile or splitwise_profile()
     return Pool(MODEL, "r", served, gpu, instances, instances, instances, 0.0, 0.0, **how)
 
 
 def as_splitwise(scenario: str) -> Fleet:
-    """The fleet of a scenario at the simulator's own rules, as far as ours can be set so.
+    """Return the fleet of a scenario under the simulator's own rules, as far as ours allow.
 
-    What stays different: decodes that do not all fit beside prompts pause together (theirs: those
-    that do not fit), which is all of the difference on mixed instances; a decode instance is chosen
-    when the KV cache arrives (theirs: on arrival, by the KV there will be in the end).
+    Two differences stay. Decodes that do not all fit beside prompts pause together (theirs: only
+    those that do not fit), which explains all of the difference on mixed instances. A decode
+    instance is chosen when the KV cache arrives (theirs: on arrival, by the final KV cache).
     """
     if scenario.startswith("mixed"):
         return fleet(pool(40, batching="whole"), routing=PENDING)
@@ -112,7 +112,10 @@ def as_splitwise(scenario: str) -> Fleet:
 
 
 def _line(tokens: pl.Series, seconds: pl.Series) -> Part:
-    """With a knot at one token: before its first knot a curve of ours is flat, not a line."""
+    """Return a part of a curve with an added knot at one token.
+
+    A curve is flat before its first knot, and the source extends the line.
+    """
     x, y = tokens.to_numpy().astype(float), seconds.to_numpy()
     first = y[0] - (x[0] - 1.0) * (y[1] - y[0]) / (x[1] - x[0])
     return Part(np.r_[1.0, x], np.zeros(1), np.r_[first, y][:, None])

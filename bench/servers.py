@@ -31,7 +31,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Returns when it answers: PostgreSQL reads its log first, of what was not yet in place."""
+        """Start the server and wait until it answers; PostgreSQL first replays its log."""
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -48,7 +48,7 @@ class Server:
                 time.sleep(0.1)
 
     def kill(self) -> None:
-        """All at once, as when a container or a machine ends."""
+        """Kill all processes at once, as when a container or a machine ends."""
         family = [psutil.Process(self._process.pid)]
         family += family[0].children(recursive=True)
         for process in family:
@@ -64,7 +64,7 @@ class Server:
 
 @contextmanager
 def servers() -> Iterator[dict[str, Server]]:
-    """``database`` and ``broker``; DATABASE_URL and REDIS_URL name them to those started here."""
+    """Start database and broker; DATABASE_URL and REDIS_URL name them to child processes."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="headroom-servers-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -97,7 +97,7 @@ def _postgresql(folder: Path) -> tuple[Server, str]:
 
 
 def _redis(folder: Path) -> tuple[Server, str]:
-    """With a log of what was asked of it, as compose and chart have it."""
+    """Return a Redis server with an append-only log, as compose and chart configure it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [find_program("redis-server") or "redis-server", "--port", str(port)]

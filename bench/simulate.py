@@ -60,7 +60,7 @@ SCALED = ("least-remaining", "least-pending", "round-robin", "least-memory")  # 
 
 
 def poisson(n: int, rate: float = RATE) -> Trace:
-    """Poisson arrivals; lengths drawn with a fixed seed from those of ``azure2023_conv``."""
+    """Return Poisson arrivals with lengths drawn from ``azure2023_conv`` by a fixed seed."""
     source = reference.rows("mixed_poisson80")
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(source), size=n)
@@ -93,7 +93,10 @@ def features() -> dict[str, Any]:
 
 
 def _beginnings(isl: Int32Array) -> PrefixBlocks:
-    """Blocks of 64 tokens: half of each prompt is one of 2,000 beginnings, few of them popular."""
+    """Return prompt blocks of 64 tokens.
+
+    Half of each prompt is one of 2,000 beginnings, few of them popular.
+    """
     rng = np.random.default_rng(3)
     counts = -(-isl.astype(np.int64) // 64)
     start = np.r_[0, np.cumsum(counts)]
@@ -106,7 +109,7 @@ def _beginnings(isl: Int32Array) -> PrefixBlocks:
 
 
 def week() -> dict[str, Any]:
-    """Rates of each hour swing by half around the mean over the day, and less at weekends."""
+    """Return the figures of a week whose hourly rates swing by half, and are lower on weekends."""
     began = time.perf_counter()
     n = 10_000_000
     rng = np.random.default_rng(1)
@@ -132,7 +135,7 @@ def week() -> dict[str, Any]:
 
 
 def scaling() -> dict[str, Any]:
-    """Microseconds a request, at the same load per instance."""
+    """Return microseconds per request at equal load per instance, by requests and instances."""
     by_requests = {}
     for n in (10**5, 10**6, 10**7):
         by_requests[n] = 1e6 * _once(poisson(n), _flat(40), Static([40])) / n
@@ -183,7 +186,10 @@ def _flat(instances: int) -> Fleet:
 def serving_fleet(
     models: tuple[str, ...], regions: tuple[str, ...], initial: int, maximum: int
 ) -> Fleet:
-    """Llama-2-70B with grouped queries on eight H100, as the catalogue's linear profile has it."""
+    """Return pools of Llama-2-70B with grouped queries on eight H100.
+
+    Their profile is the catalogue's linear one.
+    """
     profile = LinearProfile(
         "m", reference.GPU, 8, 0.0288, 3.4e-4, 0.021, 8.5e-5, 256, 2048, 500_000, reference.SOURCE
     )

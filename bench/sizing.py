@@ -199,7 +199,7 @@ def errors_after_changes(case: Case, seed: int) -> list[Row]:
 
 
 def by_pool(rows: list[Row]) -> Row:
-    """Median and 95th percentile of the errors of changed capacities, by pool size."""
+    """Return median and 95th percentile of the errors of changed capacities, by pool size."""
     return {
         f"changed_{name}": {
             str(n): np.quantile(
@@ -214,7 +214,7 @@ def by_pool(rows: list[Row]) -> Row:
 def largest_met(
     case: Case, guess: float, seed: list[int], requests: int
 ) -> tuple[float, SimulationResult]:
-    """Largest rate that meets the tier, and the run at ``guess``."""
+    """Return the largest rate that meets the tier, and the run at ``guess``."""
 
     def attainment_at(rate: float) -> float:
         run = _run(case.profile, case.lengths, case.tier, rate, seed, requests)
@@ -250,7 +250,10 @@ def _sample(isl: float, osl: float, spread: float, n: int, rng: np.random.Genera
 def _run(
     profile: Profile, lengths: Lengths, tier: Tier, rate: float, seed: list[int], requests: int
 ) -> SimulationResult:
-    """One instance under Poisson arrivals; the same unit gaps and requests at every rate."""
+    """Simulate one instance under Poisson arrivals.
+
+    All rates have the same requests and the same gaps, scaled.
+    """
     rng = np.random.default_rng(seed)
     rows = rng.integers(len(lengths[0]), size=requests)
     arrival = np.cumsum(rng.exponential(size=requests)) / rate
@@ -298,7 +301,7 @@ def summary(rows: list[Row]) -> Row:
 
 
 def by_load(rows: list[Row]) -> Row:
-    """Errors of the closed forms where the size lies at such a load of the instance."""
+    """Return the errors of the closed forms by the load of the instance at its size."""
     by_range: Row = {"closed_rate_error": {}, "closed_latency_error": {}}
     for low, high in zip((0.0, *LOADS), (*LOADS, np.inf), strict=True):
         in_band = [row for row in rows if low < row["load"] <= high]

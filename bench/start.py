@@ -62,7 +62,7 @@ def measure(clone: Path) -> dict[str, float]:
 
 
 def first_page(clone: Path) -> float:
-    """Seconds from ``bin/run`` until a page was read; it is stopped then."""
+    """Return the seconds from ``bin/run`` until a page was read; stop it then."""
     began = time.perf_counter()
     with run_command(clone, "bin/run", "--port=0", stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
@@ -78,7 +78,7 @@ def first_page(clone: Path) -> float:
 
 
 def first_answer(clone: Path) -> float:
-    """Seconds until a question of three arguments is answered."""
+    """Return the seconds until a question of three arguments is answered."""
     began = time.perf_counter()
     question = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--users", "100")
     with run_command(
@@ -90,7 +90,7 @@ def first_answer(clone: Path) -> float:
 
 
 def cpu(clone: Path, *command: str) -> float:
-    """CPU seconds of a command and of what it started, user's and system's."""
+    """Return the CPU seconds of a command and its children, user's and system's."""
     with run_command(clone, *command, stdout=sys.stderr) as run:
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)

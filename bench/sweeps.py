@@ -33,7 +33,7 @@ HERE = Provenance("measured", "bench.sweeps")
 
 
 def rows_of(part: pl.DataFrame) -> BenchmarkRows:
-    """Of one deployment."""
+    """Return the benchmark rows of one deployment."""
     first = part.row(0, named=True)
     names = {"model": model_name(first["model_path"]), "gpu": gpu_name(first["system"])}
     columns = {"tp": "tp_size", "isl": "isl", "osl": "osl", "concurrency": "concurrency"}
@@ -46,7 +46,7 @@ def rows_of(part: pl.DataFrame) -> BenchmarkRows:
 
 
 def base_of(rows: BenchmarkRows, fp8: bool) -> Profile:
-    """The roofline of a deployment."""
+    """Return the roofline profile of a deployment."""
     shape, gpu = models()[str(rows.model[0])].shape, gpus()[str(rows.gpu[0])]
     assert shape is not None
     where = Arrangement(tp=int(rows.tp[0]), weights="fp8" if fp8 else "bf16")

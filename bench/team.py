@@ -87,7 +87,7 @@ def create_team_rows(
 
 
 def _years(now: datetime, schedule: Schedule, plan: ActivePlan, outcome: Outcome) -> None:
-    """The same week after week, as those have it who plan each Monday."""
+    """Copy plan, outcome and firing week after week, as if a team planned each Monday."""
     weeks = [now - timedelta(days=7 * n) for n in range(2, WEEKS)]
     plans = _like(plan, ({"since": week, "until": week + timedelta(days=7)} for week in weeks))
     _like(outcome, ({"plan_id": plan.pk, "begins": plan.since} for plan in plans))
@@ -112,7 +112,7 @@ def _like(row: Row, changes: Iterable[dict[str, Any]]) -> list[Row]:
 
 
 def _samples(now: datetime) -> list[dict[str, object]]:
-    """Four weeks of days that rise and fall, up to ``now``."""
+    """Return four weeks of samples up to ``now`` with a daily wave."""
     bins = DAYS * 24 * 60 // BIN_MIN
     first = now.replace(minute=0, second=0, microsecond=0) - timedelta(minutes=BIN_MIN * bins)
     day = 1.0 + 0.6 * np.sin(2 * np.pi * np.arange(bins) * BIN_MIN / 1440)

@@ -16,8 +16,10 @@ def random_topology(
     nodes_per_rack: int = 8,
     gpus_per_node: int = 8,
 ) -> Topology:
-    """A tree of about ``nodes`` nodes: about a quarter of the S2 switches
-    high, a quarter medium and the rest low, types in random proportions."""
+    """Return a random tree of about ``nodes`` nodes, with types in random proportions.
+
+    About a quarter of the S2 switches have high priority, a quarter medium, and the rest low.
+    """
     rng = np.random.default_rng(seed)
     described = []
     for c in range(centres):

@@ -60,7 +60,7 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
 
 
 def _part(folder: Path, start: int, rows: int) -> Path:
-    """Rows from ``at`` on, the same whenever they are made."""
+    """Write ``rows`` rows from number ``start`` on, the same in every call."""
     path = folder / f"{start}-{rows}.parquet"
     if path.exists():
         return path

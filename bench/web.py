@@ -167,7 +167,7 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def p95_ms(client: Any, address: str) -> float:
-    """Of ``REPEATS`` requests after a first; raises where one is no page."""
+    """Return the p95 of ``REPEATS`` requests after a first one; raise if the answer is no page."""
     took = []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
@@ -206,7 +206,7 @@ def serve_site() -> Iterator[str]:
 
 
 def browse(filled: DemoData, user: str, password: str) -> dict[str, Any]:
-    """What a browser fetches on a first visit, and what it finds on every page."""
+    """Return what a browser fetches on a first visit, and the violations on every page."""
     addresses, run = filled.addresses(), filled.run
     from django.urls import reverse
     from playwright.sync_api import sync_playwright

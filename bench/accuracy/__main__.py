@@ -27,7 +27,7 @@ MODULES["operators"] = "tools.catalogue.operator_checks"  # which fitting needs 
 
 
 def collect(names: list[str], data: Path) -> dict[str, Any]:
-    """The figures of all modules in one; a module that fails on missing data is left out."""
+    """Return the figures of all modules in one; skip a module whose data are missing."""
     result: dict[str, Any] = {}
     for name in names:
         start = time.perf_counter()

@@ -91,7 +91,7 @@ def _deployment(model: str, gpu: str, tp: int, users: float, engine: str = "vllm
 
 
 def _estimates() -> dict[str, int]:
-    """How often the next width gives less, of those that fit."""
+    """Return how often the next larger width that fits gives fewer tokens/s."""
     best, group = 0, 0
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
@@ -115,7 +115,7 @@ def _built_in() -> int:
 
 
 def _one_speed() -> dict[str, Any]:
-    """The worst of every profile by rule on every engine, and which."""
+    """Return the largest differences of rule-based profiles from their estimates, and where."""
     apart: dict[str, dict[str, float]] = {"decode": {}, "prompt": {}, "lone_ttft": {}}
     for combination, engine in itertools.product(modelled_profiles(), ENGINES):
         row = {
@@ -176,7 +176,7 @@ def _agreement() -> dict[str, float]:
 
 
 def _sizes() -> dict[str, Any]:
-    """Every profile that was measured or carried over, and every MODELLED-th by rule."""
+    """Return the differences of sizes for measured profiles, and for each MODELLED-th other."""
     known = [(model, gpu, tp, "bf16") for model, gpu, tp in catalogue.profiles()]
     known += [
         (combination.model, combination.gpu, combination.tp, combination.precision)

@@ -25,7 +25,10 @@ QUANTITIES = ("tbt", "ttft")
 
 
 def figures(rows: ServedRows, predicted: Mapping[str, PredictedSeconds]) -> dict[str, Any]:
-    """``predicted``: by what was left out."""
+    """Return how often the stated errors cover the actual ones.
+
+    ``predicted`` has the predictions by what the fit left out.
+    """
     part = rows.take(np.flatnonzero(rows.silicon))
     labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
     shares = {basis: _shares(rows, predicted[basis], basis, of) for basis, of in labels.items()}
@@ -47,8 +50,10 @@ def figures(rows: ServedRows, predicted: Mapping[str, PredictedSeconds]) -> dict
 def _shares(
     rows: ServedRows, predicted: PredictedSeconds, basis: str, labels: TextArray
 ) -> FloatArray:
-    """Of both times of each row, those within the stated median, the stated 9-of-10 and the median
-    as it ships; ``[3, n]``."""
+    """Return masks of rows within the stated errors, as means over TBT and TTFT, ``[3, n]``.
+
+    The errors are the stated median, the stated 90th percentile, and the shipped median.
+    """
     kept = np.flatnonzero(rows.silicon)
     part = rows.take(kept)
     wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)

@@ -23,7 +23,7 @@ ONLY_ONE = "latent_decode"  # kind of kernel measured on a single family
 
 
 def figures(data: Path) -> dict[str, float]:
-    """Median absolute errors by family, with its kernels seen (``_seen``) and left out."""
+    """Return median absolute errors by GPU family, with its kernels seen and left out."""
     if not (data / SILICON).exists():
         raise FileNotFoundError(data / SILICON)
     everything, rows = efficiencies(), served_rows(data, energy=False)

@@ -42,7 +42,10 @@ TIMES = {"tpot": "tbt", "ttft": "ttft"}
 
 
 def figures(rows: ServedRows, unseen: PredictedSeconds) -> dict[str, Any]:
-    """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
+    """Return the errors of estimates that are corrected by a few rows of the user.
+
+    ``unseen`` has predictions of ``rows``, each by a fit without the row's model.
+    """
     measures: dict[str, Any] = {}
     both = log_errors_by_quantity(rows, unseen)
     for figure, name in TIMES.items():

@@ -36,7 +36,7 @@ def summary(prefix: str, error: FloatArray) -> dict[str, Any]:
 
 
 def parts(rows: PowerRows, error: FloatArray) -> dict[str, dict[str, float]]:
-    """MAPE by task, GPU type, kind of model and family."""
+    """Return the MAPE by task, GPU type, kind of model and family."""
     size, routed = np.abs(error), rows.loads.experts[:, 0] > 0
     kinds = np.where(routed, "mixture of experts, ", "dense, ")
     kinds = np.char.add(kinds, rows.weights)
@@ -55,7 +55,7 @@ def parts(rows: PowerRows, error: FloatArray) -> dict[str, dict[str, float]]:
 
 
 def gpu_left_out(rows: PowerRows) -> dict[str, float]:
-    """Each GPU type by the parameters of the other, as shares of TDP."""
+    """Return the error of each GPU type with the parameters of the other, as a share of TDP."""
     result = {}
     for gpu in np.unique(rows.gpu):
         members = rows.gpu == gpu
@@ -67,8 +67,11 @@ def gpu_left_out(rows: PowerRows) -> dict[str, float]:
 
 
 def decodes(rows: PowerRows, name: str, read: Decodes) -> dict[str, Any]:
-    """Decodes of another GPU type by the mean of the other two GPU types, and by parameters fitted
-    on it with a group (an arrangement, or lengths) left out."""
+    """Return the errors of decodes on another GPU type.
+
+    The first are by the mean of the two fitted GPU types. The second are by parameters fitted on
+    this type with one group (an arrangement, or lengths) left out.
+    """
     groups, loads, share = read
     default = fit(rows, np.ones(len(rows.share), bool)).default
     unseen = share_of_tdp(default, loads) / share - 1.0

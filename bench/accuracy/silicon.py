@@ -30,7 +30,7 @@ BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
 
 
 def figures(data: Path) -> dict[str, Any]:
-    """The figures of the module's docstring, and tables by part of the rows on stderr."""
+    """Return the figures of the module's docstring, and print tables by part of the rows."""
     if not (data / SILICON).exists():
         raise FileNotFoundError(data / SILICON)
     rows = served_rows(data, energy=(data / ENERGY).exists())
@@ -60,7 +60,7 @@ def figures(data: Path) -> dict[str, Any]:
 
 
 def _mlenergy(rows: ServedRows, predicted: PredictedSeconds) -> dict[str, float]:
-    """ML.ENERGY's rows, each by a fit that had not seen its model."""
+    """Return the errors of ML.ENERGY's rows, each by a fit that has not seen its model."""
     other = ~rows.silicon & ~rows.peak
     if not other.any():
         return {}
@@ -87,7 +87,7 @@ def _median(errors: FloatArray) -> float:
 
 
 def _tables(rows: ServedRows, scored: dict[str, PredictedSeconds]) -> None:
-    """Median errors by part of the rows, for people."""
+    """Print median errors by part of the rows."""
     bands = np.array([f"{a:g} to {b:g}" for a, b in itertools.pairwise(BANDS)])
     parts = {
         "model": rows.shape,

@@ -23,7 +23,7 @@ ITERATIONS, REPEATS, SEED = 200_000, 30, 20260101
 
 
 def curves(data: Path) -> dict[str, Curve]:
-    """A curve of each layout."""
+    """Return a curve of each layout, by kind of profile."""
     by_kind = {"linear": linear(8e-3, 5e-5, 9e-3, 4e-5)}
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     (_, first), *_ = rows.arrangements()
@@ -35,8 +35,10 @@ def curves(data: Path) -> dict[str, Curve]:
 
 
 def per_second(curve: Curve) -> float:
-    """Evaluations per second of CPU time, of the fastest of ``REPEATS`` passes: the others were
-    disturbed by what else runs on the machine."""
+    """Return the evaluations per second of CPU time, in the fastest of ``REPEATS`` passes.
+
+    Other programs on the machine slow the other passes.
+    """
     random = np.random.default_rng(SEED)
     kind = random.integers(0, 3, ITERATIONS)
     b = np.where(kind == 1, 0, random.integers(1, 257, ITERATIONS)).astype(float)

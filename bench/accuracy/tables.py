@@ -71,7 +71,10 @@ def random_rows(fit: Fit, parts: list[BenchmarkRows]) -> Residuals:
 
 
 def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Residuals]:
-    """Inside and at the edge. The grid is that of all rows, also those that were no whole batch."""
+    """Return the residuals of configurations inside the grid and at its edge.
+
+    The grid has all rows, also those that did not run as one batch.
+    """
     inside: list[Residuals] = []
     edge: list[Residuals] = []
     for part in parts:
@@ -87,7 +90,7 @@ def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Res
 
 
 def of_file(path: Path, prefix: str) -> dict[str, Any]:
-    """The figures of a file in the splitwise or SageServe format, ``prefix`` in front."""
+    """Return the figures of a file in splitwise or SageServe format, by ``prefix`` and name."""
     rows = read_benchmarks(path).rows
     grids = [part for _, part in rows.arrangements()]
     parts = [part.take(part.ran_as_one_batch) for part in grids]
@@ -110,9 +113,11 @@ def of_file(path: Path, prefix: str) -> dict[str, Any]:
     return result
 
 
-def beside(data: Path) -> dict[str, Any]:
-    """Operator and roofline profiles, which saw none of these rows, on the same splitwise rows.
-    Those are of 2023's engines; the kernels and their efficiencies of 2025's."""
+def rule_based_errors(data: Path) -> dict[str, Any]:
+    """Return the errors of operator and roofline profiles on the same splitwise rows.
+
+    These profiles saw none of the rows. The rows are of engines of 2023, the kernels of 2025.
+    """
     limits = EngineSettings(256, 32768, 1 << 20)
     by_kind: dict[str, list[Residuals]] = {"operator": [], "roofline": []}
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
@@ -139,5 +144,5 @@ def figures(data: Path) -> dict[str, Any]:
     return {
         **of_file(data / "profiles/splitwise_perf_model.csv", ""),
         **of_file(data / "profiles/sageserve_llama3_perf.csv", "sageserve_"),
-        **beside(data),
+        **rule_based_errors(data),
     }

@@ -22,7 +22,10 @@ FEWEST = 4  # groups of an engine that a trend is looked for in
 
 
 def figures(rows: ServedRows, unseen: PredictedSeconds) -> dict[str, float]:
-    """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
+    """Return the errors with and without a correction for the engine's version.
+
+    ``unseen`` has predictions of ``rows``, each by a fit without the row's model.
+    """
     kept = distinct_rows(rows)
     kept = kept[
         rows.silicon[kept] & ~rows.unsure[kept] & ~np.char.endswith(rows.version[kept], "?")

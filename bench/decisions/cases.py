@@ -27,7 +27,7 @@ POLICIES = ["reactive", "hpa", "lt-i", "lt-ua", "decode-tps"]
 
 
 def case(name: str, limits: str, rps: float) -> Decision | str:
-    """One trace under one kind of limits; why not, where that fails."""
+    """Return the decision on one trace under one kind of limits, or why it failed."""
     data = next(data for data in (*DATA, *UNSEEN) if data.name == name)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

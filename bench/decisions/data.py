@@ -30,7 +30,7 @@ class Data:
 
     @property
     def days(self) -> bool:
-        """Whether there are days before the window."""
+        """Return whether the window lasts a day or more."""
         return int(self.horizon["duration_s"]) >= DAY
 
 
@@ -61,7 +61,7 @@ def _burstgpt(kind: str) -> Callable[[Path, Path], dict[str, Any]]:
 
 
 def _servegen(model: str, days: int) -> Callable[[Path, Path], dict[str, Any]]:
-    """Of the days that end with the last one without a gap."""
+    """Return a function that writes the demand of ``model`` on the first ``days`` days."""
 
     def write(file: Path, to: Path) -> dict[str, Any]:
         table = pl.read_csv(file).filter((pl.col("model") == model) & (pl.col("t_s") < days * DAY))
@@ -77,7 +77,7 @@ def _servegen(model: str, days: int) -> Callable[[Path, Path], dict[str, Any]]:
 
 
 def _clients(file: Path, to: Path) -> dict[str, Any]:
-    """Of all clients together."""
+    """Write the total demand of all clients."""
     table = pl.read_parquet(file).group_by("t_s").agg(pl.col("rate_rps").sum()).sort("t_s")
     table = table.select(
         time=pl.col("t_s").cast(pl.Float64), requests=600.0 * pl.col("rate_rps").cast(pl.Float64)

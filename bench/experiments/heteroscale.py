@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from bench.experiments.heteroscale_readings import coarse, figures, plot, signals
-from bench.experiments.heteroscale_service import STEP_S, Service, drives, load_of, service
+from bench.experiments.heteroscale_service import STEP_S, Service, load_of, pool_of_signal, service
 from bench.experiments.heteroscale_workloads import SOURCES, Workload, dialogue
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import policy_context_of
@@ -149,14 +149,14 @@ def facts(served: Service) -> dict[str, Any]:
         "flat": served.flat.tolist(),
         "theta_tps": [round(float(value)) for value in served.theta_tps],
         "targets": {
-            name: round(float(shown.signal_targets(name)[drives(served, name)]), 3)
+            name: round(float(shown.signal_targets(name)[pool_of_signal(served, name)]), 3)
             for name in PROPORTIONAL
         },
     }
 
 
 def policies(served: Service, names: list[str], results: dict[str, Any]) -> dict[str, Any]:
-    """Figures by policy, the flat fleet first; ``found`` gets its signals and what is drawn."""
+    """Return figures by policy, the static fleet first; add signals and curves to ``results``."""
     out: dict[str, Any] = {}
     drawn = results["drawn"]
     drawn["load"] = (load_of(served.study, STEP_S) / 1000).tolist()
@@ -176,7 +176,7 @@ def headroom(served: Service) -> dict[str, Any]:
     """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
     and cooling as long as a start besides."""
     tested = pressure_test(served.study, BEST_RATIO)  # at the ratio that policies keep
-    shown = float(tested.signal_targets("decode-tps")[drives(served, "decode-tps")])
+    shown = float(tested.signal_targets("decode-tps")[pool_of_signal(served, "decode-tps")])
     out = {}
     for part in HEADROOM:
         for name, settings in (("decode-tps", {}), ("heteroscale", SLOW)):
@@ -187,7 +187,7 @@ def headroom(served: Service) -> dict[str, Any]:
 
 
 def stability(served: Service) -> dict[str, Any]:
-    """Other means against flapping (section 3.6)."""
+    """Return the figures of other means against flapping (section 3.6)."""
     return {
         label: replay_policy(served, name, **settings)[0]
         for label, (name, settings) in STABILITY.items()

@@ -27,8 +27,11 @@ SHOWN = (
 
 
 def signals(served: Service, result: SimulationResult) -> dict[str, Any]:
-    """Of every signal, by 5 minutes: its correlation with the load, and its mean at the calmest
-    tenth over that at the busiest tenth (the load's own beside it)."""
+    """Return how each signal follows the load, by 5 minutes.
+
+    These are its correlation with the load, and its mean in the calmest tenth over that in the
+    busiest tenth. The load itself is one of the signals.
+    """
     load = load_of(served.study, STEP_S)
     return {
         name: _follows(values, load) for name, values in ({"load": load} | readings(result)).items()
@@ -36,7 +39,7 @@ def signals(served: Service, result: SimulationResult) -> dict[str, Any]:
 
 
 def readings(result: SimulationResult) -> dict[str, FloatArray]:
-    """Signals by ``STEP_S``, as a policy sees them."""
+    """Return signals by ``STEP_S``, as a policy observes them."""
     series = result.series
     prefill, decode = pools_of(result.fleet)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -65,7 +68,10 @@ def readings(result: SimulationResult) -> dict[str, FloatArray]:
 def figures(
     served: Service, result: SimulationResult, summary: Summary, steps: IntArray, up: FloatArray
 ) -> dict[str, Any]:
-    """``steps`` ``[instants, pools]``: instances added and taken out; ``up`` ``[pools, bins]``."""
+    """Return the figures of a run.
+
+    ``steps [instants, pools]`` are instances added and removed, ``up [pools, bins]`` those running.
+    """
     prefill, decode = pools_of(result.fleet)
     load = load_of(served.study, STEP_S)
     needed = load[None, :] / served.theta_tps[:, None]
@@ -106,7 +112,7 @@ def figures(
 
 
 def turns(steps: IntArray) -> int:
-    """How often a fleet that grew was made smaller next, or the other way round."""
+    """Return how often a growing fleet shrinks next, or the other way round."""
     total = steps.sum(axis=1)
     signs = np.sign(total[total != 0])
     return int((signs[1:] != signs[:-1]).sum())
@@ -165,14 +171,14 @@ def _follows(values: FloatArray, load: FloatArray) -> dict[str, float | None]:
 
 
 def _correlation(values: FloatArray, load: FloatArray) -> float | None:
-    """None where nothing moves."""
+    """Return the correlation of values with the load; None if the values are constant."""
     if float(np.ptp(values)) < 1e-9:
         return None
     return round(float(np.corrcoef(values, load)[0, 1]), 3)
 
 
 def coarse(values: FloatArray) -> FloatArray:
-    """``[pools, minutes]`` to means by ``STEP_S``."""
+    """Return means by ``STEP_S`` of values ``[pools, minutes]``."""
     each = round(STEP_S / 60)
     grouped = values[:, : values.shape[1] // each * each].reshape(len(values), -1, each)
     return np.asarray(grouped.mean(axis=2))

@@ -37,8 +37,10 @@ class Service:
 
 
 def service(workload: Workload, hours: tuple[float, float], like: Service | None = None) -> Service:
-    """The service on the hours of a day, with the flat fleet for its own peak or that of ``like``:
-    sizes, ratio and what they make of the peak are the product's."""
+    """Return the service on some hours of a day, with a static fleet for its peak.
+
+    The peak is its own or that of ``like``. The product computes sizes, ratio and fleet.
+    """
     if like is None:
         study = _study(workload, hours)
         columns, lengths = roles(study), study.traffic.lengths[0]
@@ -63,8 +65,10 @@ def _study(workload: Workload, hours: tuple[float, float], flat: IntArray | None
 def scenario(
     workload: Workload, hours: tuple[float, float], flat: IntArray | None = None
 ) -> dict[str, Any]:
-    """In the words of a scenario, with ``flat`` [prefill, decode] as today's fleet among ``QUOTA``
-    times its GPUs."""
+    """Return the service as a scenario.
+
+    Today's fleet is ``flat`` [prefill, decode], among ``QUOTA`` times its GPUs.
+    """
     model = workload.model
     quota = 200 * TP if flat is None else int(np.ceil(QUOTA * flat.sum())) * TP
     today = [] if flat is None else [
@@ -116,7 +120,7 @@ def scenario(
 
 
 def load_of(study: Study, step_s: float) -> FloatArray:
-    """Input tokens/s that arrive, by ``step_s``."""
+    """Return the input tokens/s that arrive, by ``step_s``."""
     bins = round(study.window.duration_s / step_s)
     bin_of = (study.trace.arrival_s // step_s).astype(int)
     return np.bincount(bin_of, study.trace.input_tokens, bins)[:bins] / step_s
@@ -128,13 +132,13 @@ def roles(study: Study) -> tuple[int, int]:
 
 
 def pools_of(fleet: Fleet) -> tuple[int, int]:
-    """The prefill and the decode pool."""
+    """Return the indices of the prefill and the decode pool."""
     roles = [pool.role for pool in fleet.pools]
     return roles.index("prefill"), roles.index("decode")
 
 
-def drives(served: Service, signal: str) -> int:
-    """The pool that a signal is read from."""
+def pool_of_signal(served: Service, signal: str) -> int:
+    """Return the index of the pool that a signal is read from."""
     return pools_of(served.study.hardware.fleet(served.study.today))[
         0 if signal.startswith("prefill") else 1
     ]

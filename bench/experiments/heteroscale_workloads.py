@@ -42,12 +42,12 @@ class Workload:
         return "hour of the trace" if self.date is None else "hour (UTC)"
 
     def moment(self, hour: float) -> str | float:
-        """An hour of the day, as a scenario says it."""
+        """Return an hour of the day in the notation of a scenario."""
         return 3600 * hour if self.date is None else f"{self.date}T{int(hour):02d}:00:00Z"
 
 
 def dialogue(folder: Path, scale: float, bursts: float = 1.0) -> Workload:
-    """Azure's conversations with the lengths of the source's service A (section 4.1)."""
+    """Return Azure's conversations with the lengths of the source's service A (section 4.1)."""
     day = Day(folder, scale, bursts)
     lengths = {
         "input_tokens": {"mean": 3000, "cv": day.isl["cv"]},
@@ -59,8 +59,10 @@ def dialogue(folder: Path, scale: float, bursts: float = 1.0) -> Workload:
 
 
 def vision(folder: Path, scale: float, name: str = "vision") -> Workload:
-    """ServeGen's mm-image: no day before this one, so that its first hour is what is known when the
-    replay begins, and nothing finer than ten minutes."""
+    """Return ServeGen's mm-image, in bins of ten minutes.
+
+    No day precedes it, so its first hour is the history when the replay begins.
+    """
     rates = pl.read_parquet(CLIENTS)
     stats = pl.read_csv(LENGTHS).filter(pl.col("model") == "mm-image")
     table = by_bin(rates, stats)
@@ -83,9 +85,11 @@ def vision(folder: Path, scale: float, name: str = "vision") -> Workload:
 
 
 def by_bin(rates: pl.DataFrame, stats: pl.DataFrame) -> pl.DataFrame:
-    """Requests, input and output tokens of all clients by bin, each client at its mean lengths of
-    those six hours; one without any in them asks what the others do. Tokens of images are by image
-    (ServeGen's own generator draws one for each), and prompts hold all of a request's."""
+    """Return requests, input and output tokens of all clients by bin.
+
+    Each client has its mean lengths of six hours. A client without requests in them has the lengths
+    of all others. Tokens of images are per image, and a prompt holds those of all its images.
+    """
     means = stats.pivot(on="field", index=["client", "window_start_s"], values="mean")
     images = pl.col("image_count") * pl.col("image_tokens")
     means = means.select(

@@ -128,7 +128,7 @@ def compare_policies(study: Study, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def schedulers(day: Day) -> dict[str, Any]:
-    """The day under LT-UA, waiting requests taken in four orders."""
+    """Return the figures of the day under LT-UA with four orders of waiting requests."""
     out = {}
     for scheduler in THEIR_VIOLATIONS:
         study = day.study(scheduler=scheduler)

@@ -115,9 +115,9 @@ def scenario_of(
     scheduler: str = "fcfs",
     starts: dict[str, float] | None = None,
 ) -> dict[str, Any]:
-    """So many days of services in three regions, everything else as section 7.1 has it.
+    """Return a scenario of some days of services in three regions, otherwise as in section 7.1.
 
-    The fleet of the source serves ten million requests. A part of them gets a part of it.
+    The source's fleet serves ten million requests. A smaller scale gets a smaller fleet.
     """
     fleet = min(1.0, scale)
     most = max(3, round(20 * fleet))
@@ -178,7 +178,7 @@ def scenario_of(
 
 
 def profile(gpu: str, model: str = "llama-2-70b", tp: int = 8) -> dict[str, Any]:
-    """The built-in one, in full: memory is then that of MODEL."""
+    """Return the built-in profile in full, so that memory is that of MODEL."""
     built_in = catalogue.profiles()[model, gpu, tp]
     assert isinstance(built_in, LinearProfile)
     ms = {
@@ -201,7 +201,7 @@ def with_bursts(table: pl.DataFrame, date: Any, factor: float) -> pl.DataFrame:
 
 
 def lengths() -> tuple[dict[str, float], dict[str, float]]:
-    """Mean input and output tokens of the week's conversations, spread of those of 2023."""
+    """Return mean input and output tokens of the week's conversations, with the spread of 2023."""
     hourly = pl.read_csv(TRACES / "azure2024_hourly_tokens.csv")
     requests = hourly["conv_requests_10s"].sum()
     rows = pl.read_csv(TRACES / "azure2023_conv.csv.gz")

@@ -40,7 +40,7 @@ STARTS = {"reclaim_s": 60, "other_model_s": 600}  # section 3
 
 
 def week(folder: Path, scale: float) -> Study:
-    """Six days of Llama-2 70B's conversations."""
+    """Return the study of six days of Llama-2 70B's conversations."""
     table = _arrivals().filter(pl.col("service") == "conv")
     service = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
     scenario = scenario_of([service], scale, MONDAY, days=DAYS)
@@ -50,7 +50,10 @@ def week(folder: Path, scale: float) -> Study:
 
 
 def fleet(folder: Path, scale: float, bursts: float = 1.0) -> Study:
-    """Four models in three regions on the busiest day, with ``bursts`` as of ``Day``."""
+    """Return the study of four models in three regions on the busiest day.
+
+    For ``bursts`` see ``Day``.
+    """
     table = _arrivals().filter(pl.col("time_utc").dt.date() <= BUSIEST)
     table = with_bursts(table, BUSIEST, bursts)
     asked = {"conv": lengths(), "code": (CODE["input_tokens"], CODE["output_tokens"])}
@@ -68,8 +71,10 @@ def fleet(folder: Path, scale: float, bursts: float = 1.0) -> Study:
 
 
 def _model(name: str) -> dict[str, Any]:
-    """The built-in one without a limit of context, as the source's simulator has it: a tenth of the
-    prompts is longer than Bloom's."""
+    """Return the built-in model without a limit of context, as in the source's simulator.
+
+    A tenth of the prompts is longer than the context of Bloom.
+    """
     spec = catalogue.models()[name]
     return {
         "name": name,

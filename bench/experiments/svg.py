@@ -18,7 +18,7 @@ def lines(
     x: Sequence[float],
     series: Mapping[str, Sequence[float]],
 ) -> str:
-    """Every series as a step line over ``x``; NaN leaves a gap."""
+    """Return a chart with each series as a step line over ``x``; NaN leaves a gap."""
     top = max((float(np.nanmax(y)) for y in series.values() if len(y)), default=1.0) or 1.0
     scale_x, scale_y = _scales(float(min(x)), float(max(x)), top)
     parts = _frame(title, x_words, y_words, top)
@@ -42,7 +42,7 @@ def lines(
 def bars(
     title: str, y_words: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]]
 ) -> str:
-    """A bar per group and series; None leaves its place empty."""
+    """Return a chart with a bar per group and series; None leaves its place empty."""
     known = [value for values in series.values() for value in values if value is not None]
     top = max(known, default=1.0) or 1.0
     _, scale_y = _scales(0, 1, top)

@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def measure(words: str) -> list[dict[str, Any]]:
-    """One row per input: what was sent, what came of it, and how long that took, s."""
+    """Return a row per input: what was sent, the answer, and its seconds."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
     import django
     from django.conf import settings

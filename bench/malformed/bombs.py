@@ -17,8 +17,8 @@ def parquet(columns: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def wide() -> bytes:
-    """2 M strings of 2 kB."""
+def wide_strings() -> bytes:
+    """Return a Parquet file with 2 M strings of 2 kB."""
     rows = 2_000_000
     return parquet(
         {
@@ -30,8 +30,8 @@ def wide() -> bytes:
     )
 
 
-def ids() -> bytes:
-    """200,000 lists of 1,000 ids."""
+def lists_of_ids() -> bytes:
+    """Return a Parquet file with 200,000 lists of 1,000 ids."""
     rows = 200_000
     return parquet(
         {
@@ -44,10 +44,10 @@ def ids() -> bytes:
 
 
 def run_in_other_process(make: str) -> bytes:
-    """Return the output of the function ``make`` of this module, run in another process."""
+    """Return the file ``make`` (wide or ids), made in another process to keep memory small."""
     command = [sys.executable, "-m", __name__, make]
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write({"wide": wide, "ids": ids}[sys.argv[1]]())
+    sys.stdout.buffer.write({"wide": wide_strings, "ids": lists_of_ids}[sys.argv[1]]())

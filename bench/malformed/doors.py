@@ -104,22 +104,24 @@ class Doors:
 
     def json(self, path: str, body: str | bytes, method: str = "post") -> Answer:
         send = getattr(self._client, method)
-        return self._and_its_run(send(path, body, content_type="application/json"))
+        return self._answer_after_run(send(path, body, content_type="application/json"))
 
     def undone(self, action: Action, body: Any) -> Answer:
         return Answer.of_http(send(self._client, action, body))
 
     def yaml(self, path: str, body: str) -> Answer:
-        return self._and_its_run(self._client.post(path, body, content_type="application/yaml"))
+        return self._answer_after_run(
+            self._client.post(path, body, content_type="application/yaml")
+        )
 
     def form(self, path: str, **fields: Any) -> Answer:
-        return self._and_its_run(self._client.post(path, fields))
+        return self._answer_after_run(self._client.post(path, fields))
 
     def upload(self, path: str, file_name: str, content: bytes, **fields: Any) -> Answer:
         return self.form(path, file=SimpleUploadedFile(file_name, content), **fields)
 
-    def _and_its_run(self, response: Any) -> Answer:
-        """A run that was started is carried out: what it meets counts as well."""
+    def _answer_after_run(self, response: Any) -> Answer:
+        """Execute the run that a request started; return an answer with its errors too."""
         answer = Answer.of_http(response)
         for run in Run.objects.filter(owner=self.user, state=Run.State.PENDING):
             ended = run_execute(run_id=run.pk)

@@ -24,7 +24,7 @@ NAMES = {  # as browsers send them
 
 
 def _columns() -> dict[str, pl.Series]:
-    """Columns of every type, named for it."""
+    """Return a column of every type, by the name of the type."""
     moment = datetime(2024, 5, 10)
     far = pl.Series([2**62, 2**62 + 1])
     return {
@@ -312,7 +312,7 @@ def kernel_files() -> Iterator[Input]:
 
 
 def descriptions() -> Iterator[Input]:
-    """GPUs and models from files."""
+    """Yield files that describe GPUs and models."""
     for name, content in {
         "hexadecimal": "gpus: [{name: a, memory_gb: 0x" + "f" * 5000 + "}]",
         "octal": "gpus: [{name: a, memory_gb: 0o" + "7" * 5000 + "}]",

@@ -27,7 +27,7 @@ traffic: {sources: [{trace: conv, model: llama-3.1-8b}]}
 
 
 def inputs() -> Iterator[Input]:
-    """All of them."""
+    """Yield all inputs."""
     for make in (
         parquet_types, texts, compressed_inputs, no_files, scenarios, moments, json_bodies, filters,
         forms, file_names, kernel_files, descriptions, tunings, fields,
@@ -36,7 +36,7 @@ def inputs() -> Iterator[Input]:
 
 
 def documents() -> dict[str, str]:
-    """Scenarios that are none."""
+    """Return invalid scenarios by name."""
     numbers = {
         "hexadecimal": "0x" + "f" * 5000,
         "octal": "0o" + "7" * 5000,
@@ -270,7 +270,7 @@ def tunings() -> Iterator[Input]:
 
 
 def fields() -> Iterator[Input]:
-    """Right bodies but for one field, of every address that takes one; what they do is undone."""
+    """Yield bodies with one wrong field, for every address; their changes are undone."""
     from bench.bodies import ODDITIES, Choices, api_of
     from bench.malformed.doors import NAME
     from planner.models import User

@@ -99,7 +99,7 @@ class Outcome:
 
 
 def layout_of(setting: Setting, deployment: Deployment) -> Layout:
-    """One elastic instance: at home on its GPU(s), with its part of those that nobody lives on."""
+    """Return the layout of one elastic instance: its own GPUs, and its share of unused GPUs."""
     gpus_each = setting.gpus_per_instance
     idle = setting.gpus - deployment.instances * gpus_each
     if idle < 0:
@@ -137,18 +137,18 @@ def run(
     requests: int | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Poisson arrivals at ``rate``; without a number of them for five minutes."""
+    """Simulate Poisson arrivals at ``rate``, for five minutes unless ``requests`` is given."""
     if requests is None:
         requests = max(FEWEST, round(STEADY_S * rate))
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1.0 / rate, size=requests))
-    return under(setting, deployment, arrival, rate, seed=seed)
+    return simulate_arrivals(setting, deployment, arrival, rate, seed=seed)
 
 
-def under(
+def simulate_arrivals(
     setting: Setting, deployment: Deployment, arrival_s: FloatArray, rate: float, *, seed: int = 0
 ) -> Outcome:
-    """Requests at ``arrival_s``; ``rate`` is the name of the load."""
+    """Simulate the requests at ``arrival_s``; ``rate`` is the label of the load."""
     fleet, policy = fleet_of(setting, deployment)
     trace = trace_of(setting, arrival_s, seed)
     duration = float(np.ceil(arrival_s[-1] / INTERVAL_S) * INTERVAL_S)
@@ -159,14 +159,14 @@ def under(
 def study(
     setting: Setting, deployments: Sequence[Deployment], rates: Sequence[float], *, seed: int = 0
 ) -> tuple[Outcome, ...]:
-    """Every deployment at every rate."""
+    """Return the outcomes of every deployment at every rate."""
     return tuple(
         run(setting, deployment, rate, seed=seed) for deployment in deployments for rate in rates
     )
 
 
 def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPolicy]:
-    """Pools of one instance each, or one that grows, and the policy that runs them."""
+    """Return the fleet and its policy: pools of one instance each, or one pool that grows."""
     profile = adjust_profile(setting.profile, tp=setting.gpus_per_instance)
     policy: ScalingPolicy
     if deployment.elastic:
@@ -192,7 +192,7 @@ def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPo
 
 
 def trace_of(setting: Setting, arrival_s: FloatArray, seed: int) -> Trace:
-    """Requests of the setting's lengths, drawn together."""
+    """Return requests with input and output lengths drawn in pairs from the setting."""
     rng = np.random.default_rng([seed, 1])
     picked = rng.integers(len(setting.isl), size=arrival_s.size)
     codes = np.zeros(arrival_s.size, np.int16)
@@ -257,14 +257,14 @@ def _outcome(
 
 
 def _instances(result: SimulationResult) -> float:
-    """Mean whole instances, starting ones included."""
+    """Return the mean number of whole instances, starting ones included."""
     totals = result.totals
     seconds = totals.starting_s + totals.idle_s + totals.prefill_s + totals.decode_s
     return float(seconds.sum() / result.duration_s)
 
 
 def _out_of_memory(result: SimulationResult) -> float:
-    """Sequences that did not fit: computed again, or given up where the pool fails when full."""
+    """Return how many sequences did not fit: preempted, or rejected if the pool fails when full."""
     if any(pool.when_full == "fail" for pool in result.fleet.pools):
         return float(result.reject_reasons.get(OUT_OF_MEMORY, 0))
     return float(result.totals.preemptions.sum())

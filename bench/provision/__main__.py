@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _clean(value: Any) -> Any:
-    """NaN is not JSON."""
+    """Replace NaN and infinity by None, since JSON has neither."""
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -23,8 +23,11 @@ DEVICE = 10.0  # units of memory in the small placement cases
 
 
 def gaps() -> dict[str, float]:
-    """Slots over the proven optimum less 1, mean over the feasible ones of the 500 small cases, and
-    the share of feasible cases that an algorithm leaves without a plan that keeps the limit."""
+    """Return the slots of each algorithm over the optimum, less 1, and its share of failures.
+
+    The gap is a mean over the feasible ones of the 500 small cases. A failure is a feasible case
+    without a plan within the limit.
+    """
     above_best: dict[str, list[float]] = {"printed": [], "algorithm1": [], "our": []}
     missed = dict.fromkeys(above_best, 0)
     feasible = 0
@@ -53,8 +56,10 @@ def gaps() -> dict[str, float]:
 
 
 def placement_gap() -> dict[str, float]:
-    """Devices of Algorithm 2 over the fewest, less 1, of one plan on up to 9 single-GPU replicas;
-    mean, and the largest. Plans are those of the greedy."""
+    """Return devices of Algorithm 2 over the fewest, less 1: mean and largest.
+
+    Plans are those of the greedy, with up to 9 replicas on single GPUs.
+    """
     above_best = []
     for seed in range(200):
         problem = random_problem(
@@ -77,8 +82,10 @@ def placement_gap() -> dict[str, float]:
 
 
 def device_gap() -> dict[str, float]:
-    """Devices of our greedy after placement over the fewest over all plans and placements, less 1:
-    mean of small cases, two operators of up to two replicas."""
+    """Return devices of our greedy over the fewest of all plans and placements, less 1.
+
+    It is a mean over small cases: two operators with up to two replicas each.
+    """
     above_best = []
     for seed in range(CASES):
         problem = random_problem(seed, operators=2, parallel=1, replicas=2, dag=seed % 2 == 1)
@@ -93,7 +100,7 @@ def device_gap() -> dict[str, float]:
 
 
 def _by_price(problem: OperatorProblem, demand: Demand, weight: float) -> OperatorPlan | None:
-    """Our greedy by shares of devices, as levels use it."""
+    """Return the plan of our greedy by shares of devices, as levels use it."""
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     load = busy * problem.rate / problem.batches[:, None] * problem.parallel
@@ -105,8 +112,11 @@ def _by_price(problem: OperatorProblem, demand: Demand, weight: float) -> Operat
 
 
 def times(rounds: int = 20) -> dict[str, float]:
-    """Slowest over seeds, each the fastest of ``rounds``: solving 30 operators x 64 batch sizes x 4
-    parallelisms x 64 replicas exactly, and replanning them by our greedy."""
+    """Return the seconds of an exact solution, and of a new plan by our greedy.
+
+    The case has 30 operators x 64 batch sizes x 4 parallelisms x 64 replicas. Each time is the
+    slowest over seeds of the fastest of ``rounds``.
+    """
     exact_s, replan_s, left = [], [], 0
     for seed in range(12):
         problem = random_problem(seed, **LARGE, dag=seed % 2 == 1)

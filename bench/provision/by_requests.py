@@ -58,7 +58,7 @@ def plan_confirmed_level(load: PhaseLoad, name: str) -> Level | None:
 
 
 def gaps() -> Figures:
-    """A5: GPUs above the proven bound, and of the greedy methods above the exact plan."""
+    """Return GPUs above the proven bound, and those of greedy methods above the exact plan (A5)."""
     bounds, greedy, own = [], [], []
     for rate in GAP_RATES:
         phase = with_ample_replicas(problem_of(service(rate=rate), "bf16"))
@@ -106,7 +106,7 @@ def largest_savings() -> Figures:
 
 
 def throughput(models: tuple[str, ...] = (MODEL, "qwen2-57b-a14b")) -> Figures:
-    """A8: the highest rate by operators over that of whole replicas, on as many GPUs."""
+    """Return the highest rate by operators over that of whole replicas, on as many GPUs (A8)."""
     best = max(map(_ratio, models))
     return {"operators_throughput_by_requests": (1.6, best, "abstract")}
 

@@ -44,8 +44,11 @@ def exact_placement(
     *,
     fewer_than: int | None = None,
 ) -> Placement | None:
-    """The fewest devices for a plan, proven; None when not below ``fewer_than``. Raises when more
-    than ``BUDGET`` partial placements would have to be looked at."""
+    """Return the placement of a plan on the fewest devices, proven.
+
+    None if these are not fewer than ``fewer_than``. Raises if the search needs more than ``BUDGET``
+    partial placements.
+    """
     check_feasible(problem, plan)
     packed = packing_plan(problem, demand, plan)
     where = np.full(packed.operator.size, -1, np.int64)
@@ -66,12 +69,11 @@ def exact_placement(
 def _place_exactly(
     plan: Plan, capacity: float, slo: float, below: int, budget: int, where: Any
 ) -> int:
-    """Fewest devices by branch and bound, or 0 when none are fewer than ``below``; -1: over
-    budget.
+    """Return the fewest devices by branch and bound; 0: not below ``below``; -1: over budget.
 
-    Shards join an open device or open the next one; replicas of one operator are alike, so
-    their first shards stand on devices in ascending order. Placing more only slows, so a part
-    that misses the limit is cut.
+    A shard joins an open device or opens the next one. Replicas of one operator are equal, so their
+    first shards are on devices in ascending order. Each shard adds slowdown, so a partial placement
+    that misses the limit is cut off.
     """
     shards = where.size
     devices, room = no_devices(shards + 1, plan), scratch(plan.rate.size)
@@ -139,10 +141,10 @@ def _place_exactly(
 def fewest_devices(
     problem: OperatorProblem, demand: Demand, device_bytes: float
 ) -> tuple[OperatorPlan, Placement] | None:
-    """The plan and placement on the fewest devices, proven; None when the limit cannot be met.
+    """Return plan and placement on the fewest devices, proven; None if the limit cannot be met.
 
-    Configurations are looked at by a lower bound (memory, arithmetic and traffic in units of a
-    device) until that reaches the best found.
+    Configurations are tried by a lower bound (memory, arithmetic and traffic in units of a device),
+    until that bound reaches the best one found.
     """
     table = sojourns_of(problem)
     options = [_options(problem, demand, table, v, device_bytes) for v in range(len(problem.names))]
@@ -184,8 +186,11 @@ def fewest_devices(
 def _options(
     problem: OperatorProblem, demand: Demand, table: FloatArray, v: int, device_bytes: float
 ) -> IntArray:
-    """Stable choices of ``v`` that fit a device, without those that another batch size with the
-    same parallelism and replicas beats in every figure that placement looks at."""
+    """Return the stable choices of operator ``v`` that fit a device and may be best.
+
+    A choice is left out if another batch size with the same parallelism and replicas is better in
+    every figure of placement.
+    """
     figures = np.stack(
         [
             problem.latency_s[v],
@@ -213,7 +218,7 @@ def _options(
 def _needs(
     problem: OperatorProblem, demand: Demand, v: int, picked: IntArray, device_bytes: float
 ) -> FloatArray:
-    """Devices' worth of memory, arithmetic and traffic of each choice, ``[n, 3]``."""
+    """Return memory, arithmetic and traffic of each choice in devices, ``[n, 3]``."""
     b, p, r = picked.T
     place = (v, b, p)
     shards = problem.parallel[p] * r

@@ -45,7 +45,7 @@ OTHER = 77  # seed of requests that no plan was made with
 
 
 def service_of(seed: int) -> tuple[PhaseLoad, IntArray, IntArray]:
-    """A random service and the lengths of its requests."""
+    """Return a random service and the lengths of its requests."""
     rng = np.random.default_rng(seed)
     phase: Phase = ("prefill", "decode")[seed % 2]
     spec, shape = hardware.gpu(GPUS[seed // 2 % 2]), hardware.shape(MODELS[seed // 4 % 4])
@@ -94,7 +94,7 @@ def everything(cases: int = CASES) -> dict[str, float]:
 
 
 def monotone_violations(cases: int) -> int:
-    """Of whole replicas and operators, along limits that loosen and loads that grow."""
+    """Return how often a plan needs more for a looser limit, or less for more load."""
     rises = 0
     for seed in range(0, cases, 3):
         load, _, _ = service_of(seed)
@@ -122,7 +122,10 @@ def _rises(needs: list[tuple[float, float]]) -> int:
 
 
 def visits_per_second(rounds: int = 3) -> float:
-    """Of sequences that decode through the runs of layers of an 8B model, 16.9 requests/s."""
+    """Return the simulated station visits per second of decodes.
+
+    An 8B model decodes 16.9 requests/s through runs of layers.
+    """
     rng = np.random.default_rng(1)
     isl = np.clip(rng.lognormal(6.8, 0.7, 2000), 16, 8000).astype(np.int64)
     osl = np.clip(rng.lognormal(5.0, 0.7, 2000), 2, 1500).astype(np.int64)
@@ -144,8 +147,10 @@ def visits_per_second(rounds: int = 3) -> float:
 
 
 def replica_agreement() -> float:
-    """Worst relative difference of p50 and p95 between one station and the engine, prompts and
-    sequences at three loads."""
+    """Return the largest relative difference of p50 and p95 between one station and the engine.
+
+    It covers prompts and decodes at three loads.
+    """
     worst = 0.0
     for seed, (kind, share) in enumerate(
         (kind, share) for kind in ("prefill", "decode") for share in (0.4, 0.7, 0.9)
@@ -157,7 +162,10 @@ def replica_agreement() -> float:
 
 
 def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, seed: int) -> float:
-    """At a share of what a replica of batches of 8 prompts, or of all sequences, can do."""
+    """Return the difference at a share of the capacity of one replica.
+
+    The replica has batches of 8 prompts, or of all sequences.
+    """
     most = 8 if phase.queues else int(phase.problem.batches[-1])
     b = int(np.searchsorted(phase.problem.batches, most))
     passes = 1.0 if phase.queues else phase.service.osl

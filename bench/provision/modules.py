@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.modules.study import Deployment, Outcome, Setting, study, under
+from bench.modules.study import Deployment, Outcome, Setting, simulate_arrivals, study
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.arrays import FloatArray
@@ -87,7 +87,7 @@ def setting(model: str) -> Setting:
 
 
 def everything() -> dict[str, object]:
-    """The tables on stderr, the outcomes and the comparisons of the source."""
+    """Print the tables; return the outcomes and the comparisons with the source."""
     result: dict[str, object] = {}
     for model, deployments in DEPLOYMENTS.items():
         model_setting = setting(model)
@@ -97,7 +97,7 @@ def everything() -> dict[str, object]:
         if model == "llama-13b":
             result["against_source"] = against_source(outcomes)
         wave = tuple(
-            under(model_setting, deployment, wave_arrivals(), WAVE_RATE)
+            simulate_arrivals(model_setting, deployment, wave_arrivals(), WAVE_RATE)
             for deployment in deployments
         )
         _print_table(f"{model}, {RATES[0]:.0f} to {RATES[-1]:.0f} requests/s and back", wave)
@@ -109,7 +109,7 @@ WAVE_RATE = (RATES[0] + RATES[-1]) / 2
 
 
 def wave_arrivals(seed: int = 0) -> FloatArray:
-    """Poisson arrivals whose rate rises from the least to the most and falls again."""
+    """Return Poisson arrivals whose rate rises from the lowest to the highest and falls again."""
     rng = np.random.default_rng(seed)
     count = int(2 * RATES[-1] * WAVE_S)
     arrivals = np.sort(rng.uniform(0.0, WAVE_S, count))

@@ -87,7 +87,7 @@ def table(rates: tuple[float, ...] = RATES) -> list[Row]:
 
 
 def claims(rows: list[Row]) -> dict[str, dict[str, object]]:
-    """The source's figures beside the means of ours."""
+    """Return the source's figures, and the means of ours."""
     out: dict[str, dict[str, object]] = {}
     for (name, phase), theirs in SEED.items():
         cells = [r for r in rows if (r.trace, r.phase) == (name, phase) and r.model_gpus]

@@ -76,7 +76,7 @@ def figures_of_phase(phase: PhaseProblem) -> dict[str, float]:
 
 
 def table() -> Iterator[Row]:
-    """Every model, GPU, trace, rate and phase, at the trace's mean lengths."""
+    """Yield a row for every model, GPU, trace, rate and phase, at the trace's mean lengths."""
     for name, limits in LIMITS.items():
         requests = trace(name)
         isl, osl = float(requests.isl.mean()), float(requests.osl.mean())
@@ -116,7 +116,10 @@ def print_table(rows: list[Row]) -> None:
 
 
 def by_length() -> list[dict[str, object]]:
-    """Prefill at 40 requests/s on A100, the limit three times a lone pass on one GPU."""
+    """Return savings by prompt length: prefill at 40 requests/s on A100.
+
+    The limit is three times a lone pass on one GPU.
+    """
     rows: list[dict[str, object]] = []
     for model in SWEPT:
         for isl in LENGTHS:
@@ -128,7 +131,7 @@ def by_length() -> list[dict[str, object]]:
 
 
 def by_size() -> list[dict[str, object]]:
-    """Prefill of 1K tokens at 40 requests/s within 1 s on A100: the Qwen2 family."""
+    """Return savings by size in the Qwen2 family: 1K tokens at 40 requests/s within 1 s on A100."""
     return [
         {"model": m, **figures_of_phase(problem(m, "A100-80GB", "prefill", 40.0, 1024, 1.0, 1.0))}
         for m in SIZES
@@ -136,8 +139,10 @@ def by_size() -> list[dict[str, object]]:
 
 
 def throughput() -> list[dict[str, object]]:
-    """The highest rate by operators on the GPUs that whole replicas need, over the highest rate of
-    whole replicas on as many; prefill of 1K tokens within 1 s."""
+    """Return the highest rate by operators over that of whole replicas, on as many GPUs.
+
+    The case is prefill of 1K tokens within 1 s, on the GPUs that whole replicas need.
+    """
     rows: list[dict[str, object]] = []
     for model, gpu in (("qwen2-7b", "A100-80GB"), ("qwen2-57b-a14b", "A100-80GB"),
                        ("llama-3.1-70b", "H100-SXM")):  # fmt: skip
@@ -169,7 +174,7 @@ def throughput() -> list[dict[str, object]]:
 
 
 def highest(base: PhaseProblem, level: str, devices: int) -> float:
-    """The highest rate that ``devices`` GPUs serve, to 1%."""
+    """Return the highest rate that ``devices`` GPUs serve, to 1%."""
     room = device_bytes(base.service.gpu.name)
 
     def enough(rate: float) -> bool:
@@ -193,7 +198,7 @@ def highest(base: PhaseProblem, level: str, devices: int) -> float:
 def claims(
     rows: list[Row], more: dict[str, list[dict[str, object]]]
 ) -> dict[str, dict[str, object]]:
-    """Each of the source's claims against our numbers."""
+    """Return each of the source's claims with our numbers."""
 
     def mean(measure: str, **where: object) -> float:
         picked = [

@@ -51,9 +51,12 @@ class Requests:
     def rate(self) -> float:
         return self.arrival_s.size / float(self.arrival_s[-1])
 
-    def at(self, rate: float, seed: int = 1) -> Requests:
-        """As many requests as that takes over the same time: copies, each shifted by some seconds,
-        so that the ups and downs of minutes stay and those of seconds are Poisson's."""
+    def at_rate(self, rate: float, seed: int = 1) -> Requests:
+        """Return the requests repeated or thinned to ``rate`` over the same time.
+
+        Copies are shifted by some seconds. Changes over minutes stay, and those within seconds are
+        Poisson.
+        """
         rng = np.random.default_rng(seed)
         count = round(self.arrival_s.size * rate / self.rate)
         picked = np.sort(np.resize(np.arange(self.arrival_s.size), count))
@@ -65,7 +68,7 @@ class Requests:
 
 @cache
 def trace(name: str) -> Requests:
-    """Azure 2023 conversations, or Mooncake conversations."""
+    """Return Azure's conversations of 2023, or Mooncake's conversations."""
     if name == "azure":
         rows = pl.read_csv(DATA / "traces/azure2023_conv.csv.gz", try_parse_dates=True)
         when = rows["TIMESTAMP"].cast(pl.Datetime("us")).dt.epoch("us").to_numpy() / 1e6
@@ -80,7 +83,7 @@ def trace(name: str) -> Requests:
 
 @cache
 def timing_of(gpu: str, *, measured: bool = True) -> Timing:
-    """Measured kernels of the GPU where the data has them, efficiency factors for the rest."""
+    """Return measured kernels of the GPU if the data has them, else efficiency factors."""
     spec, factors = hardware.gpu(gpu), efficiencies()
     if measured and (DATA / "profiles/aic_gemm.parquet").exists():
         return partial(measured_s, kernels=aic_kernels(DATA, gpu), gpu=spec, efficiencies=factors)
@@ -111,7 +114,7 @@ def device_bytes(gpu: str) -> float:
 
 
 def levels(phase: PhaseProblem, names: tuple[str, ...] = ("operator",)) -> dict[str, Level]:
-    """The levels of a phase, the model's first; empty where whole replicas keep no limit."""
+    """Return the levels of a phase, whole replicas first; empty if those miss the limit."""
     room = device_bytes(phase.service.gpu.name)
     whole_model = model_level(phase, room)
     if whole_model is None:

@@ -19,8 +19,11 @@ WEEK = 60_480
 
 
 def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
-    """Azure 2023 conversations scaled to ``rate``, in windows of 10 s planned on the one before."""
-    requests = trace("azure").at(rate)
+    """Return the plans of Azure's conversations scaled to ``rate``, by windows of 10 s.
+
+    Each window is planned on the one before.
+    """
+    requests = trace("azure").at_rate(rate)
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
     rows: list[dict[str, object]] = []
     for phase in PHASES:
@@ -77,7 +80,10 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
 
 
 def week_seconds(model: str = "llama-3.1-70b", gpu: str = "H100-SXM") -> float:
-    """Seconds to replan a week of 10 s windows by operators, decode, with a day's rise and fall."""
+    """Return the seconds to replan a week of 10 s windows by operators.
+
+    The phase is decode, with a daily wave.
+    """
     rng = np.random.default_rng(1)
     day = 1 + 0.6 * np.sin(2 * np.pi * np.arange(WEEK) * WINDOW_S / 86_400)
     rate = rng.poisson(30 * day * WINDOW_S) / WINDOW_S

@@ -14,8 +14,11 @@ LIMIT_S = 60.0
 
 
 def larger(problem: PlanningProblem, models: int, regions: int, seed: int = 0) -> PlanningProblem:
-    """``problem`` so many times over, every copy of a model up to a tenth faster or slower and with
-    up to half as much demand again or less; capacity grows with the models."""
+    """Return ``problem`` copied to ``models`` x ``regions`` times its size.
+
+    Each copy of a model is up to a tenth faster or slower, with up to half as much demand more or
+    less. Capacity grows with the models.
+    """
     rng = np.random.default_rng(seed)
     many = (models, regions, 1)
     theta = np.tile(problem.theta_tps, (models, 1))
@@ -42,7 +45,7 @@ def larger(problem: PlanningProblem, models: int, regions: int, seed: int = 0) -
 
 
 def figures() -> dict[str, Any]:
-    """Proven gap after a minute."""
+    """Return the proven gap after a minute."""
     problem = larger(load_instance(REFERENCE / "200x100x10_0.npz"), 5, 2)
     compile_kernels()
     compiled_repair()

@@ -57,13 +57,13 @@ class ReplayFigures:
 
 
 def _ready(all_ready: Any) -> None:
-    """What a worker does before its first run: the engine is loaded."""
+    """Load the engine, as a worker does before its first run, and wait for the others."""
     warm_up()
     all_ready.wait(START_S)
 
 
 def replay(requests: int, workers: int) -> ReplayFigures:
-    """The week in as many parts as workers, each in a process of its own."""
+    """Replay the week in as many parts as workers, each in its own process."""
     full_fleet = fleet(requests)
     parts = parts_of(full_fleet, workers)
     began = time.perf_counter()
@@ -90,7 +90,7 @@ def replay(requests: int, workers: int) -> ReplayFigures:
 
 
 def digest(result: StreamResult) -> str:
-    """Of every byte but the seconds it took."""
+    """Return a digest of every byte of a result except its wall time."""
     sha = hashlib.sha256()
     for table in (result.series, result.totals, result.after, result.tally):
         for field in fields(table):

@@ -71,7 +71,7 @@ def _comparison(document: str, workers: int) -> Any:
 
 @contextmanager
 def _workers(count: int) -> Iterator[None]:
-    """Workers of the long queue, each on one core; ready once their files are there."""
+    """Run workers of the long queue, each on one core, and wait until they are ready."""
     cores = sorted(os.sched_getaffinity(0))
     started = []
     for number in range(count):

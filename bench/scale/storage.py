@@ -21,7 +21,7 @@ SPEED = {"alpha_ms": 28.8, "beta_ms": 0.34, "gamma_ms": 21, "delta_ms": 0.085}
 
 
 def figures(requests: int) -> dict[str, Any]:
-    """Peak memory and time of ``bin/manage simulate`` on a trace that is stored already."""
+    """Return peak memory and time of ``bin/manage simulate`` on a stored trace."""
     with tempfile.TemporaryDirectory(prefix="headroom-week-") as folder, fresh_folder("scale"):
         path = Path(folder) / "week.csv"
         _write(path, requests)
@@ -42,7 +42,7 @@ def figures(requests: int) -> dict[str, Any]:
 
 
 def _write(path: Path, requests: int) -> None:
-    """As a file of ours, hour by hour."""
+    """Write the requests as a CSV file in our format, hour by hour."""
     stream = week(requests).stream(MODELS)
     names = {"model": stream.models, "region": stream.regions, "tier": stream.tiers}
     with path.open("wb") as file:
@@ -60,7 +60,7 @@ def _write(path: Path, requests: int) -> None:
 
 
 def _scenario(file: str, requests: int) -> dict[str, Any]:
-    """The bench's fleet: pools may grow to twice the mean load."""
+    """Return a scenario with the bench's fleet, whose pools may grow to twice the mean load."""
     mean = requests / WEEK_S / (len(MODELS) * len(REGIONS)) / BUSY_RPS
     room = GPUS * len(MODELS) * (round(2 * mean) + 8)
     facts = {"weight_gb": 138, "kv_bytes_per_token": 327_680, "max_context": 131_072}
@@ -93,7 +93,7 @@ def _scenario(file: str, requests: int) -> dict[str, Any]:
 
 
 def _manage(*words: str | Path) -> tuple[dict[str, Any], Any]:
-    """A command's answer, and what its process used."""
+    """Return a command's answer, and the resources that its process used."""
     command = [sys.executable, "manage.py", *map(str, words), "--json"]
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out)

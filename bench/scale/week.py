@@ -31,14 +31,14 @@ class Week:
     lengths: IntArray
 
     def counts(self) -> IntArray:
-        """By hour and model; rates swing by half around the mean over a day."""
+        """Return requests by hour and model; rates swing by half around the mean over a day."""
         hours = np.arange(HOURS)
         shape = (1 + 0.5 * np.sin(2 * np.pi * hours / 24)) * np.where(hours // 24 < 5, 1.0, 0.7)
         edges = np.rint(np.r_[0, np.cumsum(shape)] / shape.sum() * self.requests / len(MODELS))
         return np.repeat(np.diff(edges).astype(np.int64)[:, None], len(MODELS), axis=1)
 
     def stream(self, models: tuple[str, ...]) -> Stream:
-        """The requests of some models, by the names of all."""
+        """Return the requests of some models as a stream, with the names of all models."""
 
         def chunks() -> Iterator[Trace]:
             for hour, counts in enumerate(self.counts()):
@@ -85,13 +85,13 @@ class Week:
 
 
 def week(requests: int) -> Week:
-    """With the lengths of the reference scenario."""
+    """Return a week with the lengths of the reference scenario."""
     rows = reference.rows("mixed_poisson80")
     return Week(requests, rows["input_tokens", "output_tokens"].to_numpy().astype(np.int64))
 
 
 def fleet(requests: int) -> Fleet:
-    """Pools that can grow to twice the mean load."""
+    """Return a fleet with pools that can grow to twice the mean load."""
     mean = requests / WEEK_S / (len(MODELS) * len(REGIONS)) / BUSY_RPS
     made = serving_fleet(MODELS, REGIONS, initial=max(2, round(mean)), maximum=round(2 * mean) + 8)
     return replace(made, tiers=TIERS)

@@ -29,7 +29,7 @@ def _round_number(value: Any) -> Any:
 
 
 def solver() -> dict[str, Any]:
-    """SageServe, section 5: seconds of its program, here in PuLP and on HiGHS."""
+    """Return the seconds of SageServe's program (section 5), here in PuLP and on HiGHS."""
     out = {}
     for size, theirs in (("4x3x1", 1.41), ("20x20x5", 33.0)):
         most = 0.0
@@ -41,7 +41,7 @@ def solver() -> dict[str, Any]:
 
 
 def variants() -> dict[str, Any]:
-    """WVA publishes no figure. Its law: inter-token latency is linear in the batch size."""
+    """Return how linear inter-token latency is in the batch size, WVA's law without a figure."""
     table = pl.read_csv(POWER)
     names = ("task", "model_id", "gpu_model", "num_gpus", "weight_precision", "tensor_parallel")
     shares = []
@@ -58,7 +58,10 @@ def variants() -> dict[str, Any]:
 
 
 def heteroscale(full: bool) -> dict[str, Any]:
-    """HeteroScale, section 4.3: a diurnal day of dialogue, arrivals as in the raw trace."""
+    """Return the savings of HeteroScale, section 4.3: a daily cycle of dialogue.
+
+    Arrivals are those of the raw trace.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source = SOURCES["dialogue"]
         workload = source.read(Path(folder), source.scale)
@@ -85,7 +88,10 @@ def heteroscale(full: bool) -> dict[str, Any]:
 
 
 def sageserve(full: bool) -> dict[str, Any]:
-    """SageServe, section 7.2: a peak day; with ``full`` four models, ten million requests too."""
+    """Return the savings of SageServe, section 7.2: a peak day.
+
+    With ``full``, also of four models and ten million requests.
+    """
     scale, out = FULL_SAGESERVE if full else SAGESERVE, {}
     parts = ["strategies", "bursts", "schedulers"]
     parts += ["mix", "a100", "fleet", "fleet in bursts"] if full else []
@@ -153,7 +159,7 @@ def defers_best(days: dict[str, Any], theirs: str) -> dict[str, Any]:
 
 
 def modules() -> dict[str, Any]:
-    """CoCoServe, section 6: LLaMA-13B on four A100 of 40 GB.
+    """Return the figures of CoCoServe, section 6: LLaMA-13B on four A100 of 40 GB.
 
     Two elastic instances have the copies and the speed-up of the source. It counts cost in memory.
     """
@@ -187,7 +193,7 @@ def modules() -> dict[str, Any]:
 
 
 def operators(full: bool) -> dict[str, Any]:
-    """The operator source, abstract: by the means of queues as it plans, and by requests."""
+    """Return the claims of the operator source's abstract, by mean queues and by requests."""
     from bench.provision import by_requests, replays, savings
 
     command = "bin/bench provision"

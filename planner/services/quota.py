@@ -53,7 +53,7 @@ class DiskQuota:
         return (self.workspace,) if self.person is None else (self.workspace, self.person)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return min(share.remaining for share in self.shares)
 
     def check_fits(self, name: str, new_bytes: int) -> None:

@@ -44,7 +44,7 @@ def test_a_trace_scaled_in_rate_keeps_its_time_and_lengths():
     arrival = np.sort(rng.uniform(0, 3600, 4000))
     isl = rng.integers(1, 999, 4000).astype(float)
     requests = Requests(arrival - arrival[0], isl, isl)
-    more = requests.at(10 * requests.rate)
+    more = requests.at_rate(10 * requests.rate)
     assert more.arrival_s.size == 40_000
     assert more.arrival_s[-1] == pytest.approx(3600, rel=0.02)
     assert (np.diff(more.arrival_s) >= 0).all()

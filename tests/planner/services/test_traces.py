@@ -249,7 +249,7 @@ def test_a_person_takes_no_more_of_the_disk_than_one_may_in_all_workspaces(
         )
     other, third = (ROWS.replace(b",10\n", b",%d\n" % answer) for answer in (11, 12))
     upload(planner, other)  # what waits to be read counts too
-    assert quota.disk_quota(planner).left == 5
+    assert quota.disk_quota(planner).remaining == 5
     held = kept(data_dir)
     words = r"conv.csv does not fit: your traces .* \(HEADROOM_MAX_PERSON_BYTES\); remove those"
     with pytest.raises(NoRoom, match=words):
