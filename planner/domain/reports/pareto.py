@@ -132,7 +132,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
         )
     gpus = {row.replica.gpu for row in result.frame.capacity}
     if not has_trade_off(points) and len(gpus) == 1:
-        demand += f" With {gpus.pop()} alone, {first} and {second} grow with GPU-hours."
+        demand += f" All replicas use {gpus.pop()}, so {first} and {second} rise together."
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
