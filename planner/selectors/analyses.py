@@ -44,6 +44,11 @@ class AnalysisState:
         """Return whether a list shows the analysis above "More"."""
         return self.run is not None or self.analysis.kind in USUAL
 
+    @property
+    def is_only_cancelled(self) -> bool:
+        """Return whether the newest run was cancelled, and an older one has the result."""
+        return bool(self.result and self.run and self.run.state == Run.State.CANCELLED)
+
 
 USUAL = (Kind.COMPARE, Kind.FORECAST, Kind.PLAN, Kind.SIZE, Kind.PD_RATIO)
 ANALYSES = (

@@ -165,13 +165,14 @@ def run_enqueue(*, run_id: int) -> None:
 def run_cancel(*, run: Run, user: User) -> Run:
     """Cancel a run: at once if no worker has it, else at its next progress report."""
     check_may_plan(user, "not cancel runs")
-    now = timezone.now()
+    now, reason = timezone.now(), f"Cancelled by {user.username}."
     cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
-        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
-    )
+        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True,
+        problem=reason,
+    )  # fmt: skip
     if not cancelled:
         running = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING)
-        if not running.update(cancel_requested=True):
+        if not running.update(cancel_requested=True, problem=reason):
             run.refresh_from_db()
             raise NotReady(f"Run {run.pk} is over ({run.get_state_display().lower()}).")
     run.refresh_from_db()

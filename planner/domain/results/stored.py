@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.domain.planning.figures import Decision, PlanTotals
 from planner.domain.planning.purchases import ShiftFigures
+from planner.domain.planning.spare_replicas import PlanSpare
 from planner.domain.results.answer import ReplicaSchedule
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.basis import ReplayedTraffic, SizedReplica, WindowFacts
@@ -68,10 +69,11 @@ class StoredLevel:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """The totals of a plan, and the deferrable work that it moves."""
+    """The totals of a plan, the deferrable work that it moves, and its spare replicas."""
 
     totals: PlanTotals | None = None
     shift: ShiftFigures | None = None
+    spare: PlanSpare | None = None
 
 
 @dataclass(frozen=True, slots=True)

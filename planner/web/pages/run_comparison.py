@@ -8,7 +8,7 @@ import polars as pl
 from planner.domain.columns import SHARE, TEXT
 from planner.domain.formats import NOTHING, figure, percent, signed_percent
 from planner.domain.reports.over_time import BORROWED, to_end
-from planner.domain.results.stored import StoredResult
+from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
@@ -24,7 +24,7 @@ from planner.web.request import TemplateContext
 
 # Figures that are shown at once, by their column. The others are in folds.
 SIMULATED = ("cost_usd", "slo_attainment", "gpu_hours", "energy_kwh", "carbon_kg", "starts_total")
-PLANNED = ("usd", "gpu_hours", "kwh", "starts")
+PLANNED = ("usd", "gpu_hours", "kwh")
 NOT_SIMULATED = "not simulated"
 SAME_COST = 0.005  # share of the cost within which no run is cheaper
 
@@ -132,11 +132,9 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     also = f" (simulated: {simulated})" if simulated else ""
     if main.note:
         stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
-        planned_only = [run for run, (_, policy) in priced.items() if policy is None]
-        if simulated and planned_only:
-            plans = " and ".join(f"run {run}" for run in planned_only)
-            costs_of = ", ".join(f"run {run} {figure(priced[run][0], '$')}" for run in planned_only)
-            return f"Simulate {plans} first. Simulated: {simulated}. Only planned: {costs_of}"
+        unsimulated = [run for run, (_, policy) in priced.items() if policy is None]
+        if simulated and unsimulated:
+            return _unsimulated_verdict(comparison, results, priced, unsimulated)
         return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{also}"
     meeting = {
         run: usd
@@ -162,6 +160,33 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
         return f"The cost is the same, {figure(of[cheapest], '$')}, {end}"
     cost = f"{figure(of[cheapest], '$')}, {percent(less)} less than the next"
     return f"Run {cheapest} is cheapest: {cost}, {end}"
+
+
+def _unsimulated_verdict(
+    comparison: RunComparison,
+    results: Sequence[StoredResult],
+    priced: Mapping[int, tuple[float, StoredPolicy | None]],
+    unsimulated: Sequence[int],
+) -> str:
+    """Return what plans without a simulation cost next to the cheapest simulated run.
+
+    ``priced`` has the planned cost of each run, ``unsimulated`` the runs without a simulation.
+    """
+    spare = {
+        compared.run: bool(result.plan and result.plan.spare)
+        for compared, result in zip(comparison.runs, results, strict=True)
+    }
+    base = min(priced.keys() - unsimulated, key=lambda run: priced[run][0])
+    sentences = []
+    for run in unsimulated:
+        extra = priced[run][0] - priced[base][0]
+        more = "more" if extra > 0 else "less"
+        risk = "" if spare[run] else " has no spare replica and"
+        sentences.append(
+            f"Run {run} costs {figure(abs(extra), '$')} {more} than run {base} as planned, "
+            f"but{risk} is not simulated"
+        )
+    return ". ".join(sentences)
 
 
 def figure_line(row: ComparedFigure) -> Line:

@@ -1,5 +1,8 @@
 """Export a run: show the options, write the file, or make its plan the active one."""
 
+from itertools import takewhile
+from typing import Any
+
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
@@ -34,6 +37,7 @@ REPEATS = {
     "weekly": "Every week",
 }
 MORE = ("region", "model", "timezone", "repeat")  # fields that the page folds
+MOST_OF_PEAK = 2  # offered limit of a pool under load, times the plan's largest pool
 FORMS = {
     "hpa": "HPA with annotations",
     "scaledobject": "ScaledObject with annotations",
@@ -78,9 +82,12 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         file = export_file(run=run, to=to, options=options, now=timezone.now())
     except PlannerError as problem:
         return render(request, "web/_export_preview.html", {"problem": problem})
+    lines = file.content.decode(errors="replace").splitlines(keepends=True)
+    comments = list(takewhile(lambda line: line.startswith("#"), lines))
     shown = {
         "file": file,
-        "text": file.content.decode(errors="replace"),
+        "comments": "".join(comments),
+        "text": "".join(lines[len(comments) :]),
         "active": _plan_with_other_repeat(run, options) if to in MANIFESTS else None,
         "repeat": options.repeat,
         "most": _max_replicas_text(run, to, options),
@@ -199,7 +206,10 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
         for field in form.fields.values():
             field.widget.attrs["data-for"] = CLAIMS
         return form
-    initial = {"timezone": zone_name()}
+    initial: dict[str, Any] = {"timezone": zone_name()}
+    limit = MOST_OF_PEAK * max((pool.most for pool in plan.pools), default=0) if plan else 0
+    if plan and any(pool.ceiling > limit for pool in plan.pools):
+        initial["most"] = max(limit, 1)
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.

@@ -60,11 +60,14 @@ def start(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def of_scenario(request: Request, pk: int) -> HttpResponse:
-    """Redirect to the what-ifs of the scenario's latest plan; if there is none, offer to plan."""
+    """Redirect to the what-ifs of the scenario's plan; if there is none, offer to plan.
+
+    It is the newest recommendation, else the newest plan without a simulation.
+    """
     scenario = scenario_get(str(pk))
-    kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)  # a Pareto front has several plans
+    kinds = (Run.Kind.COMPARE, Run.Kind.PLAN)  # a Pareto front has several plans
     planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=kinds, sweep=None)
-    latest = planned.order_by("-pk").first()
+    latest = planned.order_by("kind", "-pk").first()  # compare comes before plan
     if latest is not None:
         return redirect("web:run-what-if", latest.pk)
     return render(request, "web/what_if.html", {"scenario": scenario})
