@@ -183,7 +183,7 @@ class Keda(Hpa):
             targets[~is_empty & ~active & cooled_down] = 0
         return targets
 
-    def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
+    def _recommended_replicas(self, p: int, value: float, ready: int, starting: int) -> int:
         """Return the replicas for the total of all pods, as ``GetExternalPerPodMetricReplicas``.
 
         ``value`` is the mean of a ready pod.

@@ -256,7 +256,7 @@ def test_a_controller_that_dies_decides_nothing_and_resumes(kept, then):
 class Still(ServiceController):
     """Keeps its ratio and does nothing else."""
 
-    def wanted(self, i, observation):
+    def direction_and_instances(self, i, observation):
         return STAY, int(observation.ready[list(self.driving_pools(self.services[i]))].sum())
 
 
