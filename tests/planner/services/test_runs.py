@@ -91,7 +91,7 @@ def test_only_a_bug_keeps_a_traceback_apart_from_its_sentence(run, monkeypatch, 
 def test_a_waiting_run_is_cancelled_at_once_and_never_carried_out(run, planner, monkeypatch):
     body(monkeypatch, lambda run, progress: pytest.fail("it was cancelled"))
     assert runs.run_cancel(run=run, user=planner).state == State.CANCELLED
-    assert run.finished_at is not None
+    assert run.finished_at is not None and planner.username in run.problem
     assert worker.run_execute(run_id=run.pk).state == State.CANCELLED
 
 
@@ -108,7 +108,7 @@ def test_a_running_run_stops_at_its_next_report(run, planner, monkeypatch):
 
     body(monkeypatch, work)
     over = worker.run_execute(run_id=run.pk)
-    assert over.state == State.CANCELLED
+    assert over.state == State.CANCELLED and planner.username in over.problem
     assert reports[-1] < 9
     assert over.result == {}
 

@@ -147,6 +147,22 @@ def test_the_verdict_is_the_cheapest_run_that_meets_the_slo(planner: User, first
     assert not {"cheapest", "least"} & set(verdict(cheap, other_traffic).split())
 
 
+def test_the_verdict_names_a_plan_without_a_simulation_and_its_planned_saving(
+    planner: User, first: Run
+) -> None:
+    """A plan with other targets that was not simulated is no better for being cheaper."""
+    plan = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
+    totals = {"gpu_hours": 9.0, "kwh": 9.0, "carbon_kg": 9.0, "starts": 1, "stops": 1}
+    first.result["plan"]["totals"] = totals | {"usd": 500.0}
+    plan.result["plan"]["totals"] = totals | {"usd": 400.0}
+    plan.result |= {"policies": {}, "recommended": None}
+    first.save()
+    plan.save()
+    numbers = {"run": [first.pk, plan.pk]}
+    page = signed_in(planner).get(reverse("web:runs-compare"), numbers)
+    assert f"Run {plan.pk} " in page.context["verdict"] and "$100" in page.context["verdict"]
+
+
 def test_api_and_command_give_the_same(planner: User, first: Run, reader: APIClient) -> None:
     run = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
     answer = reader.get("/api/v1/runs/compare/", {"run": [first.pk, run.pk]})
