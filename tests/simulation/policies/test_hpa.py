@@ -105,6 +105,8 @@ def test_keda_divides_the_total_by_the_target():
     # Those that start count in what there is, not in what the total asks for.
     assert keda().decide(seen(30.0, 4, starting=4, waiting=40)).tolist() == [8]
     assert keda().decide(seen(30.0, 4, starting=4, waiting=20)).tolist() == [4]
+    # An HPA on a mean counts them at the target here, and keeps 8.
+    assert keda().decide(seen(30.0, 4, starting=4, waiting=16)).tolist() == [4]
 
 
 def test_keda_goes_to_none_after_its_cooldown_and_comes_back_at_a_poll():
