@@ -35,7 +35,7 @@ class _ThreadProgress:
         self._fraction = 0.0
         self._stages: list[str] = []  # stages that began since the last ``pass_on``
         self._begun: set[str] = set()
-        self._heard = False
+        self._has_report = False
         self.stopped = False
 
     def __call__(self, fraction: float, stage: str) -> None:
@@ -43,7 +43,7 @@ class _ThreadProgress:
         if self.stopped:
             raise _Stopped
         with self._lock:
-            self._heard = True
+            self._has_report = True
             self._fraction = max(self._fraction, fraction)
             if stage not in self._begun:
                 self._begun.add(stage)
@@ -56,9 +56,11 @@ class _ThreadProgress:
         step reported since the last call, pass on nothing, so that a stuck run stays visible.
         """
         with self._lock:
-            heard, self._heard = self._heard, False
+            has_report, self._has_report = self._has_report, False
             stages, self._stages = self._stages, []
-        for stage in stages or [""] * heard:
+        if has_report and not stages:
+            stages = [""]  # report the fraction alone
+        for stage in stages:
             progress(self._fraction, stage)
 
 

@@ -139,10 +139,11 @@ def _serving_of_model(
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Return the built-in profile of ``model`` on ``gpu`` ("": on ``usual``, else the default).
+    """Return the built-in profile of ``model`` on ``gpu``, and whether the trace names the model.
 
-    ``named``: the trace names the model. If ``gpu`` has no profile of it, raise NotFound if
-    ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
+    Without ``gpu``, the GPU type is ``usual`` or else the default. If ``gpu`` has no profile of the
+    model, raise NotFound if ``strict``, else use another GPU type. Raises NotFound for a model
+    without any profile.
     """
     by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
     if not by_gpu:

@@ -258,9 +258,9 @@ def _not_near(now: datetime, moment: str, seconds: float) -> Q:
 
 
 def _end_abandoned(now: datetime) -> None:
-    """End runs whose command-line process is gone.
+    """End pending runs whose command-line process is gone.
 
-    It ended before it began them, or between two runs of a sweep.
+    The process ended before it started them, or between two runs of a sweep.
     """
     last_sign = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)

@@ -112,8 +112,8 @@ def _guard_inputs(reading: Any, planned: Any) -> Any:
     """Return what the guard observes, ``[OBSERVED, pools]``, as ``guarded_plan._guard_inputs``.
 
     ``planned [pools]`` are the planned instances. ``reading.measured`` has the rows of
-    ``signals.read_signals``: 2 to 4 are tokens/s of prompts and outputs and the batch, 7 and 8 the
-    late shares.
+    ``signals.read_signals``: rows 2 to 4 are prompt tokens/s, output tokens/s and batch size, rows
+    7 and 8 the shares of late requests.
     """
     rows = np.full((len(OBSERVED), len(planned)), np.nan)
     rows[0] = planned

@@ -70,10 +70,10 @@ def _route(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _postpone_turn(state: Any, r: int, t: float) -> bool:
-    """Postpone a turn of a session to the end of its think time after the answer before it.
+    """Postpone a turn of a session until its think time after the previous answer has passed.
 
-    Returns False if that time is over. While the answer is not complete, the arrival is infinite,
-    and ``send_next_turn`` sets it.
+    Returns False if it has passed already. If the previous answer is not complete, the arrival is
+    set to infinity, and ``send_next_turn`` sets it later.
     """
     turn = state.turns[r]
     if turn.previous < 0:

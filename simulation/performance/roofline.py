@@ -80,8 +80,9 @@ def operator_profile(
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
-    among = kernels.among_prompts()
-    mixed = None if among is None else partial(timing, kernels=among)
+    # Decodes in an iteration with prompts have their own measured kernels, if there are any.
+    among_prompts = kernels.among_prompts()
+    mixed = None if among_prompts is None else partial(timing, kernels=among_prompts)
     share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
     modelled = spread_of(graph, gpu, efficiencies, timing)
     return _graph_profile(

@@ -498,7 +498,7 @@ def _passes(
 def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
     """Return the stations of several services as one graph on common devices."""
 
-    def joined(name: str) -> FloatArray | IntArray:
+    def concatenate(name: str) -> FloatArray | IntArray:
         """Return the arrays ``name`` of all graphs, one after the other."""
         return np.concatenate([getattr(graph, name) for graph in graphs])
 
@@ -516,11 +516,11 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
 
     stations = [graph.batch.size for graph in graphs]
     replicas = [graph.station.size for graph in graphs]
-    device = joined("device")
+    device = concatenate("device")
     shard = joined_indices("shard", [graph.device.size for graph in graphs])
     of_shard = np.repeat(np.arange(sum(replicas)), np.diff(shard))
     return graphs[0]._replace(
-        **{name: joined(name) for name in JOINED},
+        **{name: concatenate(name) for name in JOINED},
         curve=joined_indices("curve", [graph.curves.size for graph in graphs]),
         child=joined_indices("child", [graph.children.size for graph in graphs]),
         children=joined_indices("children", stations),

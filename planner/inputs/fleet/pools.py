@@ -87,7 +87,11 @@ class RunningPool:
 
     @property
     def width(self) -> int | None:
-        """Return the GPUs of one engine, or None if the file does not state them."""
+        """Return the GPUs of one engine, or None if the file does not state them.
+
+        With expert parallelism, data-parallel ranks share one engine, so their GPUs add up. With
+        attention data parallelism, ``tp`` has them already.
+        """
         if self.tp is None:
             return self.gpus
         shared = (self.dp or 1) if self.expert_parallel and not self.attention_dp else 1

@@ -256,8 +256,9 @@ def _node_entries(
 ) -> tuple[list[tuple[int, float]], float]:
     """Return the entries of ``parts`` in the node rows of ``s1``, and the points they save.
 
-    ``opened`` are the rows by switch and GPU type. A used node is charged for all of its GPUs, as
-    if they were fragments. The GPUs of ``parts`` are none, so their points are saved.
+    ``opened`` are the rows by switch and GPU type. A used node is charged for all its GPUs, as if
+    all were fragments. The GPUs that ``parts`` occupy are no fragments, so their points are taken
+    off.
     """
     used: dict[int, int] = {}
     for block in parts:
