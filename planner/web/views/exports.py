@@ -1,7 +1,6 @@
 """Export a run: show the options, write the file, or make its plan the active one."""
 
 from itertools import takewhile
-from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
@@ -206,10 +205,10 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
         for field in form.fields.values():
             field.widget.attrs["data-for"] = CLAIMS
         return form
-    initial: dict[str, Any] = {"timezone": zone_name()}
+    initial = {"timezone": zone_name()}
     limit = MOST_OF_PEAK * max((pool.most for pool in plan.pools), default=0) if plan else 0
     if plan and any(pool.ceiling > limit for pool in plan.pools):
-        initial["most"] = max(limit, 1)
+        initial["most"] = str(max(limit, 1))
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
