@@ -30,8 +30,10 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
         return []
 
     def beats_plan(run: PolicyRun) -> bool:
-        """Return whether a policy is a static fleet that meets every SLO at no higher cost."""
+        """Return whether a static fleet as safe as the plan meets every SLO at no higher cost."""
         if not run.traits.flat or not run.meets_slo or run.lacks_spare:
+            return False
+        if planned.n_plus_1 and run.n_plus_1 is False:
             return False
         cents, plan_cents = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
         # At equal cost it is the plan itself if the plan never changes.
