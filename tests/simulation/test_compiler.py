@@ -177,7 +177,7 @@ def test_every_entry_of_the_engine_has_a_key():
         "advance",
         "place",
         "scale",
-        "speed",
+        "set_speed",
         "limit",
         "fault",
         "route_deferred",

@@ -19,7 +19,7 @@ def tiers_used(asked, placement):
 
 
 def within(asked, placement):
-    return (asked.taken + placement.used(len(asked.topology)) <= asked.topology.gpus).all()
+    return (asked.taken + placement.used_gpus(len(asked.topology)) <= asked.topology.gpus).all()
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_a_day_planned_from_less_than_two_days_of_history_is_noted(folder: Path)
     noted = []
     for duration_s in (3600, 86_400):
         path.write_text(SCENARIO.replace(old, horizon % duration_s))
-        noted.append(any("no daily rhythm" in note for note in answer("plan", path)["notes"]))
+        noted.append(any("h of traffic" in note for note in answer("plan", path)["notes"]))
     assert noted == [False, True]
 
 

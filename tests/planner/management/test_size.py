@@ -131,8 +131,7 @@ def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
     assert (row["Model"], row["GPUs"], row["Capacity"]) == ("m", "1 x G", pool["max_rps"])
     assert (row["TTFT"], row["TPOT"]) == (pool["ttft_ms"], pool["tbt_ms"])
     assert "Profile error" not in row and "Role" not in row  # no value in any row
-    isl = pool["input_tps"] / pool["max_rps"]
-    assert pooled["Each of 8"] == pytest.approx(pool["pool_tps"][7] / 8 / isl)
+    assert pooled["1 replica"] == pool["max_rps"]
     assert [fact.value for fact in report.facts] == [pool["max_rps"]]
     _, printed, _ = command("size", folder / "sized.yml", *LENGTHS)
     assert digits(pool["max_rps"]) in printed and "1 x G" in printed

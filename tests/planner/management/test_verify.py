@@ -39,4 +39,4 @@ def test_a_plan_of_prefill_and_decode_pools_states_the_best_ratio(planner: User)
     assert row["max_tps"] > 0
     run = Run.objects.get(kind="plan")
     text = text_of(signed_in(planner).get(reverse("web:run", args=[run.pk])))
-    assert f"{row['prefill']}P/{row['decode']}D" in text
+    assert f"{row['prefill']}P:{row['decode']}D" in text

@@ -64,7 +64,7 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
     monkeypatch.setattr(cells, "MAX_DRAWN", 100_000)  # drawn requests take several times as much
     assert cells_of(all_of_it) == 2
     measured = replace(all_of_it.traffic, binned=(), measured=all_of_it.trace)
-    assert measured.expected(all_of_it.window.start_s, all_of_it.window.end_s) == arriving
+    assert measured.expected_requests(all_of_it.window.start_s, all_of_it.window.end_s) == arriving
     assert cells_of(replace(all_of_it, traffic=measured)) == 1
 
 

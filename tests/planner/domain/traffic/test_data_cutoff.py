@@ -48,7 +48,7 @@ def test_it_is_as_if_the_rest_had_not_come(tmp_path, requests):
     assert not np.isnan(cut.demand.requests).any()
     for cut_sample, ended_sample in zip(cut.lengths[0], ended.lengths[0], strict=True):
         assert cut_sample.mean() == pytest.approx(ended_sample.mean(), rel=0.1)
-    assert cut.expected(make.EPOCH, make.EPOCH + 3600 * HOURS) == sum(COUNTS[:known])
+    assert cut.expected_requests(make.EPOCH, make.EPOCH + 3600 * HOURS) == sum(COUNTS[:known])
 
 
 def test_a_window_ahead_begins_there_also_where_the_source_lags(tmp_path):
