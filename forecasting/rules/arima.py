@@ -61,7 +61,7 @@ class FittedArima:
     labels: tuple[str, ...]  # [series] orders in words
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the recursive forecasts from each origin, with shocks after it taken as 0."""
+        """Return forecasts ``[series, origins, steps]``; shocks after an origin count as 0."""
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s
@@ -71,16 +71,18 @@ class FittedArima:
         deviations, shocks = self._filter(root - cycle[:, : bins - first])
         ahead = np.zeros((len(root), len(origins), steps))  # deviations from the cycles
         start = origins - first  # index of each origin in the arrays that begin at ``first``
+        # ``deviations`` and ``shocks`` begin with an extra bin for each of their lags.
+        ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
         for step in range(steps):
             for lag, weight in enumerate(self.ar.T, start=1):
                 if lag <= step:
                     earlier = ahead[:, :, step - lag]
                 else:
-                    earlier = deviations[:, self.ar.shape[1] + start + step - lag]
+                    earlier = deviations[:, ar_lags + start + step - lag]
                 ahead[:, :, step] += weight[:, None] * earlier
             for lag, weight in enumerate(self.ma.T, start=1):
                 if lag > step:
-                    shock = shocks[:, self.ma.shape[1] + start + step - lag]
+                    shock = shocks[:, ma_lags + start + step - lag]
                     ahead[:, :, step] += weight[:, None] * shock
         amounts = self.scale.inverse(ahead + windows_at(cycle, start, steps))
         seen = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)[:, origins - 1]

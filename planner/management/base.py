@@ -80,7 +80,7 @@ class HeadroomCommand(HelpedCommand):
                 self.stdout.write(json.dumps({"question": problem.question, "choices": choices}))
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
-        except BaseException as error:
+        except BaseException as error:  # PanicException of Polars is no Exception
             expected = _of_input(error) or of_servers(error) or _of_database(error)
             if expected is None:
                 raise

@@ -260,8 +260,9 @@ def _split_by_weight(
 ) -> Iterator[_Workload]:
     """Split a model's ``need`` (tokens/s) into workloads by the weight of its tiers, highest first.
 
-    All tiers of at least a given weight together get a share of the need: their own peak over that
-    of all tiers. ``region`` -1 stands for the joint peak.
+    ``tiers`` are demand ``[tier, model, region, bin]`` and weights ``[tier, model]``; None: one
+    workload. The tiers of at least a given weight together need a share of ``need``: their joint
+    peak over that of all tiers. ``region`` -1 stands for the joint peak of all regions.
     """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
@@ -274,7 +275,7 @@ def _split_by_weight(
         need_so_far = need * so_far / total if total > 0 else 0.0
         if need_so_far > before:
             yield _Workload(float(level), model, region, need_so_far, need_so_far - before)
-        before = max(before, need_so_far)
+        before = need_so_far
 
 
 def _need_beyond_local(

@@ -58,10 +58,10 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
 
 
 def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
-    """Return copies of ``side`` with spare instances lost, one copy for each way to lose them.
+    """Return a copy of ``side`` for each way to lose instances that the plan must survive.
 
-    By pool there is one way: each pool loses ``spare`` instances. By region, a model loses
-    ``spare`` of all its instances in a region, in any columns.
+    ``spare`` instances are lost (N+1: one). By pool there is one way: each pool loses that many.
+    By region, a model loses that many of its instances in the region, in any columns.
     """
     if not problem.spare:
         return [side]

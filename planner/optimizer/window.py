@@ -146,8 +146,9 @@ def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> Outcome:
 
 
 def _solve_undivided(problem: PlanningProblem, effort: Effort) -> Outcome:
-    """Solve the whole window as one program of arrays."""
+    """Solve the window as one program, built from arrays instead of in PuLP."""
     began = perf_counter()
+    # A window is a horizon of one period.
     search = Search.from_problem(single_period(problem), effort)
     built = perf_counter()
     outcome = _outcome_of_solution(search, search.best())

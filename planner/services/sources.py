@@ -310,7 +310,7 @@ def _publish(samples: Samples, label: str, store: str) -> IngestReport:
 
 
 def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
-    """Fill the trace's row from a report, and save it."""
+    """Fill the row of a trace whose data was published to ``store``, and save it."""
     fill_row(trace, report, store)
     trace.bytes = report.bytes
     trace.save()

@@ -17,8 +17,8 @@ from simulation.policy import Hold, Observation, ScalingPolicy, Signals, actions
 class Observer:
     """Callable that returns the observation at each scaling decision.
 
-    Measurements cover the time since the previous decision. Signals require settling every
-    instance. They are therefore read only for a policy with ``wants_signals``.
+    Measurements cover the time since the previous decision. Signals first need the sums of every
+    instance brought up to date. They are therefore read only for a policy with ``wants_signals``.
     """
 
     def __init__(self, state: State, policy: ScalingPolicy) -> None:

@@ -377,20 +377,20 @@ def _scale_parts(values: FloatArray, factors: Mapping[int, float]) -> None:
 
 
 def scaled_by_phase(
-    curve: Curve, decode: float, prefill: float, decodes: float, tokens: float
+    curve: Curve, decode: float, prefill: float, decode_until: float, prefill_from: float
 ) -> Curve:
     """Return a GRID curve with its parts times the factors ``decode`` and ``prefill``.
 
-    Both phases share the part for all tokens. Its factor is that of decode up to ``decodes`` tokens
-    and that of prefill from ``tokens`` on. Between them it is interpolated over the log of the
-    tokens. Raises SimulationError for a LINEAR curve.
+    Both phases share the part for all tokens of an iteration. Its factor is that of decode up to
+    ``decode_until`` tokens and that of prefill from ``prefill_from`` tokens on. Between them it is
+    interpolated over the log of the tokens. Raises SimulationError for a LINEAR curve.
     """
     if curve.kind != GRID:
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
     values = curve.values.copy()
     _scale_parts(values, {DECODE: decode, PREFILL: prefill, BESIDE: decode})
     all_tokens, seconds = x_and_seconds(values, DENSE)
-    ends = np.log([decodes, max(tokens, 2 * decodes)])
+    ends = np.log([decode_until, max(prefill_from, 2 * decode_until)])
     prefill_share = np.interp(np.log(np.maximum(all_tokens, 1.0)), ends, [0.0, 1.0])
     seconds *= decode ** (1 - prefill_share) * prefill**prefill_share
     return Curve(values)

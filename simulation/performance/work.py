@@ -121,7 +121,7 @@ class Operator:
         raise NotImplementedError
 
     def transient_bytes(self, iteration: Iteration) -> FloatArray:
-        """Return the bytes needed only while one layer runs: inputs and outputs."""
+        """Return the bytes that a GPU needs only while a layer runs: its inputs and outputs."""
         return self.work(iteration).activation_bytes
 
 

@@ -221,8 +221,8 @@ def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:
 def falling_root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
     """Return where the falling function ``f`` on (0, 1] crosses 0; 1 if it does not.
 
-    ``precision`` is the tolerance. Regula falsi with the Illinois rule, from a bracket around
-    ``guess`` with a first step of ``step``.
+    ``precision`` is the absolute tolerance of the root. Regula falsi with the Illinois rule, from a
+    bracket around ``guess`` with a first step of ``step``.
     """
     # Steps double until the bracket holds the root.
     low = high = min(guess, 1.0)

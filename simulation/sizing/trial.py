@@ -104,7 +104,7 @@ class RequestDraws:
                 self._draws[draw] = _systematic_sample(
                     *self._lengths, self._blocks, n, self._burstiness, rng
                 )
-            else:
+            else:  # what a prompt finds in the cache depends on the order of the sample
                 shared = SharedPrompts(*self._lengths, self._blocks).again(n, draw)
                 gaps = _arrivals(n, self._burstiness, rng)
                 self._draws[draw] = _Draw(shared.isl, shared.osl, gaps, shared.blocks)

@@ -51,8 +51,9 @@ class FrontPlan:
 
     @classmethod
     def of(cls, answer: WhatIf, pair: tuple[str, str], first_bound: float | None) -> FrontPlan:
-        """Return the figures of the plan ``answer`` with the two objectives ``pair``."""
+        """Return the figures of ``answer``, which has a plan; ``first_bound`` as in the fields."""
         first, second = pair
+        assert answer.totals is not None
         return cls(
             first=total(answer, first),
             second=total(answer, second),
@@ -62,7 +63,7 @@ class FrontPlan:
             gpu_hours=total(answer, "gpu-hours"),
             energy=total(answer, "energy"),
             carbon=total(answer, "carbon"),
-            starts=0 if answer.totals is None else answer.totals.starts,
+            starts=answer.totals.starts,
             peak_instances=answer.most,
             seconds=answer.solve_seconds,
         )

@@ -278,7 +278,7 @@ def tables_of(
 
 
 def _instances(state: State) -> pl.DataFrame:
-    """Return the table of placed replicas in one state."""
+    """Return one row per placed replica and node; ``state`` is a stage, such as scaled out."""
     placement, services = state.placement, state.problem.services
     roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
     parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]

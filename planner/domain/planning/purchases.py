@@ -36,8 +36,8 @@ class Purchase:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkHour:
-    """Deferrable work of a region in one period, in input tokens."""
+class DeferrableWork:
+    """Deferrable work of a region in one period of the plan, in input tokens."""
 
     period: datetime
     region: str
@@ -62,7 +62,7 @@ class ShiftFigures:
     on_arrival: float | None  # objective without moves and without reserved GPUs
     saving: float | None  # share of it
     moved_share: float
-    hours: tuple[WorkHour, ...]
+    hours: tuple[DeferrableWork, ...]  # by period and region
 
 
 def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchase, ...]:
@@ -127,7 +127,7 @@ def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigu
         saving=1 - cost / cost_on_arrival if cost_on_arrival and cost_on_arrival > 0 else None,
         moved_share=float(moved / max(1e-12, shift.arrived.sum())),
         hours=tuple(
-            WorkHour(
+            DeferrableWork(
                 period=moment(float(start_s)),
                 region=region.name,
                 arrived=float(shift.arrived[p, :, r].sum()),

@@ -40,7 +40,7 @@ Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None:
 class Candidate:
     """A schedule to test: replica counts ``[p, l, r, g]`` in the periods of ``window``.
 
-    ``plan`` is the plan that they come from; None if there is none.
+    ``plan`` is the program's plan that they come from; None: counts by bin or constant ones.
     """
 
     counts: IntArray
@@ -98,9 +98,10 @@ class Oracle:
             followed = by_clock(study, plan, self.load)
             schedule, start = followed.schedule, followed.start
         else:
+            # Nothing is lent or left unserved here, so the counts are the whole schedule.
             times, counts = counts_over_time(candidate.counts, candidate.window)
             schedule = FixedSchedule("plan", times, study.pools(counts))
-            start = schedule.reset(study.fleet(study.pools(study.today)))
+            start = schedule.reset(study.fleet(study.pools(study.today)))  # its first counts
         follower = ScheduleFollower(schedule=schedule, name=self.key)
         whole_plan = None if plan is None else lambda: plan
         # The search takes 0.9 of the progress, the replay the last tenth.

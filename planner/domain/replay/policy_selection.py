@@ -15,7 +15,7 @@ from planner.policies.user_policies import policy_names
 def policy_chosen(scenario: Scenario, name: str) -> Policy:
     """Return the scenario's policy of that name with its parameters, else the built-in one.
 
-    ``name`` may include the label of a policy. ScenarioError is raised for an unknown name.
+    ``name`` may be a key, ``name:label``. Raises ScenarioError for an unknown name.
     """
     for field in ("key", "name"):  # a key is a name, with the label if there is one
         listed = next((row for row in scenario.policies if getattr(row, field) == name), None)

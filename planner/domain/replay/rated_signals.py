@@ -68,10 +68,10 @@ class PressureTests:
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
     """Simulate each pool at its rated capacity, and return its signals.
 
-    Requests have the lengths and the arrivals of the model. The rate is C(n), the capacity of n
-    replicas. n is today's count, at most USUAL_INSTANCES, or exactly that number if ``many``.
+    Requests have the lengths and the arrivals of the model, at the capacity of n replicas. n is
+    today's count, at most USUAL_INSTANCES; for a single pool with ``many`` it is USUAL_INSTANCES.
     Separate prefill and decode pools are tested together at their joint capacity. ``ratio`` of
-    prefill to decode is ``fixed`` (that of the fleet), a number, or else the best one (D2).
+    prefill to decode is ``fixed`` (the fleet's), a number, or else the best one (methods.md D2).
     """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}

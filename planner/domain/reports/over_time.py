@@ -11,7 +11,7 @@ from datetime import datetime
 import polars as pl
 
 from planner.domain.formats import figure
-from planner.domain.planning.purchases import WorkHour
+from planner.domain.planning.purchases import DeferrableWork
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, shortfall
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
@@ -157,7 +157,7 @@ def demand_chart(
     policy: str,
     label: str,
     today: str | None,
-    work: Sequence[WorkHour] = (),
+    work: Sequence[DeferrableWork] = (),
 ) -> tuple[Chart | None, Load | None]:
     """Return (chart, figures) of demand and capacity over time.
 
@@ -201,7 +201,7 @@ def demand_chart(
 
 
 def _deferrable(
-    total: pl.DataFrame, tables: Tables, frame: Frame, work: Sequence[WorkHour]
+    total: pl.DataFrame, tables: Tables, frame: Frame, work: Sequence[DeferrableWork]
 ) -> Iterator[Series]:
     """Yield the deferrable demand as a band on top of ``total``, since the capacity serves both."""
     if work:

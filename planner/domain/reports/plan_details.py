@@ -10,7 +10,7 @@ from planner.domain.formats import duration, figure
 from planner.domain.planning.figures import CapPlan, PlanFigures, PlanTotals, Span
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_limits import PowerUse
-from planner.domain.planning.purchases import Purchase, ShiftFigures, WorkHour
+from planner.domain.planning.purchases import DeferrableWork, Purchase, ShiftFigures
 from planner.domain.report import (
     Axis,
     Block,
@@ -104,7 +104,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     regions = [*dict.fromkeys(row.region for row in shift.hours)]
 
     def steps(
-        label: str, role: Role, value: Callable[[WorkHour], float], summed: AbstractSet[str]
+        label: str, role: Role, value: Callable[[DeferrableWork], float], summed: AbstractSet[str]
     ) -> Series:
         """Return a line of steps: the sum of ``value`` over the regions ``summed``, by period."""
         sums = [

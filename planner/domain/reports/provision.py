@@ -289,7 +289,7 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield the plans of operators by the paper's algorithm, our greedy and the exact optimum."""
+    """Yield operator plans by our greedy, the exact optimum and Cui et al.'s (2025) Algorithm 1."""
     rows = [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods]
     if not rows:
         return

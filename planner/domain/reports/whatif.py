@@ -150,9 +150,10 @@ def grid_report(
 
     The chart is a line for one setting, and a heat map for two.
     """
+    is_map = len(varied) > 1
     ranks = rank_cells(cells, chosen)
     best = frozenset(i for i, cell in enumerate(ranks) if cell.best)
-    drawn = _heat_map(ranks, varied, chosen) if varied[1:] else _curve(ranks, varied[0], chosen)
+    drawn = _heat_map(ranks, varied, chosen) if is_map else _curve(ranks, varied[0], chosen)
     # Cells are in the order of the product: the last setting varies fastest.
     values_of_cell = list(product(*(setting.texts for setting in varied)))
     problems = [_problem(cell) for cell in cells]
@@ -168,7 +169,7 @@ def grid_report(
         marked=best,
     )  # fmt: skip
     answer = ""
-    if not varied[1:]:
+    if not is_map:
         answer = _effect(ranks, varied[0], chosen)
     elif best:
         named = zip((setting.label for setting in varied), values_of_cell[min(best)], strict=True)
@@ -176,9 +177,8 @@ def grid_report(
         value = _text(chosen, ranks[min(best)].value)
         at = ", ".join(f"{label} {text}" for label, text in named)
         answer = f"{chosen.label} {word} at {at}: {value}"
-    sections = [
-        Section("All combinations", (all_cells,), group=Group.BASIS if len(varied) > 1 else None),
-    ]
+    # The table of one setting is an answer itself. Behind a heat map it only backs it.
+    sections = [Section("All combinations", (all_cells,), group=Group.BASIS if is_map else None)]
     if any(cell.value is not None for cell in ranks):
         effect = f"Effect of {' and '.join(setting.label.lower() for setting in varied)}"
         sections.insert(0, Section(effect, (drawn,)))

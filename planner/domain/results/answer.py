@@ -15,7 +15,7 @@ from planner.domain.results.equal_attainment_savings import cost_difference_word
 from planner.domain.results.warnings import missed_tiers
 from planner.domain.serialise import moment
 from planner.domain.study import PolicyRun, Study
-from planner.domain.traffic.window_rank import day_words, moment_words
+from planner.domain.traffic.window_rank import day_words, time_words
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
@@ -92,8 +92,8 @@ class Answer:
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     """Return the recommendation to run the policy of ``run``, with its savings against ``base``."""
-    requests = _requests(study, run)
-    what = _action_sentence(study, requests, run.label, run.traits)
+    orders = _replica_orders(study, run)
+    what = _action_sentence(study, orders, run.label, run.traits)
     mean_replicas = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
     lost = loss_words(spare) if spare else "one replica"
@@ -112,15 +112,15 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     missed = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
-    timetable = _schedule(study, requests)
+    timetable = _schedule(study, orders)
     return Answer(f"{missed}{sentence}.", timetable, f"{missed}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """Return a ``plan`` under ``policy`` as a recommendation, without its cost and attainment."""
-    requests, traits = _requests_of_plan(study, plan), traits_of(policy)
-    words = _action_sentence(study, requests, traits.label, traits)
-    return Answer(words, _schedule(study, requests), f"{words}.")
+    orders, traits = _orders_of_plan(study, plan), traits_of(policy)
+    words = _action_sentence(study, orders, traits.label, traits)
+    return Answer(words, _schedule(study, orders), f"{words}.")
 
 
 def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -128,7 +128,7 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
     Policies that scale by their own rule have no rows.
     """
-    schedules = [(run, _schedule(study, _requests(study, run))) for run in runs]
+    schedules = [(run, _schedule(study, _replica_orders(study, run))) for run in runs]
     rows = [
         {
             "policy": run.name,
@@ -165,23 +165,23 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Requests:
+class _ReplicaOrders:
     """Replicas to request: ``counts [t, pools]`` from ``begins_s [t]`` on, epoch seconds.
 
     ``periods_s [t]`` is the start of the latest period that they are requested for. If
-    ``by_itself``, the policy scales by its own rule after the first row.
+    ``scales_itself``, the policy scales by its own rule after the first row.
     """
 
     begins_s: FloatArray
     periods_s: FloatArray
     counts: IntArray
-    by_itself: bool = False
+    scales_itself: bool = False
 
 
-def _requests(study: Study, run: PolicyRun) -> _Requests:
+def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
     """Return the replicas to request over time: those of the run's plan, else its first fleet."""
     if run.plan is not None:
-        return _requests_of_plan(study, run.plan)
+        return _orders_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
     for index, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
         initial[0, *index] = pool.initial
@@ -189,18 +189,18 @@ def _requests(study: Study, run: PolicyRun) -> _Requests:
     times, periods, counts = requests_over_time(initial, constant)
     # A guard only adds to its first fleet.
     keeps_first = run.traits.flat or run.traits.may_exceed_plan
-    return _Requests(times, periods, study.pools(counts), by_itself=not keeps_first)
+    return _ReplicaOrders(times, periods, study.pools(counts), scales_itself=not keeps_first)
 
 
-def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:
+def _orders_of_plan(study: Study, plan: ScalingPlan) -> _ReplicaOrders:
     """Return the replicas that a plan asks for over time."""
     times, periods, counts = requests_over_time(plan.target, study.window)
-    return _Requests(times, periods, study.pools(counts))
+    return _ReplicaOrders(times, periods, study.pools(counts))
 
 
-def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
-    """Return the requests as a schedule: one row per change, only pools that are ever used."""
-    counts, hardware = requests.counts, study.hardware
+def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
+    """Return the orders as a schedule: one row per change, only pools that are ever used."""
+    counts, hardware = orders.counts, study.hardware
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     places = [hardware.pool_index[p] for p in used]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # rows unlike the one before
@@ -210,31 +210,31 @@ def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
         ),
         rows=tuple(
             ScheduleRow(
-                moment(requests.begins_s[t]),
+                moment(orders.begins_s[t]),
                 tuple(int(counts[t, p]) for p in used),
-                moment(requests.periods_s[t]),
+                moment(orders.periods_s[t]),
             )
             for t in np.flatnonzero(changed).tolist()
         ),
-        by_itself=requests.by_itself,
+        by_itself=orders.scales_itself,
     )
 
 
-def _action_sentence(study: Study, requests: _Requests, label: str, traits: Traits) -> str:
+def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: Traits) -> str:
     """Return what to run, as a sentence without its full stop.
 
     ``label`` and ``traits`` are those of the policy.
     """
-    start_s, clock, counts = study.window.start_s, study.traffic.clock, requests.counts
+    start_s, clock, counts = study.window.start_s, study.traffic.clock, orders.counts
     first = _counts_words(study, counts[0])
-    when = moment_words(start_s, clock).rsplit(", ", 1)[1]
-    begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
-    if requests.by_itself:
+    utc = " UTC" if clock == "utc" else ""
+    begins = f"from {time_words(start_s)}{utc} on {day_words(start_s, clock)}"
+    if orders.scales_itself:
         return f"Run {first or 'nothing'} {begins}, and let {label} scale from there"
     if traits.flat:
         return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
     how_long = "all the time"
-    span = span_of(_schedule(study, requests).rows)
+    span = span_of(_schedule(study, orders).rows)
     if (counts != counts[0]).any() and span is not None:
         how_long = f"then by the schedule ({span[0]:,} to {span[1]:,})"
     guard_words = ", and more if load exceeds the plan" if traits.may_exceed_plan else ""

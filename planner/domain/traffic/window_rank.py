@@ -176,8 +176,13 @@ def day_words(epoch_s: float, clock: str) -> str:
 
 def moment_words(epoch_s: float, clock: str) -> str:
     """Return a day and the time of day, to the minute."""
+    return f"{day_words(epoch_s, clock)}, {time_words(epoch_s)}"
+
+
+def time_words(epoch_s: float) -> str:
+    """Return the time of day, to the minute."""
     hours, minutes = divmod(round(epoch_s % DAY_S) // 60, 60)
-    return f"{day_words(epoch_s, clock)}, {hours:02d}:{minutes:02d}"
+    return f"{hours:02d}:{minutes:02d}"
 
 
 def ordinal(number: int) -> str:

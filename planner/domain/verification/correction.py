@@ -29,7 +29,8 @@ NEAR_TARGET = 0.005  # attainment this close above a tier's target needs no corr
 PRECISION = 0.02  # factors closer than this share are not worth telling apart
 GROWTH = 1.25  # step up after a factor held, while none is known to miss
 MAX_FACTOR = 4.0  # largest factor
-# Share taken off after a miss, while no factor is known to hold.
+# Share taken off after a miss, while no factor is known to hold: a multiple of the miss.
+STEP_PER_MISS = 2.0
 LEAST_STEP, MOST_STEP = (0.03, 0.3)
 BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
 EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
@@ -107,9 +108,10 @@ class Bracket:
     def record_missed(self, short: float) -> None:
         """Record that a tier missed by ``short`` (a share of requests), and lower the factor."""
         self.missed = self.factor
+        # Drop a factor that this miss contradicts, as in ``record_met``.
         if self.held is not None and self.held >= self.missed:
             self.held = None
-        step = float(np.clip(2.0 * short, LEAST_STEP, MOST_STEP))
+        step = float(np.clip(STEP_PER_MISS * short, LEAST_STEP, MOST_STEP))
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:

@@ -18,6 +18,7 @@ from planner.inputs.ingest.clock import Clock, changing_zones
 from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
 
+FEW_ROWS = 10  # with fewer rows, no time is known to be wrong
 FEW_TIMES = 20  # fewer times show no rate
 SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
 MINUTE_MS, LONGEST_BIN_S = 60_000.0, 31 * 86_400.0
@@ -237,9 +238,9 @@ def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     """Return the first and last hour of the rows with a correct clock; None if all are correct.
 
-    The correct rows are the largest group without a gap of more than a day. The other rows have a
-    wrong clock if they are few and far from that group. ``hours`` has the rows by hour since the
-    epoch.
+    The first and last hours count as wrong while the gap to the other rows is over a day and over
+    STRAY_SPANS times the span of those. All wrong rows together are at most the share STRAY_SHARE,
+    or a single row. ``hours`` has the rows by hour since the epoch.
     """
     if len(hours) < 2:
         return None
@@ -247,7 +248,7 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     rows = np.array([hours[h] for h in hour.tolist()])
     total = int(rows.sum())
     most_strays = max(1.0, STRAY_SHARE * total)
-    if total < 10 or hour[-1] - hour[0] <= 24:
+    if total < FEW_ROWS or hour[-1] - hour[0] <= 24:
         return None
     low, high, strays = 0, len(hour) - 1, 0
     # Drop an end while the rest is compact in comparison and only few rows go.

@@ -223,14 +223,14 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
 
     Raises ScenarioError if the split is not possible.
     """
-    assert model.shape is not None
-    shape = replace(model.shape, name=section.model)
+    assert model.shape is not None  # ``_roofline`` refuses a model without one
+    shape = replace(model.shape, name=section.model)  # errors name the scenario's model
     split = Split(
-        apart.attention,
-        apart.ffn,
-        apart.micro_batches,
-        None if apart.gb_s is None else apart.gb_s * 1e9,
-        None if apart.latency_us is None else apart.latency_us / 1e6,
+        attention=apart.attention,
+        ffn=apart.ffn,
+        micro_batches=apart.micro_batches,
+        bytes_s=None if apart.gb_s is None else apart.gb_s * 1e9,
+        latency_s=None if apart.latency_us is None else apart.latency_us / 1e6,
     )
     where = arrangement_of(section)
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS

@@ -69,14 +69,14 @@ def listing(request: Request) -> HttpResponse:
     """List the schedules, with the latest outcomes."""
     outcomes = list(outcomes_list()[:SHOWN])
     page = page_of(request, schedules_list())
-    begins = request.user.may_plan and not page.object_list
+    offers_examples = request.user.may_plan and not page.object_list
     address = reverse("web:schedule-new")
     context = {
         "page": page,
         "choices": [
             (label, words, f"{address}?{urlencode({'often': often})}")
             for label, words, often in EXAMPLES
-            if begins
+            if offers_examples
         ],
         "outcomes": outcomes,
         "runs": scheduled_runs() if is_short(page) and not outcomes else (),

@@ -198,7 +198,7 @@ def _are_in_step(loop: ClosedLoop) -> BoolArray:
 def _added_to_decode(
     loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray
 ) -> FloatArray:
-    """Return the seconds that prompts of other users add to a decode iteration on average.
+    """Return the mean seconds that prompts of other users add to a decode iteration, ``[n]``.
 
     ``mix`` is the engine's share of those prompts that falls between a request's tokens.
     """

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.planning.purchases import WorkHour
+from planner.domain.planning.purchases import DeferrableWork
 from planner.domain.report import Form, Head, Role, Table, shortfall, table
 from planner.domain.reports.over_time import demand_chart
 from planner.domain.reports.policies import cost_chart, outcomes_of
@@ -71,7 +71,7 @@ def test_deferrable_demand_stands_on_the_interactive_one(moved: bool) -> None:
     ]
     window = SimpleNamespace(start=start, end=start + 2 * hour, bin_s=3600)
     frame: Any = SimpleNamespace(window=window, deferrable=("batch",))
-    work = [WorkHour(at, "east", 0.0, 18000.0, 0.0, 0.0) for at in starts] if moved else []
+    work = [DeferrableWork(at, "east", 0.0, 18000.0, 0.0, 0.0) for at in starts] if moved else []
 
     def tables(name: str) -> pl.DataFrame:
         return pl.DataFrame(rows) if name == "demand" else pl.DataFrame()

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.planning.purchases import ShiftFigures, WorkHour
+from planner.domain.planning.purchases import DeferrableWork, ShiftFigures
 from planner.domain.study import Setting
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
@@ -453,7 +453,7 @@ def test_no_word_of_a_scenario_ends_a_comment():
 def test_the_hours_of_moved_work_leave_with_the_schedule():
     begins = datetime(2026, 5, 18, tzinfo=UTC)
     hours = tuple(
-        WorkHour(begins + timedelta(hours=p), region, 0.0, 0.0, 0.0, 0.0,
+        DeferrableWork(begins + timedelta(hours=p), region, 0.0, 0.0, 0.0, 0.0,
                  {"llama-3.1-8b": 1e6 * p + 0.4})
         for p in (0, 1) for region in ("us-east", "us-west")
     )  # fmt: skip

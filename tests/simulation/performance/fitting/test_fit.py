@@ -173,14 +173,14 @@ def test_calibration_by_phase_brings_a_uniformly_fast_base_to_the_rows():
 def test_scaling_by_phase_covers_decodes_among_prompts():
     b, keys, slow = np.array([1.0, 256.0]), np.array([1.0, 4096.0]), np.full((2, 2), 8e-3)
     curve = grid(decode=Part(b, keys, slow / 2), beside=Part(b, keys, slow))
-    twice = scaled_by_phase(curve, 2.0, 1.0, decodes=8.0, tokens=1024.0)
+    twice = scaled_by_phase(curve, 2.0, 1.0, decode_until=8.0, prefill_from=1024.0)
     for prompt in (0, 64):
         load = 8, 800, prompt, prompt * 32
         assert evaluate(twice, *load) == pytest.approx(2 * evaluate(curve, *load))
 
 
 def test_scaling_by_phase_uses_the_factor_of_each_end():
-    curve = scaled_by_phase(base().curve, 2.0, 3.0, decodes=1.0, tokens=8192.0)
+    curve = scaled_by_phase(base().curve, 2.0, 3.0, decode_until=1.0, prefill_from=8192.0)
     assert evaluate(curve, 1, 1, 0, 0) == pytest.approx(2 * evaluate(base().curve, 1, 1, 0, 0))
     long = evaluate(curve, 0, 0, 8192, 8192 * 100)
     assert long == pytest.approx(3 * evaluate(base().curve, 0, 0, 8192, 8192 * 100))
