@@ -172,7 +172,11 @@ def _carry_out(
             if ending is not None and raise_errors:
                 raise ending from None
         else:
-            _finish(shared, Run.State.COMPLETED, shared.led_row(), progress=1.0, result=result)
+            # A cancel that came too late left its reason.
+            _finish(
+                shared, Run.State.COMPLETED, shared.led_row(), progress=1.0, result=result,
+                problem="",
+            )  # fmt: skip
     run.refresh_from_db()
     return run
 
