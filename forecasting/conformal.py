@@ -147,14 +147,6 @@ def prior_share(days: float) -> float:
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
-def unknown_swing(days: float, known_from: float = RHYTHM_DAYS) -> float:
-    """Return the log amplitude of a daily rhythm that ``days`` of history do not show yet.
-
-    ``known_from`` are the days of history from which on the forecast follows the rhythm.
-    """
-    return DAY_SWING if days < known_from else 0.0
-
-
 def day_growth(values: FloatArray, day: int) -> FloatArray:
     """Return the standard deviation of the log growth of demand from day to day, ``[s]``.
 

@@ -507,7 +507,7 @@ class _PanelPart:
         """Return the log amplitude of a daily rhythm that the forecast does not follow yet."""
         # These repeat the last day as soon as it is known.
         known_from = 1.0 if self.method in (AUTO, ENSEMBLE) else conformal.RHYTHM_DAYS
-        return conformal.unknown_swing(self._history_days(age), known_from)
+        return conformal.DAY_SWING if self._history_days(age) < known_from else 0.0
 
     def _day_growth(self, rows: IntArray | slice, age: int) -> FloatArray:
         """Return the deviation of a day's log growth without the last ``age`` bins, ``[rows]``."""

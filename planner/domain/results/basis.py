@@ -262,8 +262,8 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
     if window.duration_s < RHYTHM_FROM_H * 3600 or not any(forecast):
         return []
     return [
-        f"The forecast knows {known_s / 3600:,.3g} h of traffic, and repeats them. Use two days of "
-        "traffic or more, or plan a launch with the rate that you expect."
+        f"The forecast rests on {known_s / 3600:,.3g} h of traffic. Use two days of traffic or "
+        "more, or plan a launch with the rate that you expect."
     ]
 
 
