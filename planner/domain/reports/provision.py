@@ -230,12 +230,13 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
     """Yield the ways of prefill and decode to share GPUs that keep the limits."""
     if result.sharing is None or not result.sharing.services:
         return
-    rows = [
+    every = [
         PoolRow(service, name, way)
         for service in result.sharing.services
         for name, way in service.ways.items()
-        if way.confirmed
     ]
+    rows = [row for row in every if row.figures.confirmed]
+    missing = len(every) - len(rows)
     ways = table(
         rows,
         (Head("Model", wide=2), lambda row: row.pool.model),
@@ -250,6 +251,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         marked=lambda row: (
             row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
         ),
+        note=f"Placements that miss their limits are not listed: {missing}." if missing else "",
     )
     yield Section("Prefill and decode on common GPUs", (ways,), "Together", Group.BASIS)
 

@@ -169,6 +169,7 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
             for part in (_text(text), Spacer(0, 6))
         ),
         _facts(report.facts),
+        *([Spacer(0, 6), _facts(report.trust)] if report.trust else []),
         *(
             [Spacer(0, 6), _facts(tuple(alternative.price for alternative in report.alternatives))]
             if report.alternatives

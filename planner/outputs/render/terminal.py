@@ -44,7 +44,7 @@ class _Terminal:
             yield from self._text(f"warning: {warning}", Meaning.RISK, painted=True)
         if report.facts:
             yield ""
-            yield from self._facts(Facts(report.facts))
+            yield from self._facts(Facts((*report.facts, *report.trust)))
         if report.alternatives:
             yield from ("", self._paint("Alternatives"))
             yield from self._facts(

@@ -61,7 +61,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
         ("Scenario", report.title, ""),
         ("For", report.about, ""),
         ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
-        *map(_fact, report.facts),
+        *map(_fact, (*report.facts, *report.trust)),
         *(_fact(alternative.price) for alternative in report.alternatives),
         *(("Warning", warning, "") for warning in report.warnings),
         *(
