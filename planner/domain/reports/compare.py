@@ -96,7 +96,6 @@ SLOWER = "slower_profile"
 class Tests:
     """The test days, the recommendation of each level of assurance, and the plans to choose from.
 
-    ``speed_error`` is the largest stated error of a profile, as a share; None: not stated.
     ``alternatives`` maps the name of a plan (a level, or "static") to its policy.
     """
 
@@ -104,7 +103,6 @@ class Tests:
 
     days: tuple[TestDayFigures, ...] = ()
     levels: Mapping[str, AssuranceFigures] = field(default_factory=dict)
-    speed_error: float | None = None
     alternatives: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -166,8 +164,7 @@ def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
         *plan_sections(result.plan, simulated=True),
         *modules_section(result.modules, result.frame, tables),
     )
-    speed_error = max((row.error for row in result.profile_error if row.error), default=None)
-    tests = Tests(result.test_days, result.assurance, speed_error, result.alternatives or {})
+    tests = Tests(result.test_days, result.assurance, result.alternatives or {})
     return comparison_report(
         result.frame, result.comparison, tables, tests=tests, chosen=chosen, more=accuracy
     )
@@ -357,7 +354,7 @@ def _comparison_words(view: ComparisonView) -> str:
     """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
     base = view.base
     if base is None:
-        if view.comparison.baseline != view.key:
+        if view.comparison.baseline != view.key or len(view.outcomes) == 1:
             return ""
         return "same as today" if TODAY in view.outcomes else "saving unknown: no current fleet"
     baseline = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
@@ -395,7 +392,7 @@ def _risk_tile(view: ComparisonView) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    if loss.survives and view.tests.speed_error and not _speed_tested(view):
+    if loss.survives and view.frame.speed_error and not _speed_tested(view):
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
     note = " · ".join(filter(None, (loss.effect, price)))
     link = "test-days" if view.tests.days else ""
@@ -405,8 +402,7 @@ def _risk_tile(view: ComparisonView) -> Fact:
 def _trust(view: ComparisonView) -> Iterator[Fact]:
     """Yield the test days that the plan passes, and what the figures rest on."""
     yield _tested(view)
-    error = view.tests.speed_error
-    yield from trust_facts(view.frame, error, speed_tested=_speed_tested(view))
+    yield from trust_facts(view.frame, speed_tested=_speed_tested(view))
 
 
 def _speed_tested(view: ComparisonView) -> bool:

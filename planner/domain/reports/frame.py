@@ -62,15 +62,16 @@ def notes_and_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[
     return sources_section(sources, (*notes, *frame.notes))
 
 
-def trust_facts(frame: Frame, speed_error: float | None, *, speed_tested: bool) -> Iterator[Fact]:
+def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
     """Yield how sure a result is of its inputs: the speed of replicas, and what is assumed.
 
-    ``speed_error`` is the largest error of a profile, as a share; None: not known.
     ``speed_tested`` tells whether the plan meets the SLO on replicas that are slower by it.
     """
     if kinds := {replica.provenance for replica in frame.capacity}:
         kind = kinds.pop() if len(kinds) == 1 else MODELLED
-        error = "error unknown" if speed_error is None else f"±{percent(speed_error, 0)}"
+        error = (
+            "error unknown" if frame.speed_error is None else f"±{percent(frame.speed_error, 0)}"
+        )
         note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("(not tested)", Meaning.RISK)
         label = f"{kind.capitalize()} speed"
         yield Fact(label, error, note=note, meaning=meaning, link="profiles")

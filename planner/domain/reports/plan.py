@@ -53,7 +53,6 @@ def report(result: PlanResult, tables: Tables) -> Report:
         )
     counts = _counts(schedule, plan)
     tested = Fact("Test days", "not simulated", meaning=Meaning.RISK)
-    speed_error = max((row.error for row in result.profile_error if row.error), default=None)
     return Report(
         title=frame.scenario,
         answer=f"Run {counts} replica{'s' * (counts != '1')}."
@@ -66,7 +65,7 @@ def report(result: PlanResult, tables: Tables) -> Report:
         sections=tuple(_sections(result, schedule)),
         clock=frame.window.clock,
         charts=tuple(chart for chart in charts if chart is not None),
-        trust=(tested, *trust_facts(frame, speed_error, speed_tested=False)),
+        trust=(tested, *trust_facts(frame, speed_tested=False)),
     )
 
 

@@ -69,6 +69,8 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
         if now.totals is None
         else Facts(tuple(_fact(shown, before, now) for shown in TILES))
     ]
+    if now.recommended is not None and not same:
+        blocks.append(Note(_recommended_before(now.recommended)))
     plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
     lines = tuple(
         _replicas(plan, label, role)
@@ -93,6 +95,15 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     title_of_plan = "Before and after, as planned" if before else "Plan, not simulated"
     sections = (Section(title_of_plan, tuple(blocks)), _notes(details))
     return Report(title, _headline(before, now, simulated), sections)
+
+
+def _recommended_before(policy: SimulatedPolicy) -> str:
+    """Return what the run recommends, which a what-if without a simulation cannot change."""
+    return (
+        f"Recommended before the change: {policy.label}, {figure(policy.cost_usd, '$')} "
+        "simulated. The figures above are of the plan that covers the forecast. Simulate the "
+        "change to see the recommended policy."
+    )
 
 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:

@@ -30,6 +30,7 @@ from planner.domain.traffic.traffic import MEASURED, Traffic
 from planner.domain.traffic.window import Window
 from planner.domain.traffic.window_rank import ALL as EVERYTHING
 from planner.domain.traffic.window_rank import WindowRank, window_rank
+from planner.domain.verification.profile_error import stated_error
 from planner.inputs.scenario.build import Hardware
 from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentile_error
@@ -171,6 +172,7 @@ class Frame:
     notes: tuple[str, ...]
     requests: int
     deferrable: tuple[str, ...]  # tiers that may wait
+    speed_error: float | None = None  # largest stated error of a profile, as a share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,6 +188,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
 
     ``simulated`` tells whether its figures come from a simulation, not only from the optimizer.
     """
+    errors = [stated_error(profile) for profile in study.hardware.profiles.values()]
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
@@ -206,6 +209,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
         ),
         requests=len(study.trace) * study.cells,
         deferrable=tuple(tier.name for tier in study.hardware.tiers if tier.deferrable),
+        speed_error=max((error.value for error in errors if error is not None), default=None),
     )
 
 

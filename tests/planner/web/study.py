@@ -99,6 +99,7 @@ def result(run_id: int = 0) -> dict[str, Any]:
             "binding": [{"family": "coverage", "where": "us-east", "periods": 5,
                          "sentence": "The peak of us-east needs every replica it has."}],
         },
+        "speed_error": 0.12,
         "profile_error": [
             {"model": POOLS[0][0], "gpu": "A100-80GB", "tp": 1, "kind": "linear", "error": 0.12,
              "basis": "TBT, configurations left out of the fit", "replicas": 6,
