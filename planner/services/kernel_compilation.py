@@ -1,12 +1,11 @@
-"""Compile the simulator in one process while runs wait and show the time left.
+"""Compile the simulator in one process while runs wait and show how far it is.
 
-The process that compiles holds a lock on a file in the data directory. It writes the seconds left
-into that file. The system releases the lock when the process ends, so no run waits for a dead
-process. A run that finds the simulator not compiled compiles it itself.
+The process that compiles holds a lock on a file in the data directory. It writes how many functions
+are compiled into that file. The system releases the lock when the process ends, so no run waits for
+a dead process. A run that finds the simulator not compiled compiles it itself.
 """
 
 import fcntl
-import math
 import sys
 import threading
 import time
@@ -16,11 +15,9 @@ from typing import IO
 
 from django.conf import settings
 
-FIRST_GUESS_S = 30.0  # first guess of the time that compiling takes
-
 
 def compile_ahead() -> None:
-    """Compile the simulator; meanwhile write the estimated remaining time once a second."""
+    """Compile the simulator; meanwhile write the count of compiled functions once a second."""
     from numba.core.dispatcher import Dispatcher
 
     from simulation.engine.compilation import warm_up
@@ -33,18 +30,16 @@ def compile_ahead() -> None:
         if isinstance(value, Dispatcher)
     }
     _lock_file().touch()
-    began, compiled = time.monotonic(), threading.Event()
+    compiled = threading.Event()
 
-    def write_seconds_left() -> None:
-        """Write the expected time left into the lock file each second, for waiting processes."""
+    def write_count() -> None:
+        """Write the count into the lock file each second, for the processes that wait."""
         while not compiled.wait(1.0):
-            compiled_share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
-            # At least 2 %, so that the first estimate is finite.
-            left = (time.monotonic() - began) * (1.0 / max(compiled_share, 0.02) - 1.0)
+            count = sum(bool(kernel.signatures) for kernel in kernels)
             with _lock_file().open("r+") as file:
-                file.write(f"{left:9.0f}")
+                file.write(f"{count} of {len(kernels)}")  # never shorter than the last
 
-    writer = threading.Thread(target=write_seconds_left, daemon=True)
+    writer = threading.Thread(target=write_count, daemon=True)
     writer.start()
     warm_up()
     compiled.set()
@@ -66,8 +61,11 @@ def compile_lock() -> IO[str] | None:
     return file
 
 
-def compilation_seconds_left() -> float | None:
-    """Return the estimated seconds until compilation ends; None if no process compiles."""
+def compiled_count() -> str | None:
+    """Return how many functions are compiled, such as "3 of 40"; None if no process compiles.
+
+    It is "" until the first count.
+    """
     try:
         file = _lock_file().open()
     except FileNotFoundError:
@@ -76,21 +74,24 @@ def compilation_seconds_left() -> float | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return float(file.read() or FIRST_GUESS_S)
+            return file.read()
     return None
 
 
 def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
     """Wait until no process compiles the simulator.
 
-    ``progress`` gets the remaining time in words. It may raise to stop the wait.
+    ``progress`` gets how far it is in words. It may raise to stop the wait.
     """
-    while (remaining_s := compilation_seconds_left()) is not None:
-        rounded_s = 10 * max(1, math.ceil(remaining_s / 10))
-        progress(
-            0.0, f"The simulator is being compiled, about {rounded_s} s left. Then this run starts"
-        )
+    while (count := compiled_count()) is not None:
+        progress(0.0, compiling_sentence(count))
         time.sleep(0.5)
+
+
+def compiling_sentence(count: str) -> str:
+    """Return what a run waits for, with the ``count`` of compiled functions ("": not known)."""
+    done = f" ({count} functions)" if count else ""
+    return f"Compiling the simulator{done}. Then this run starts"
 
 
 def _lock_file() -> Path:

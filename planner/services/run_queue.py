@@ -27,6 +27,7 @@ from planner.selectors.queue_statistics import recent_durations
 logger = logging.getLogger(__name__)
 SHORT, LONG = "short", "long"
 SHORT_KINDS = (Run.Kind.INGEST, Run.Kind.SIZE, Run.Kind.FORECAST)
+WITHOUT_SIMULATOR = (Run.Kind.INGEST, Run.Kind.FORECAST)  # need no compiled simulator
 EXECUTE = "planner.tasks.run_execute"  # by name, because services must not import tasks
 REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
 

@@ -42,7 +42,13 @@ from planner.services.run_parts import (
     run_to_help,
     worker_id,
 )
-from planner.services.run_queue import LONG, notify_workers, queued_run_ids
+from planner.services.run_queue import (
+    LONG,
+    SHORT,
+    WITHOUT_SIMULATOR,
+    notify_workers,
+    queued_run_ids,
+)
 from planner.version import code_version
 
 logger = logging.getLogger(__name__)
@@ -51,6 +57,7 @@ LOG_LIMIT = 100_000  # characters kept of a run's log
 COUNT = re.compile(r"[\d,]+ of [\d,]+")
 STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuck
 CANCEL_GRACE_S = 2.5  # a cancelled run that does not react for this long ends with its worker
+POLL_S = 0.5  # between two looks at the queue and the compiler
 SWEEP_S = 10.0  # between two sweeps of a busy worker
 STAGES = {  # last stage of a run, by its state
     Run.State.COMPLETED: "Done",
@@ -142,8 +149,22 @@ def run_next(queue: str) -> Run | None:
 
 
 def _claim_next(queue: str) -> Run | None:
-    claims = (run_claim(run_id=run_id) for run_id in queued_run_ids(queue))
-    return next((run for run in claims if run is not None), None)
+    """Claim the next run of ``queue``; None if there is none.
+
+    While the simulator is compiled, a worker for short work takes only runs that do not need it, so
+    that an upload never waits behind a run that waits for the compiler.
+    """
+    while waiting_ids := queued_run_ids(queue):
+        compiling = queue == SHORT and kernel_compilation.compiled_count() is not None
+        if compiling:
+            ready = Run.everywhere.filter(pk__in=waiting_ids, kind__in=WITHOUT_SIMULATOR)
+            waiting_ids = [*ready.order_by("created_at").values_list("pk", flat=True)]
+        claims = (run_claim(run_id=run_id) for run_id in waiting_ids)
+        claimed = next((run for run in claims if run is not None), None)
+        if claimed is not None or not compiling:
+            return claimed
+        time.sleep(POLL_S)
+    return None
 
 
 def _carry_out(
@@ -158,7 +179,7 @@ def _carry_out(
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with use_workspace(run.workspace), logging_run(run.pk), watcher as watch:
         try:
-            if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
+            if run.kind not in WITHOUT_SIMULATOR:
                 kernel_compilation.wait_until_compiled(watch.progress)
             result = run_body(
                 run=run, progress=watch.progress, parts=IN_PROCESS if raise_errors else shared

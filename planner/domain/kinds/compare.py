@@ -168,14 +168,14 @@ def run(
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
         raise Infeasible(" ".join(left_out))
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 1.0))
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.97))
     recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
+    progress(0.97, "Comparing policies")
     comparison = _comparison_of(study, runs, scenario.objective.baseline, left_out, recommended)
     shown = _with_simulated_plan(planned, comparison)
     if shown is not planned:
         periods = Periods.of(study.plan_input, planned.load)
         shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
-    progress(1.0, "Comparing")
     # Days that only a higher level requires were simulated after the candidates were listed.
     tested = [
         *(trials.with_results(row) for row in candidates),

@@ -35,6 +35,7 @@ from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
+    LOST_REPLICA,
     NO_SAVING,
     Outcome,
     Row,
@@ -64,8 +65,10 @@ from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
+from planner.policies.registry import traits_of
 
 STATIC = "static"
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
@@ -89,7 +92,7 @@ class Plan:
         return f"{self.label} · {self.outcome.label}" if self.name else self.label
 
 
-SLOWER = "slower_profile"
+SLOWER, PAST = "slower_profile", "past"  # kinds of test days
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +189,11 @@ def comparison_report(
     """
     runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
     figures = {name: {**row, "name": name} for name, row in runs.items()}
-    outcomes = outcomes_of(figures)
     recommendation = comparison.recommended
+    spare = _requires_spare(comparison, tests)
+    outcomes = {
+        name: _on_basis(outcome, spare=spare) for name, outcome in outcomes_of(figures).items()
+    }
     plans = _plans(comparison, outcomes, tests)
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
@@ -225,6 +231,23 @@ def comparison_report(
         charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
         trust=tuple(_trust(view)),
     )
+
+
+def _requires_spare(comparison: PolicyComparison, tests: Tests) -> bool:
+    """Return whether the recommended level of assurance requires N+1."""
+    recommended = comparison.recommended
+    level = tests.levels.get(recommended.assurance) if recommended is not None else None
+    return level is not None and level.spare
+
+
+def _on_basis(outcome: Outcome, *, spare: bool) -> Outcome:
+    """Return a static oracle with N+1 in its label if it has a ``spare``, and others unchanged.
+
+    An oracle that scales serves with its spare replicas too, so it is not N+1.
+    """
+    if spare and outcome.hindsight and traits_of(outcome.name).flat:
+        return replace(outcome, label=f"{outcome.label}, N+1")
+    return outcome
 
 
 def _plans(
@@ -305,7 +328,7 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     outcome, base = view.plan.outcome, view.base
     yield Fact(
         f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
-        note=_comparison_words(view),
+        note=" · ".join(filter(None, (_comparison_words(view), _static_comparison(view)))),
     )  # fmt: skip
     yield from _attainment_tile(view)
     energy_saving = None
@@ -329,13 +352,15 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=_guarded_counts(view, schedule),
+        note=_guarded_counts(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
 
-def _guarded_counts(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return the replicas of the plan's schedule, if its simulation has more.
+def _guarded_counts(
+    view: ComparisonView, schedule: Schedule | None, *, with_mean: bool = True
+) -> str:
+    """Return the replicas of the plan's schedule and their mean, if its simulation has more.
 
     Otherwise, and without a schedule, return "".
     """
@@ -346,7 +371,7 @@ def _guarded_counts(view: ComparisonView, schedule: Schedule | None) -> str:
     window = view.frame.window
     hours = (window.end - window.start).total_seconds() / 3600
     paid = view.figures[view.key].get("instance_hours")
-    mean = paid / hours if paid else None
+    mean = paid / hours if paid and with_mean else None
     return guard_text(counts, simulated, mean)
 
 
@@ -366,6 +391,28 @@ def _comparison_words(view: ComparisonView) -> str:
     if unequal.saving is None:
         return f"{figure(base.cost_usd, '$')} {baseline}, at another SLO"
     return f"vs {baseline} at equal SLO"
+
+
+def _static_comparison(view: ComparisonView) -> str:
+    """Return the difference in cost from the static fleet that is as safe as the plan, in words.
+
+    It passes the same required test days and is N+1 if the plan is. Return "" without such a fleet,
+    and if savings refer to it anyway. Its words do not break over lines.
+    """
+    key = view.tests.alternatives.get(STATIC, "")
+    static = view.outcomes.get(key)
+    if static is None or not static.cost_usd or key in (view.key, view.comparison.baseline):
+        return ""
+    redundant, plan_redundant = (
+        replica_loss(outcome, view.tests.days, view.frame.deferrable).survives
+        for outcome in (static, view.plan.outcome)
+    )
+    is_safe = _expected_cost(view, key) is not None if view.tests.days else static.meets_slo
+    if not is_safe or (plan_redundant and not redundant):
+        return ""
+    more = view.plan.outcome.cost_usd / static.cost_usd - 1
+    words = f"{signed_percent(more, 0)} vs static{', N+1' if redundant else ''}"
+    return words.replace(" ", NO_BREAK_SPACE)
 
 
 def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
@@ -580,7 +627,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         ends = dict.fromkeys(figure(end, "$") for end in (low, high))
         interval = f"80% interval {' to '.join(ends)}" if len(ends) > 1 else "equal on test days"
         note = "from one test day" if low is None else interval
-        yield Fact("Expected cost", expected.mean, "$", note=note)
+        yield Fact("Mean cost of the test days", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
@@ -591,7 +638,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
         loss = replica_loss(outcome, view.tests.days, view.frame.deferrable)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
-        yield Fact("Next policy", outcome.label, change=f"{more} expected cost", note=risk)
+        yield Fact("Next policy", outcome.label, change=f"{more} on the test days", note=risk)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -671,6 +718,11 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
         "win are not tried on every day."
     )
+    kinds = {day.kind for day in days if day.cases}
+    if LOST_REPLICA in kinds:
+        note += " A lost replica is not paid for."
+    if PAST in kinds:
+        note += " A past day ends when its plan is made. Its cost is scaled to the planned time."
     yield Section("Test days", (replace(rows, note=note),))
 
 
@@ -702,9 +754,7 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
 
 def _without_required_spare(view: ComparisonView) -> set[str]:
     """Return the policies that are not N+1, if the recommended level of assurance requires it."""
-    recommended = view.comparison.recommended
-    level = view.tests.levels.get(recommended.assurance) if recommended is not None else None
-    if level is None or not level.spare:
+    if not _requires_spare(view.comparison, view.tests):
         return set()
     losses = {
         name: replica_loss(outcome, view.tests.days, view.frame.deferrable)
@@ -722,15 +772,22 @@ def _with_loss(view: ComparisonView, outcome: Outcome) -> dict[str, Any]:
 def _test_day_columns(
     view: ComparisonView,
 ) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of a table of policies with the test days that each passes and fails."""
+    """Yield the columns of a table of policies with the required days that each passes and fails.
+
+    The days are those that the plan's level of assurance requires.
+    """
 
     def results(row: Row) -> dict[str, PolicyOnDay]:
-        """Return the policy's result on each test day on which it was simulated."""
+        """Return the policy's result on each required test day on which it was simulated."""
         key = row.figures["name"]
-        return {day.name: day.policies[key] for day in view.tests.days if key in day.policies}
+        return {
+            day.name: day.policies[key]
+            for day in view.tests.days
+            if view.requires(day) and key in day.policies
+        }
 
     def passed_days(row: Row) -> str:
-        """Return how many test days the policy passes, such as "2 of 3"."""
+        """Return how many required test days the policy passes, such as "2 of 3"."""
         days = results(row).values()
         return f"{sum(day.passes for day in days)} of {len(days)}" if days else ""
 
@@ -742,7 +799,7 @@ def _test_day_columns(
             if not day.passes
         )
 
-    yield Head("Test days passed"), passed_days
+    yield Head("Required test days passed"), passed_days
     yield Head("Fails on", wide=2), failed_days
 
 
@@ -767,17 +824,17 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
             f"{key_words(name)} {value:.4g}" for name, value in row.figures.parameters.items())),
         (Head("Passes required days"), lambda row: "yes" if row.figures.qualifies else "no"),
         *(
-            (Head(f"Expected cost: {part}", Form.NUMBER, "$"), lambda row, part=part:
+            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), lambda row, part=part:
              getattr(row.figures.expected.cost_usd, part, None))
             for part in ("mean", "low", "high")
         ),
         *(
-            (Head(f"Expected SLO attainment: {tier}", Form.SHARE), lambda row, tier=tier:
+            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), lambda row, tier=tier:
              getattr(row.figures.expected.attainment.get(tier), "mean", None))
             for tier in tiers
         ),
         (Head("Fails", wide=2), lambda row: ", ".join(row.figures.failing)),
         marked=lambda row: row.name == marked,
-        note="Expected values are over the weighted test days."
+        note="Means are over the weighted test days. The planned day is not one of them."
         + (" Low and high: 80% interval." if has_interval else ""),
     )  # fmt: skip

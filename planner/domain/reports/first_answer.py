@@ -15,7 +15,7 @@ def preview_report(preview: Preview) -> Report:
             Fact(f"Replicas: {pool.pool}", span_text((pool.fewest, pool.most)))
             for pool in answer.pools
         ),
-        Fact("Cost of the window", answer.cost_usd, "$"),
+        Fact("Cost of the planned window", answer.cost_usd, "$"),
         Fact("GPU-hours", answer.gpu_hours, form=Form.NUMBER),
         *(
             Fact(f"Expected SLO attainment: {tier_label(tier, answer.attainment)}", share,

@@ -337,12 +337,12 @@ def policies_table(
     return table(
         rows,
         (Head("Policy", wide=3), lambda row: row.title),
-        (Head("Saving", Form.SHARE), lambda row: savings.get(row.figures["name"])),
+        (Head("Saving at equal SLO", Form.SHARE), lambda row: savings.get(row.figures["name"])),
         *columns_of(POLICY_TABLE, rows),
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
         note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
-        "at its SLO attainment where that differs. Without a replica: the lowest of this window "
+        "at the cost of the same SLO attainment. Without a replica: the lowest of this window "
         "and the test day.",
     )
 

@@ -25,8 +25,9 @@ from planner.selectors.runs import (
     runs_with_answers,
 )
 from planner.services import runs
+from planner.services.kernel_compilation import compiled_count, compiling_sentence
 from planner.services.retention import removal_sentence
-from planner.services.run_queue import wait_of
+from planner.services.run_queue import WITHOUT_SIMULATOR, wait_of
 from planner.services.whatif import outlook_replay
 from planner.web.errors import planners_only
 from planner.web.form_responses import CSV, attachment
@@ -75,19 +76,23 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 def _progress(run: Run) -> TemplateContext:
     """Return what a page shows of a run that is not finished."""
-    context: TemplateContext = {"run": run, **_waits(run)}
+    context: TemplateContext = {"run": run, **waits_context(run)}
     if (preview := run_preview(run)) is not None:
         report = preview_report(from_json(Preview, preview))
         context["preview"] = display_sections(report, live=False)
     return context
 
 
-def _waits(run: Run) -> TemplateContext:
+def waits_context(run: Run) -> TemplateContext:
     """Return what a run waits for before it starts, and how long a run of its size takes."""
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
-    return {"waits": wait.sentence(), "ahead": wait.runs, "size": wait.size()}
+    waits = wait.sentence()
+    if run.kind not in WITHOUT_SIMULATOR and (count := compiled_count()) is not None:
+        waits = compiling_sentence(count)
+    idle = not Run.everywhere.filter(state=Run.State.RUNNING).exists()
+    return {"waits": waits, "size": wait.size(), "idle": idle}
 
 
 def _repeat_fields(run: Run) -> list[tuple[str, Any]]:

@@ -30,6 +30,7 @@ from planner.web.forms.widgets import dress
 from planner.web.pages.trace import amounts_figure, trace_context
 from planner.web.paging import is_short, page_of
 from planner.web.request import Request
+from planner.web.views.runs import waits_context
 
 MAX_COLUMNS = 60
 FIELDS = (
@@ -102,6 +103,7 @@ def detail(request: Request, name: str) -> HttpResponse:
     trace = trace_get(name)
     run = trace.runs.filter(kind=Run.Kind.INGEST).first()
     context = {"trace": trace, "run": run, "report": trace.report}
+    context |= {} if run is None else waits_context(run)
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
     if request.user.may_plan and (preview := traces.trace_preview(trace)):

@@ -4,6 +4,7 @@ import pytest
 
 from planner.models import Run
 from planner.services import kernel_compilation, worker
+from planner.services.run_queue import SHORT
 from planner.services.scenarios import scenario_run
 
 
@@ -22,8 +23,8 @@ def run(planner, scenario, monkeypatch):
     return scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.COMPARE)
 
 
-def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler):
-    (compiler_file := kernel_compilation._lock_file()).write_text("37")
+def test_a_run_waits_with_a_count_of_functions_and_then_starts_by_itself(run, compiler):
+    (compiler_file := kernel_compilation._lock_file()).write_text("37 of 40")
     heard = []
 
     def observer(fraction, stage):
@@ -32,14 +33,10 @@ def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler
         compiler.close()
 
     over = worker.run_execute(run_id=run.pk, observer=observer)
-    assert heard == [
-        (
-            0.0,
-            "The simulator is being compiled, about 40 s left. Then this run starts",
-            Run.State.RUNNING,
-        )
-    ]
-    assert heard[0][1] in over.log
+    ((fraction, stage, state),) = heard
+    assert (fraction, state) == (0.0, Run.State.RUNNING)
+    assert "37 of 40" in stage
+    assert stage in over.log
     assert (over.state, over.result) == (Run.State.COMPLETED, {"done": True})
     assert compiler_file.exists()
 
@@ -55,11 +52,19 @@ def test_a_run_that_waits_can_be_cancelled(run, compiler):
 
 def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
     assert kernel_compilation.compile_lock() is None
-    assert kernel_compilation.compilation_seconds_left() == kernel_compilation.FIRST_GUESS_S
+    assert kernel_compilation.compiled_count() == ""
     compiler.close()
-    assert kernel_compilation.compilation_seconds_left() is None
+    assert kernel_compilation.compiled_count() is None
 
 
 def test_a_forecast_needs_no_simulator(run, compiler):
     Run.objects.filter(pk=run.pk).update(kind=Run.Kind.FORECAST)
     assert worker.run_execute(run_id=run.pk).state == Run.State.COMPLETED
+
+
+def test_an_upload_does_not_wait_behind_a_run_that_waits_for_the_compiler(run, compiler):
+    Run.objects.filter(pk=run.pk).update(kind=Run.Kind.SIZE)
+    upload = Run.objects.create(kind=Run.Kind.INGEST, enqueued_at=run.created_at)
+    assert worker.run_next(SHORT).pk == upload.pk
+    compiler.close()
+    assert worker.run_next(SHORT).pk == run.pk
