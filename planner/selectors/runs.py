@@ -1,5 +1,6 @@
 """Read runs, their results, and what they save."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ def runs_with_answers() -> QuerySet[Run]:
         **{
             f"pool_{i}_{key}": KT(f"result__pools__{i}__{key}")
             for i in range(POOLS + 1)
-            for key in ("model", "role", "max_rps")
+            for key in ("model", "role", "max_rps", "input_tps", "pool_tps", "replicas")
         },
         read_requests=KT("result__requests"),
     )
@@ -79,17 +80,37 @@ def answer_of(run: Run) -> str:
 
 
 def _pools_text(run: Run) -> str:
-    """Return the req/s per replica of the first pools of a run of ``runs_with_answers``."""
-    figures, pools, before = vars(run), list[str](), ""
+    """Return the req/s per replica of the first pools of a run of ``runs_with_answers``.
+
+    It is that in the pool that the demand needs, or of a replica alone if that is not known.
+    """
+    figures, pools, before, place = vars(run), list[str](), "", ""
     for i in range(POOLS):
         model, role, rps = (figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps"))
         if rps:
             words = [] if model == before else [model]
             words += [role] if role in ("prefill", "decode") else []
-            pools.append(" ".join([*words, figure(float(rps))]))
+            in_pool_rps = _rps_in_pool(run, i)
+            place = place or (" in its pool" if in_pool_rps else "")
+            pools.append(" ".join([*words, figure(in_pool_rps or float(rps))]))
             before = model
     more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
-    return f"{', '.join(pools)}{more} req/s per replica"
+    return f"{', '.join(pools)}{more} req/s per replica{place}"
+
+
+def _rps_in_pool(run: Run, index: int) -> float | None:
+    """Return the req/s of each replica of a run's pool ``index``, or None if it is not known.
+
+    The pool has as many replicas as the demand needs. ``run`` is of ``runs_with_answers``.
+    """
+    keys = ("replicas", "pool_tps", "input_tps", "max_rps")
+    texts = [vars(run)[f"pool_{index}_{key}"] or "null" for key in keys]
+    # SQLite returns numbers of JSON as numbers, and PostgreSQL as text.
+    count, pool_tps, input_tps, alone_rps = (json.loads(str(text)) for text in texts)
+    if not count or not pool_tps or not input_tps or count > len(pool_tps):
+        return None
+    tokens_per_request = input_tps / alone_rps
+    return float(pool_tps[count - 1] / count / tokens_per_request)
 
 
 def run_get(run_id: int) -> Run:

@@ -7,7 +7,7 @@ Effects are ratios of the capacity of one replica, by the fluid model at mean le
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.domain.formats import milliseconds, percent
+from planner.domain.formats import milliseconds
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, requests_beyond_context
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
@@ -18,15 +18,13 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Region, Scenario, Tier
 from planner.models import Trace
 from planner.services import drafts
-from planner.services.draft_profiles import Serving, built_in_profiles, models_for
+from planner.services.draft_profiles import Serving, models_for
 from planner.storage import row_arrays
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
 LENGTH_FACTOR = 1.2
 OTHER_FLEET_NOTE = "Another model or GPU type changes the fleet."
-# Compared with the chosen model.
-COMPARED_MODELS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             f"{profile.model} on {profile.tp} x {profile.gpu}",
             f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
             f"{error_words}",
-            _gpus_with_other_models_note(trace, profile),
+            OTHER_FLEET_NOTE,
         )
 
 
@@ -326,27 +324,3 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
             "they end before the window",
             "They have no demand in it. Choose an earlier window to plan them.",
         )
-
-
-def _gpus_with_other_models_note(trace: Trace, profile: Profile) -> str:
-    """Return a sentence on the change in GPUs with other models, on the same GPU type."""
-    lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
-
-    def gpus_per_rps(served: Profile) -> float:
-        """Return the GPUs that serve one request/s of the trace."""
-        return served.tp / largest_rate(served, *lengths)[0]
-
-    gpus_of_profile = gpus_per_rps(profile)
-    other_models = [
-        f"{name}, {_times_words(gpus_per_rps(other) / gpus_of_profile)}"
-        for name in COMPARED_MODELS
-        if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
-    ]
-    return f"Other models: {'; '.join(other_models)}." if other_models else OTHER_FLEET_NOTE
-
-
-def _times_words(times: float) -> str:
-    """Return how many GPUs a model needs, as ``times`` those of another."""
-    if times >= 2:
-        return f"{times:.1f} times the GPUs"
-    return f"{percent(abs(times - 1), 0)} {'more' if times > 1 else 'fewer'} GPUs"

@@ -326,10 +326,11 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
     yield from _replicas_tile(view, schedule)
     outcome, base = view.plan.outcome, view.base
-    yield Fact(
-        f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
-        note=" · ".join(filter(None, (_comparison_words(view), _static_comparison(view)))),
-    )  # fmt: skip
+    saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
+    if saved:
+        saved["change"], compared = f"{saved['change']} {compared}", ""
+    note = " · ".join(filter(None, (compared, _static_comparison(view))))
+    yield Fact(f"Cost {view.window_words}", outcome.cost_usd, "$", **saved, note=note)
     yield from _attainment_tile(view)
     energy_saving = None
     if base is not None and base.energy_kwh:
@@ -387,7 +388,7 @@ def _comparison_words(view: ComparisonView) -> str:
         baseline += " (oracle)"
     unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
     if unequal is None:
-        return f"{figure(base.cost_usd, '$')} {baseline}"
+        return f"vs {baseline}"
     if unequal.saving is None:
         return f"{figure(base.cost_usd, '$')} {baseline}, at another SLO"
     return f"vs {baseline} at equal SLO"
@@ -411,7 +412,7 @@ def _static_comparison(view: ComparisonView) -> str:
     if not is_safe or (plan_redundant and not redundant):
         return ""
     more = view.plan.outcome.cost_usd / static.cost_usd - 1
-    words = f"{signed_percent(more, 0)} vs static{', N+1' if redundant else ''}"
+    words = f"{signed_percent(more, 0)} vs static{' N+1' if redundant else ''}"
     return words.replace(" ", NO_BREAK_SPACE)
 
 

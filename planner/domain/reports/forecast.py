@@ -26,7 +26,7 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.reports.frame import window_text
-from planner.domain.reports.over_time import band_label, thin, to_end
+from planner.domain.reports.over_time import band_label, thin
 from planner.domain.reports.tables import Tables
 from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
@@ -50,7 +50,6 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     return Report(
         title=result.scenario or "Forecast",
         answer=_answer(facts, result.headline) or f"Forecast of {len(rows):,} series.",
-        why=_why(facts, result.headline),
         about=window_text(window) if window else "After the trace",
         facts=facts,
         sections=(
@@ -90,42 +89,25 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         )  # fmt: skip
 
 
-def _verdict(facts: Sequence[Fact]) -> str:
-    """Return the error, and whether the 80% band covers enough to plan on; "" if unknown."""
-    if not facts or facts[-1].meaning is Meaning.NEUTRAL:
-        return ""
-    usable = (
-        "usable for planning" if facts[-1].meaning is Meaning.MET else "too uncertain to plan on"
-    )
-    known = facts[0].label == ERROR
-    return (
-        f"Off by {facts[0].form.written(facts[0].value)}, {usable}"
-        if known
-        else usable.capitalize()
-    )
-
-
 def _answer(facts: Sequence[Fact], headline: str) -> str:
-    """Return the verdict, and that a naive forecast is as good if so; else the headline."""
-    verdict = _verdict(facts)
-    compared = _compared_with_naive(headline) if verdict and headline else ""
-    if compared.startswith((NO_BETTER, WORSE)):
-        words = compared.partition(")")[0]  # "No better than repeating the day before (9.8%"
-        return f"{verdict}, but {words[:1].lower()}{words[1:]})"
-    return verdict or headline
+    """Return whether to plan on the forecast, its error, and how a naive forecast compares.
 
-
-def _why(facts: Sequence[Fact], headline: str) -> str:
-    """Return what the headline says besides the answer."""
-    if not headline or not _verdict(facts):
-        return ""
-    compared = _compared_with_naive(headline)
-    return "" if compared.startswith((NO_BETTER, WORSE)) else compared
-
-
-def _compared_with_naive(headline: str) -> str:
-    """Return ``headline`` without its first sentence, if that is the error."""
-    return headline.partition(". ")[2] if headline.startswith("Off by") else headline
+    Return the ``headline`` if the coverage of the 80% band is not known.
+    """
+    if not facts or facts[-1].meaning is Meaning.NEUTRAL:
+        return headline
+    error = facts[0].form.written(facts[0].value) if facts[0].label == ERROR else ""
+    off = f": off by {error}" if error else ""
+    if facts[-1].meaning is Meaning.RISK:
+        return f"Do not plan on this forecast{off}. Its 80% band is too narrow. Add growth margin."
+    # Without its first sentence, which is the error.
+    compared = headline.partition(". ")[2] if headline.startswith("Off by") else headline
+    naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()
+    if compared.startswith(WORSE):  # such as "Worse than repeating the day before (9.8%). ..."
+        return f"Plan on {naive}) instead. This forecast is off by {error}."
+    if compared.startswith(NO_BETTER):
+        return f"Plan on this forecast{off}. {naive[:1].upper()}{naive[1:]}) is as good."
+    return f"Plan on this forecast{off}. {compared}".strip()
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:
@@ -147,13 +129,13 @@ def _worst(series: int) -> str:
 
 
 def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
-    """Yield a chart of demand and forecast in input tokens/s until the window ends.
+    """Yield a chart of demand and forecast in input tokens/s over the window.
 
     Then yield a chart per unit of the series, over the window alone.
     """
     ahead, window = tables("forecast"), result.window
     if window is not None and not ahead.is_empty():
-        yield _chart("Demand and forecast", "input tokens/s", to_end(ahead, window.end))
+        yield _chart("Demand and forecast", "input tokens/s", ahead)
     series = tables("series")
     if series.is_empty():
         return

@@ -72,7 +72,7 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
         error = (
             "error unknown" if frame.speed_error is None else f"±{percent(frame.speed_error, 0)}"
         )
-        note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("(not tested)", Meaning.RISK)
+        note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("untested", Meaning.RISK)
         label = f"{kind.capitalize()} speed"
         yield Fact(label, error, note=note, meaning=meaning, link="profiles")
     if frame.assumptions:
@@ -98,6 +98,7 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
         (Head("Value", wide=3), lambda row: row.value),
         (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
+        note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
     )
     title = f"Assumptions: {assumed} of {len(rows)} inputs"
     return (Section(title, (inputs,), "Assumptions", group),)

@@ -196,7 +196,8 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
                 f"{result.best.figures.name}. Compare cells with each other only."
             )
         )
-    blocks.append(_heat("Mean lengths", "Input / output", moved.isl, moved.osl, moved.by_lengths))
+    isl, osl = list(map(round, moved.isl)), list(map(round, moved.osl))
+    blocks.append(_heat("Mean lengths", "Input / output tokens", isl, osl, moved.by_lengths))
     if any(limit is not None for limit in (*moved.ttft_ms, *moved.tbt_ms)):
         ttft, tbt = moved.ttft_ms, moved.tbt_ms
         # Without a limit, all its factors give the same ratios.

@@ -44,7 +44,8 @@ def _subject(result: PlaceResult) -> str:
         f"{tree.s2:,} S2 switches"
         for tree in result.topology
     )
-    return " · ".join((f"Replicas of {result.counts_from}", *trees))
+    source = "today's fleet" if result.counts_from == "fleet.today" else result.counts_from
+    return " · ".join((f"Replicas of {source}", *trees))
 
 
 def _fact(method: MethodFigures) -> Fact:

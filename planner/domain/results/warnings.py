@@ -145,7 +145,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
     return (
         f". No GPU or power was available for {starts}: raise the capacity of the regions, or cap "
-        "running replicas (power_cap in fleet.today)"
+        "running replicas (Power cap of today's fleet)"
     )
 
 

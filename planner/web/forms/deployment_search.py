@@ -39,7 +39,7 @@ class ConfigureForm(forms.Form):
     )  # fmt: skip
     prices = forms.CharField(
         label="Own prices, $ per GPU-hour", required=False, max_length=4000,
-        widget=forms.TextInput(attrs={"placeholder": "median, or H100-SXM=2.50, B200=4"}),
+        widget=forms.TextInput(attrs={"placeholder": "H100-SXM=2.50, B200=4"}),
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

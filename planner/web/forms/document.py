@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.test_days import LEVELS, TestDay, level_of
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
-from planner.inputs.scenario.schema.test_days import TestDay
 from planner.policies.choice import USUAL
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import holidays_as_text as shown_holidays
@@ -53,6 +54,17 @@ def rows_of(data: Any, dotted: str) -> list[Row]:
         return []
     rows = ({"name": row} if isinstance(row, str) else row for row in items)
     return [dict(row) for row in rows if isinstance(row, Mapping)]
+
+
+def required_test_days(data: Row) -> int | None:
+    """Return how many test days the document's level of assurance requires; None if not valid."""
+    level = look(data, "assurance") or Scenario.model_fields["assurance"].default
+    try:
+        rows = rows_of(data, "test_days") or DEFAULT_ROWS["test_days"]
+        levels = [level_of(TEST_DAY.validate_python(row)) for row in rows]
+        return sum(each is not None and each <= LEVELS.index(level) for each in levels)
+    except ValueError:  # an invalid row or level; the form states it
+        return None
 
 
 def study_values(data: Row) -> Row:

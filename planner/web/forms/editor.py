@@ -152,7 +152,7 @@ class ShownSection:
     title: str
     hint: str
     rows: RowSet
-    count: int
+    count: str  # of filled rows; of test days, those that the level of assurance requires
     open: bool
     wraps: bool  # has more columns than fit
 
@@ -226,13 +226,21 @@ class Editor:
                 title=title,
                 hint=hint,
                 rows=rows,
-                count=sum(form.has_changed() or bool(form.initial) for form in rows.forms),
+                count=self._count(name, rows),
                 open=name == self.added or (rows.is_bound and any(rows.errors)),
                 wraps=len(rows.empty_form.visible_fields()) > MAX_COLUMNS,
             )
             for name, (title, hint) in TITLES.items()
             for rows in [self.sections[name]]
         ]
+
+    def _count(self, section: str, rows: RowSet) -> str:
+        """Return how many rows of a section are filled, and how many test days are required."""
+        count = sum(form.has_changed() or bool(form.initial) for form in rows.forms)
+        if section != "test_days":
+            return str(count)
+        required = mapping.required_test_days(self.data)
+        return str(count) if required is None else f"{required} required of {count}"
 
     def _filled_rows(self, section: str) -> list[tuple[int, Row]]:
         """Return the form rows of a section that go into the document, each with its index."""

@@ -7,9 +7,10 @@ from typing import cast
 from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
-from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
+from planner.domain.report import Chart, Fact, Meaning, Note, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
 from planner.domain.results.stored import StoredPolicy
+from planner.inputs.demo import DEMO_NAME
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.metrics import (
     desired_by_pool,
@@ -183,18 +184,25 @@ def _stale(plan: ActivePlan, now: datetime) -> str:
 def with_data_age(report: Report, run: Run, now: datetime) -> Report:
     """Return ``report`` with the age of the run's traffic among the facts of its trust, if known.
 
-    A report without such facts stays as it is.
+    The end of the traffic is added to the sources. A report without such facts stays as it is.
     """
     age = data_age(run, stored_result(run), now)
     if not report.trust or age is None:
         return report
-    old = age > SEASON
+    is_demo = run.name == DEMO_NAME
+    old = age > SEASON and not is_demo  # the demo's traffic is of a fixed week
     fact = Fact(
-        "Data", f"{days_old(age):,} days old", note=f"(limit {SEASON.days})" if old else "",
-        meaning=Meaning.RISK if old else Meaning.MET, link="sources",
+        "Data", "demo" if is_demo else f"{days_old(age):,} days old", link="sources",
+        meaning=Meaning.RISK if old else Meaning.NEUTRAL if is_demo else Meaning.MET,
     )  # fmt: skip
+    limit = f" It is older than {SEASON.days} days, so demand may have changed." if old else ""
+    end = Note(f"The traffic that the plan knows ends on {when(now - age)}.{limit}")
+    sections = tuple(
+        replace(section, blocks=(end, *section.blocks)) if section.anchor == fact.link else section
+        for section in report.sections
+    )
     tested, *others = report.trust
-    return replace(report, trust=(tested, fact, *others))
+    return replace(report, trust=(tested, fact, *others), sections=sections)
 
 
 def outcome_words(outcome: Outcome) -> str:

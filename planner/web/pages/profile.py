@@ -10,7 +10,12 @@ from planner.domain.report import Fact, Form
 from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.schedules import observed_speeds
-from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
+from planner.web.pages.profile_figures import (
+    basis_of,
+    decode_figure,
+    prefill_figure,
+    residual_figures,
+)
 from planner.web.request import TemplateContext
 from simulation.performance.fitting.compare import stated_check
 from simulation.performance.profile import Check, Profile, iteration_s
@@ -31,6 +36,7 @@ def page_context(profile: known.KnownProfile) -> TemplateContext:
     return {
         "profile": profile,
         "facts": list(_facts(profile)),
+        "basis": basis_of(profile.profile),
         "versions": versions(profile.name),
         "parameters": parameters(profile),
         "limits": limits(profile.profile),

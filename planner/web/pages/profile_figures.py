@@ -39,7 +39,7 @@ def decode_figure(profile: Profile) -> Figure:
         took_ms = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
         label = f"{context:,} tokens of context" if by_context else ""
-        traces += _lines(batch, took_ms, measured, label, i)
+        traces += _lines(batch, took_ms, measured, label, i, basis_of(profile))
     return figure(traces, height=320, x="requests that decode", y="TPOT, ms", together=True)
 
 
@@ -54,7 +54,7 @@ def prefill_figure(profile: Profile) -> Figure:
         took_ms = iteration_s(profile, 0, 0, tokens, pairs) * 1000
         measured = measured_range(profile, 0, 0, tokens, pairs)
         label = f"after {before:,} tokens" if before else "at the beginning of a prompt"
-        traces += _lines(tokens, took_ms, measured, label, i)
+        traces += _lines(tokens, took_ms, measured, label, i, basis_of(profile))
         # One line is enough if the time does not depend on the context before the chunk.
         long_context_s = iteration_s(profile, 0, 0, tokens[-1], tokens[-1] * 1e4)
         if np.isclose(long_context_s, took_ms[-1] / 1000):
@@ -128,19 +128,25 @@ def sweep_figure(
     )  # fmt: skip
 
 
-def _lines(x: Any, y: Any, measured: Any, label: str, rank: int) -> list[Any]:
+def basis_of(profile: Profile) -> str:
+    """Return "measured" if the speeds of the profile were measured, else "modelled"."""
+    return "measured" if profile.provenance.kind == "measured" else "modelled"
+
+
+def _lines(x: Any, y: Any, measured: Any, label: str, rank: int, basis: str) -> list[Any]:
     """Return the line with the colour of ``rank``; it is thin and dotted where not ``measured``.
 
-    ``measured`` tells for each point whether it is in the profile's measured range.
+    ``measured`` tells for each point whether it is in the range of the profile, which ``basis``
+    names: measured or modelled.
     """
     inside = _clean(np.where(measured, y, np.nan))
     colour, hover = PALETTE[rank], "%{y:,.4~r} ms"
     lines = []
     if not measured.all():
-        beyond = f"{label}, beyond measurements" if label else "beyond measurements"
+        beyond = f"{label}, beyond it" if label else f"beyond the {basis} range"
         lines.append(line(x.tolist(), _clean(y), beyond, colour, width=1, dash="dot", hover=hover))
     if measured.any():
-        lines.append(line(x.tolist(), inside, label or "measured range", colour, hover=hover))
+        lines.append(line(x.tolist(), inside, label or f"{basis} range", colour, hover=hover))
     return lines
 
 

@@ -21,9 +21,9 @@ from planner.web.request import TemplateContext
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # most rows of a table that could have hundreds; the API returns all
-# Smallest autocorrelations at a day for each description of how days repeat.
 MOST_LABELS = 5  # with their share in a sentence
-REPEATS = ((0.5, "repeat"), (0.2, "only partly repeat"), (float("-inf"), "do not repeat"))
+# Smallest autocorrelations at a day for each description of how days repeat.
+REPEATS = ((0.8, "repeat"), (0.4, "only partly repeat"), (float("-inf"), "do not repeat"))
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
