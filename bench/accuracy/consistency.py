@@ -32,9 +32,8 @@ from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.inputs.catalogue.serving import serving_limits
 from planner.inputs.estimates.at_rate import (
     at_rate,
-    narrower_deployments,
-    uses_of_deployment,
-    widest_deployments,
+    gpu_uses,
+    narrower_uses,
 )
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
@@ -67,9 +66,9 @@ AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
 def max_tokens_per_s(deployment: Deployment) -> float:
     """Return the most tokens/s of the deployment's GPUs in any arrangement; 0: none fits."""
     ways = [
-        *uses_of_deployment(deployment),
-        *narrower_deployments(deployment),
-        *widest_deployments(deployment),
+        *gpu_uses([deployment]),
+        *narrower_uses(deployment, all_gpus=False),
+        *narrower_uses(deployment, all_gpus=True),
     ]
     return max((way.tokens_per_s for way in ways), default=0.0)
 
@@ -96,7 +95,7 @@ def _estimates() -> dict[str, int]:
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
         best += _falls([max_tokens_per_s(case) for case in asked])
-        group += _falls([way.tokens_per_s for case in asked for way in uses_of_deployment(case)])
+        group += _falls([way.tokens_per_s for case in asked for way in gpu_uses([case])])
     return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
 
 

@@ -266,7 +266,7 @@ def _fitted_error(
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
-    later = fit.later_version(deployed.engine, deployed.version)
+    later = fit.later_version_warning(deployed.engine, deployed.version)
     age = (timezone.localdate() - fit.published).days
     cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     measured = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}

@@ -15,7 +15,6 @@ from planner.inputs.catalogue.hardware import (
     model_name,
     model_of_shape,
     models,
-    published_parameters,
     published_precision,
     repository,
     shape,

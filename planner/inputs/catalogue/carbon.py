@@ -30,10 +30,11 @@ DAYS = 365.25
 
 
 def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> FloatArray:
-    """Return the regressors of the carbon cycle for each hour given, ``[n, 26]``.
+    """Return the regressors of the carbon cycle, ``[..., 26]``.
 
-    They are level, weekend, hour of the day (four harmonics) and day of the year (two harmonics).
-    Two harmonics of the day also interact with the weekend and with the season.
+    The arguments have one shape: the UTC hour, 1 on a weekend and else 0 (or a mean of these), and
+    the day of the year. The regressors are level, weekend, hour (four harmonics) and day (two).
+    Two harmonics of the hour also interact with the weekend and with the season.
     """
     hours = np.asarray(hour, np.float64)
     weekends = np.asarray(weekend, np.float64)
@@ -114,9 +115,10 @@ def grids() -> tuple[Grid, ...]:
 
 
 def grid(name: str, provider: str = "") -> Grid:
-    """Return a cloud region by its provider's name, or a country by its code (``DE``, ``US-CA``).
+    """Return the grid of a cloud region by its name, or of a country by its code (``DE``).
 
-    Raises CatalogueError for an unknown name, or if providers differ and none is given.
+    Raise CatalogueError for an unknown name, or if several providers have a region of this name
+    with different carbon and ``provider`` is "".
     """
     plain = name.lower().replace(" ", "")
     matching = [g for g in grids() if g.name.lower() == plain and provider in ("", g.provider)]
@@ -131,7 +133,7 @@ def grid(name: str, provider: str = "") -> Grid:
 
 
 def cycles() -> dict[str, Cycle]:
-    """Return the carbon cycles that were fitted, by the country code of the grid."""
+    """Return the fitted cycles of carbon intensity, by the country code of the grid."""
     document = read("carbon")
     provenance = Provenance("modelled", document["sources"]["cycles"])
     return {
@@ -146,16 +148,17 @@ def cycles() -> dict[str, Cycle]:
 
 
 def carbon_by_hour(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
-    """Return the carbon intensity of the grid ``name`` by UTC hour, 24 values in g CO2e per kWh.
+    """Return 24 carbon intensities by UTC hour, in g CO2e per kWh.
 
-    The mean is ``mean_g_per_kwh``, and the shape is that of the grid's fitted daily cycle.
+    They have the mean ``mean_g_per_kwh`` and follow the daily cycle that was fitted to the grid
+    ``name``.
     """
     return tuple(np.maximum(mean_g_per_kwh * _relative_values(name), 0.0).tolist())
 
 
 @cache
 def _relative_values(name: str) -> FloatArray:
-    """Return the yearly mean in each UTC hour of grid ``name``, relative to all hours, ``[24]``.
+    """Return the carbon intensity of the grid ``name`` by UTC hour over its yearly mean, ``[24]``.
 
     Results are cached, since many regions share a grid.
     """

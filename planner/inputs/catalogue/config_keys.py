@@ -38,9 +38,10 @@ def unread_keys(config: Mapping[str, Any], used: Collection[str]) -> list[str]:
 
 
 def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[str]:
-    """Return the keys about state-space layers if the config has no attention heads.
+    """Return the config's keys of state-space layers, if no layer of the model has attention.
 
-    At most ``MOST_NAMED`` are returned. ``heads`` are the known names of the number of heads.
+    At most MOST_NAMED are returned; [] if the model has attention. ``heads`` are the names that the
+    number of attention heads may have.
     """
     if re.fullmatch(UNREAD["without_attention"], str(config.get("model_type"))):
         return [f"model_type {config['model_type']!r:.60}"]
@@ -50,7 +51,7 @@ def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[
 
 
 def encoder_mark(config: Mapping[str, Any]) -> str:
-    """Return the config key that marks a model as an encoder, or ""."""
+    """Return the key of the config that shows that the model is an encoder; "" if none does."""
     is_mark: Mapping[str, Callable[[Any], object]] = {  # checks of a key's value
         "model_type": lambda value: ENCODERS.fullmatch(str(value)),
         "type_vocab_size": lambda value: value is not None,
@@ -66,7 +67,7 @@ def encoder_mark(config: Mapping[str, Any]) -> str:
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the keys that affect serving; keys of nested objects come with their path."""
+    """Yield the keys of a config that affect serving, each after the ``path`` of its object."""
     for key, value in config.items():
         name = str(key)
         if _is_off(value) or (WITHOUT_EFFECT.fullmatch(name) and name not in ASSUMED):
@@ -103,7 +104,10 @@ def precision_of(config: Mapping[str, Any]) -> str:
 
 
 def _precision_of_section(section: Any, key: str) -> str:
-    """Return the precision of most layers in a section such as ``quantization_config``."""
+    """Return the precision of most layers in a section such as ``quantization_config``.
+
+    ``key`` is the section's name. Raise CatalogueError if the precision is unknown.
+    """
     if not isinstance(section, Mapping):
         raise _unknown(key, section)
     layers, groups = section.get("quantized_layers"), section.get("config_groups")
@@ -133,7 +137,7 @@ def _precision_of_section(section: Any, key: str) -> str:
 
 
 def _precision_of_groups(groups: Mapping[str, Any], key: str) -> str:
-    """Return the precision that all groups of layers share."""
+    """Return the precision that all groups of layers share; raise CatalogueError if they differ."""
     precisions = set()
     for group in groups.values():
         weights = group.get("weights") if isinstance(group, Mapping) else None
@@ -147,8 +151,9 @@ def _precision_of_groups(groups: Mapping[str, Any], key: str) -> str:
 
 
 def _precision_in(text: str) -> str:
-    """Return the precision that a name of a method or format contains, or ""."""
+    """Return the precision that the name of a method or format contains; "" if none."""
     text = text.lower()
+    # In this order. "naive-quantized" states no precision: it may stand for integers or floats.
     for part, precision in (
         ("fp4", "fp4"), ("fp8", "fp8"), ("naive-quantized", ""), ("float-quantized", "fp8"),
         ("w4a", "int4"), ("int4", "int4"), ("int8", "int8"), ("w8a", "int8"),

@@ -18,10 +18,10 @@ RANGE_NAMES = {"isl": "input tokens", "osl": "output tokens", "concurrency": "re
 
 @dataclass(frozen=True, slots=True)
 class CorrectionModel:
-    """How estimates of one quantity err: how errors correlate, and how far single rows are off."""
+    """The errors of estimates of one quantity, for corrections by measurements."""
 
-    likeness: ErrorCovariance
-    stated: ErrorQuantiles
+    likeness: ErrorCovariance  # how errors of similar deployments correlate
+    stated: ErrorQuantiles  # the quantiles of an error that remains
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,8 @@ class EstimateFit:
 
     ``errors`` has one table per cross-validation: the relative errors on data that the fit had not
     used. The key says what was new: "seen" (nothing), "version" (of the engine), "source" (of the
-    measurements), "model", "gpu", "both" (model and GPU), or "vendor".
-
-    "vendor_gpu" is a GPU type of a vendor without measured kernels, but with other measured GPU
-    types.
+    measurements), "model", "gpu", "both" (model and GPU), or "vendor". "vendor_gpu" is a GPU type
+    of a vendor without measured kernels, but with other measured GPU types.
     """
 
     calibration: Calibration
@@ -47,7 +45,7 @@ class EstimateFit:
     alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: GpuSpec, version: str = "") -> str:
-        """Return which of ``errors`` applies to a model on a GPU type (see ``EstimateFit``).
+        """Return the key of ``errors`` that applies to a model on a GPU type.
 
         ``version`` includes the engine's name, such as "vllm 0.19.0"; "" means a known one.
         """
@@ -60,15 +58,18 @@ class EstimateFit:
         return "version" if version and version not in self.versions else "seen"
 
     def newest_before(self, engine: str, version: str) -> str:
-        """Return an engine's newest measured version if ``version`` is later than it; else ""."""
+        """Return the newest measured version of ``engine`` if ``version`` is later; else ""."""
         measured = [
             name.partition(" ")[2] for name in self.versions if name.startswith(f"{engine} ")
         ]
         newest = max(measured, key=release_order, default="")
         return newest if newest and release_order(version) > release_order(newest) else ""
 
-    def later_version(self, engine: str, version: str) -> str:
-        """Return a sentence if ``version`` is later than any measured version, else ""."""
+    def later_version_warning(self, engine: str, version: str) -> str:
+        """Return a warning if ``version`` is later than every measured one; "" otherwise.
+
+        Both are versions of ``engine``.
+        """
         newest = self.newest_before(engine, version)
         return newest and (
             f"{engine} {version} is later than any measured version (newest: {newest}, "
@@ -76,7 +77,7 @@ class EstimateFit:
         )
 
     def values_out_of_range(self, values: Mapping[str, float]) -> list[str]:
-        """Return words for each of ``values`` outside the measured range."""
+        """Return a phrase for each of ``values`` (isl, osl, concurrency) outside its ``ranges``."""
         return [
             f"{RANGE_NAMES[name]} {values[name]:,g}, measured {low:,g} to {high:,g}"
             for name, (low, high) in self.ranges.items()
@@ -86,7 +87,7 @@ class EstimateFit:
 
 @cache
 def estimate_fit() -> EstimateFit:
-    """Return the estimate's fitted values and errors that ship with the project, parsed once."""
+    """Return the content of ``estimate.yaml``, parsed once."""
     document = read("estimate")
     return EstimateFit(
         calibration=Calibration().with_values(document["values"]),

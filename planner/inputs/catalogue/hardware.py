@@ -57,7 +57,10 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
-    """Return models by their short names, in one precision, built once."""
+    """Return models by their short names, built once; their memory is that in two precisions.
+
+    ``weights`` and ``kv_cache`` are the precisions.
+    """
     return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries("models")})
 
 
@@ -125,14 +128,8 @@ def published_precision(name: str) -> str:
     return names.stated_precision(name) or str(entry.get("precision", "bf16"))
 
 
-def published_parameters(name: str) -> float | None:
-    """Return the published number of parameters, or None if unknown."""
-    billions = _entries("models")[model_name(name)].get("params_b")
-    return None if billions is None else billions * GIGA
-
-
 def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
-    """Build a GPU type from its entry, in SI units; powers may be assumed shares of TDP."""
+    """Return a GPU type from its entry, in SI units; powers may be assumed shares of its TDP."""
     watts = entry.get("watts") or {
         state: share * entry["tdp_w"] for state, share in ASSUMED_WATTS.items()
     }
@@ -167,9 +164,9 @@ def vendor_and_year(family: str) -> tuple[str, int]:
 
 
 def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
-    """Merge the sources of facts into one that lists every source once, with its facts.
+    """Return one provenance that lists every text of ``sources`` once, after its facts.
 
-    ``kind`` is the kind of source of the memory and the peak rates.
+    It has the kind ``kind``: that of memory size and peak rates, which matter most.
     """
     by_text: dict[str, list[str]] = {}
     for fact, source in sources.items():
@@ -219,7 +216,7 @@ def _shape(name: str) -> ModelShape:
 
 
 def _resolve_like(name: str) -> dict[str, Any]:
-    """Return a catalogue entry, filled with the fields of the entry that its ``like`` names."""
+    """Return the entry of a model; fields that it lacks come from the entry in its ``like``."""
     entry = _entries("models")[name]
     if "like" not in entry:
         return dict(entry)
@@ -241,7 +238,7 @@ def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
 
 
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
-    """Return a built-in model's memory in a precision, with its source and assumed fields."""
+    """Return a built-in model with its memory in two precisions, its source and assumed fields."""
     entry = _entries("models")[name]
     text = read("models")["sources"][entry["source"]]
     provenance = Provenance("published", text)
@@ -253,7 +250,7 @@ def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
 def model_of_shape(
     shape: ModelShape, provenance: Provenance, weights: str = "bf16", kv_cache: str = "bf16"
 ) -> ModelSpec:
-    """Return a model's memory from its shape.
+    """Return a model with the memory of its shape in two precisions.
 
     The KV cache per token is the mean over TYPICAL_CONTEXT tokens.
     """

@@ -81,8 +81,9 @@ def _keys(fields: Sequence[str]) -> list[str]:
 class _Reader:
     """A model's config.json, read by field names that hide those of the model families.
 
-    ``outer`` is the whole config. ``text`` adds the fields of the language model. ``used`` are the
-    keys of ``text`` that were read.
+    Methods such as ``base`` and ``experts`` return fields of ModelShape. ``outer`` is the whole
+    config. ``text`` adds the fields of the language model. ``used`` are the keys of ``text`` that
+    were read. ``kind`` is the family of the model (``model_type``).
     """
 
     def __init__(self, config: Config, name: str) -> None:
@@ -151,7 +152,7 @@ class _Reader:
         return number
 
     def list_field(self, *fields: str) -> Sequence[Any]:
-        """Return the list in the first field that is present; empty if it is not a list."""
+        """Return the list in the first field that is present; [] if none, TypeError if no list."""
         value = self.get(*fields)
         if value is not None and not isinstance(value, list):
             raise TypeError(f"{fields[0]} is no list")
@@ -180,24 +181,19 @@ class _Reader:
 
     def layers(self) -> int:
         """Return the number of layers, if need be from the length of the list of layer kinds."""
-        blocks = self.list_field("layers_block_type")
-        layers = (
-            len(blocks)
-            if blocks and self.number("layers") is None
-            else self.required_number("layers")
-        )
+        layers = self.number("layers") or len(self.list_field("layers_block_type"))
+        layers = layers or self.required_number("layers")
         if layers > MOST_LAYERS:
             raise self.refuse(f"{layers:,} layers are more than any model has. Correct it")
         return layers
 
     def base(self) -> dict[str, Any]:
-        """Return layers, widths, vocabulary and context."""
+        """Return the fields of layers, widths, vocabulary and context."""
         layers, hidden = self.layers(), self.required_number("width")
         intermediate = self.number("dense_intermediate_size", "feed_forward")
         if self.kind == "granitemoehybrid" and not self.number("experts"):
-            intermediate = self.required_number(
-                "shared_width"
-            )  # without experts this part alone remains
+            # Without experts, the shared part alone remains.
+            intermediate = self.required_number("shared_width")
         if intermediate and self.kind == "qwen":
             intermediate //= 2  # its configs count the gate too
         if intermediate is None:
@@ -217,7 +213,7 @@ class _Reader:
         }
 
     def attention(self) -> dict[str, Any]:
-        """Return heads and head widths, and the fields of sparse, latent or other attention."""
+        """Return the fields of heads, their widths, and sparse, latent or other attention."""
         heads = self.required_number("heads")
         kv_heads = self.number("kv_heads") or heads
         if self.number("multi_query_group_num"):
@@ -252,11 +248,9 @@ class _Reader:
         return values
 
     def latent(self) -> dict[str, Any]:
-        """Return the widths of multi-head latent attention (MLA)."""
-        nope, rope = (
-            self.required_number("qk_nope_head_dim"),
-            self.required_number("qk_rope_head_dim"),
-        )
+        """Return the fields of multi-head latent attention (MLA)."""
+        nope = self.required_number("qk_nope_head_dim")
+        rope = self.required_number("qk_rope_head_dim")
         return {
             "kv_lora_rank": self.required_number("kv_lora_rank"),
             "q_lora_rank": self.number("q_lora_rank") or 0,
@@ -369,25 +363,23 @@ class _Reader:
         windows: dict[str, Any] = {"window_layers": count, "window": window}
         if self.number("swa_num_key_value_heads"):
             windows["window_kv_heads"] = self.required_number("swa_num_key_value_heads")
-            for field, same in (
+            for field, of_other_layers in (
                 ("swa_num_attention_heads", ("heads",)),
                 ("swa_head_dim", ("head_width",)),
                 ("swa_v_head_dim", ("v_head_dim", "head_width")),
             ):
-                if self.number(field) not in (None, self.number(*same)):
-                    raise self.refuse(f"{field} differs from {_keys(same)[0]}. {REMEDY}")
+                if self.number(field) not in (None, self.number(*of_other_layers)):
+                    raise self.refuse(f"{field} differs from {_keys(of_other_layers)[0]}. {REMEDY}")
         return windows
 
     def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
-        """Return the number of layers with a window.
+        """Return the number of layers with windowed attention, of all ``layers``.
 
         ``kinds`` names the kind of each layer; empty if the config has no such list. ``use`` is
         Qwen's use_sliding_window.
         """
-        pattern, ratios = (
-            self.list_field("hybrid_layer_pattern"),
-            self.list_field("compress_ratios"),
-        )
+        pattern = self.list_field("hybrid_layer_pattern")
+        ratios = self.list_field("compress_ratios")
         first = self.number("max_window_layers") or 0
         every = self.get("sliding_window_pattern")
         if kinds:
@@ -442,9 +434,7 @@ class _Reader:
         interval = self.number("full_attention_interval")
         if not kinds and interval:
             linear = layers - layers // interval
-        lightning = self.list_field("attn_type_list")[:layers].count(
-            0
-        )  # MiniMax-01: 0 is lightning
+        lightning = self.list_field("attn_type_list")[:layers].count(0)  # 0 is lightning (MiniMax)
         if self.kind == "minimax":  # what its layer_types call linear is lightning attention
             lightning, linear = linear, 0
         if linear:
@@ -512,9 +502,9 @@ class _Reader:
         )
 
     def nemotron(self, blocks: str | Sequence[str]) -> dict[str, Any]:
-        """Return Nemotron's layers from its pattern of mixers and feed-forward parts.
+        """Return the fields of Nemotron's layers from its pattern ``blocks``.
 
-        Letters: M Mamba, * attention, - dense, E experts.
+        Each block has one mixer or feed-forward part: M Mamba, * attention, - dense, E experts.
         """
         letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
         kinds = [letters.get(block, block) for block in blocks]
@@ -529,7 +519,7 @@ class _Reader:
         } | self.mamba(mamba)
 
     def encoder(self) -> ModelShape | None:
-        """Return the image encoder, or None; raise CatalogueError if its sizes are missing."""
+        """Return the shape of the image encoder or None; raise CatalogueError without sizes."""
         vision = self.outer.get("vision_config") or self.outer.get("vision_encoder")
         if not isinstance(vision, Mapping):
             return None

@@ -1,4 +1,4 @@
-"""Look up published slowdowns of operators side by side on one GPU."""
+"""Look up published slowdowns of operators that run at once on one GPU."""
 
 from planner.inputs.catalogue.files import FOLDER, read
 from planner.inputs.catalogue.hardware import gpu_known_as
@@ -24,7 +24,7 @@ def published_interference(gpu: str) -> InterferenceTable | None:
     if gpu_known_as(gpu) not in document["gpus"]:
         return None
     pairs: dict[tuple[str, str], float] = {}
-    alone = {}
+    alone = {}  # by kind of operator: shares of the GPU, and the slowdown at each
     for kind in KINDS:
         if kind not in document:
             continue

@@ -20,8 +20,7 @@ from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Check
 from simulation.performance.specs import Phase, Provenance
 
-# name in sources, identifier
-ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))
+ENGINES = {"TensorRT-LLM": "trtllm", "vLLM": "vllm", "SGLang": "sglang"}  # proper name to key
 COEFFICIENTS = ("alpha", "beta", "gamma", "delta")
 CONTRADICTED = "contradicted by a neighbour"
 ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
@@ -94,12 +93,12 @@ def fits() -> dict[ProfileKey, ProfileFit]:
 
 def engine_of(source: Provenance) -> str:
     """Return the engine on which a profile was measured, or "" if its source does not name one."""
-    return next((name for words, name in ENGINES if words in source.source), "")
+    return next((engine for title, engine in ENGINES.items() if title in source.source), "")
 
 
 def engine_title(engine: str) -> str:
     """Return an engine's proper name."""
-    return next(words for words, name in ENGINES if name == engine)
+    return next(title for title, key in ENGINES.items() if key == engine)
 
 
 def _key(entry: Mapping[str, Any]) -> ProfileKey:
@@ -113,11 +112,11 @@ def _provenance(entry: Mapping[str, Any]) -> Provenance:
 def capacity_rps(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
     """Return the requests/s of one instance that always decodes ``max_batch`` sequences.
 
-    Each request uses the time of its whole prompt. It shares its ``osl`` decode iterations with the
-    other sequences of the batch.
+    A request takes the time of its prompt of ``isl`` tokens, and a share of ``osl`` decode
+    iterations.
     """
-    tokens = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
-    return 1.0 / (tokens + isl * profile.delta_s)
+    decode_s = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
+    return 1.0 / (decode_s + isl * profile.delta_s)
 
 
 def contradictions(known: Mapping[ProfileKey, LinearProfile]) -> dict[ProfileKey, str]:

@@ -1,4 +1,4 @@
-"""Compute width and state of the mixers that replace attention in hybrid models.
+"""Compute width and state of the mixers (Mamba, DeltaNet) that replace attention in hybrid models.
 
 The recurrent state has 32 bits. Configs of Nemotron (``mamba_ssm_cache_dtype: float32``) and
 Qwen3.5 (``mamba_ssm_dtype: float32``) require that, and we assume it for others. The state of the

@@ -28,10 +28,9 @@ def plain_name(name: str) -> str:
 
 
 def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
-    """Return a map from the plain form of every name to its canonical name.
+    """Return the canonical name by the plain form of every name.
 
-    ``entries`` gives canonical names with their other names. Raises ValueError if two entries share
-    a name.
+    ``entries`` are (canonical name, other names). Raise ValueError if two entries share a name.
     """
     canonical_of: dict[str, str] = {}
     for canonical, other_names in entries:
@@ -44,9 +43,9 @@ def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
 
 
 def find_model(name: str, known: Mapping[str, str]) -> str | None:
-    """Return the canonical name of a model, or None if it is unknown.
+    """Return the canonical name of a model by any of its names; None if it is unknown.
 
-    A vendor's prefix and usual endings are ignored.
+    ``known`` is the result of ``aliases``. A vendor's prefix and usual endings are ignored.
     """
     short = plain_name(name)
     while True:

@@ -20,10 +20,9 @@ SIBLINGS = {
 
 
 def power_model(gpu: GpuSpec) -> PowerModel:
-    """Return the power parameters of a GPU type.
+    """Return the power model of a GPU type: fitted to it, else to a similar type, else the mean.
 
-    They were fitted to this type, or else to a similar type. Without either, they are the mean over
-    all fitted types.
+    The mean is that over all fitted types.
     """
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
@@ -59,7 +58,7 @@ def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
 
 
 def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
-    """Return the power model in a catalogue entry, with the parameters all types share."""
+    """Return the power model in an ``entry`` of power.yaml; ``shared`` are parameters of all."""
     watts = {k: v for k, v in entry.items() if isinstance(v, float)}
     check = Check(quantity="power", **entry["check"])
     return PowerModel(

@@ -59,16 +59,17 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
 
 def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the location (for messages) and the cells of each CSV row."""
+    """Yield the location (for messages) and the cells by column of each CSV row."""
     rows = csv_rows(text, file_name, CatalogueError)
-    heads = [head.strip() for head in next(rows, (1, []))[1]]
-    _check_keys(heads, f"{file_name}, line 1")
+    _, header = next(rows, (1, []))
+    columns = [column.strip() for column in header]
+    _check_keys(columns, f"{file_name}, line 1")
     for line, row in rows:
         location = f"{file_name}, line {line}"
-        if len(row) > len(heads):
-            raise CatalogueError(f"{location}: more values than the {len(heads)} columns.")
+        if len(row) > len(columns):
+            raise CatalogueError(f"{location}: more values than the {len(columns)} columns.")
         if row:
-            yield location, dict(zip(heads, row, strict=False))
+            yield location, dict(zip(columns, row, strict=False))
 
 
 def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -100,7 +101,7 @@ def _check_keys(keys: list[str], location: str) -> None:
 
 
 def _row(cells: Mapping[str, Any], location: str) -> OwnPrice:
-    """Return the price of a row; raises CatalogueError for a missing name or price."""
+    """Return the price in a row (cells by column); raise CatalogueError without name or price."""
     names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
     for name in NAMES:
         if not names[name]:

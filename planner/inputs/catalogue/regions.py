@@ -90,10 +90,7 @@ def regions() -> Mapping[str, CatalogueRegion]:
 
 
 def _region_from_entry(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
-    """Build a region from its ``entry`` in regions.yaml.
-
-    ``texts`` maps the name of a source, which the figures cite, to its text.
-    """
+    """Return a region from its ``entry`` in regions.yaml; ``texts`` has sources by their names."""
     figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
     figures |= entry["usd_per_gpu_hour"]
     values = {name: float(figure["value"]) for name, figure in figures.items()}
@@ -116,7 +113,7 @@ def _region_from_entry(entry: dict[str, Any], texts: dict[str, str]) -> Catalogu
 
 
 def _region_of_grid(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
-    """Build a region from its carbon factor alone, with the PUE of its provider."""
+    """Return a region that has only a carbon factor, with the PUE of its provider."""
     pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
     source = Provenance(pue["kind"], document["sources"][pue["source"]])
     return CatalogueRegion(
@@ -138,7 +135,7 @@ def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
 
 
 def _with_offers(region: CatalogueRegion, offers: list[Price]) -> CatalogueRegion:
-    """Add on-demand prices of further GPU types, and all spot prices."""
+    """Return the region with the prices of ``offers``; its own on-demand prices stay."""
     usd, spot, sources = dict(region.usd_per_gpu_hour), {}, dict(region.sources)
     for price in offers:
         if price.usd_per_gpu_hour is not None and price.gpu not in usd:

@@ -83,10 +83,10 @@ class ModelledProfile:
 
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
-    """Return a profile for each pair of model and GPU type in the rule above.
+    """Return a profile for each pair of model and GPU type of the rule (see the module).
 
-    Pairs without enough memory on one server are omitted. So are deployments that the catalogue has
-    measured.
+    Pairs without enough memory on one server are left out, and so are deployments that the
+    catalogue has measured.
     """
     return tuple(
         modelled
@@ -99,9 +99,9 @@ def modelled_profiles() -> tuple[ModelledProfile, ...]:
 
 
 def modelled_profile(model: str, gpu: str) -> ModelledProfile | None:
-    """Return the profile of a model on a GPU type by the rule above.
+    """Return the profile of a model on a GPU type by the rule (see the module).
 
-    None: one server of that type has too little memory.
+    None if one server of that type has too little memory.
     """
     precision = published_precision(model)
     tp = _fewest_gpus(shape(model), gpus()[gpu], precision)

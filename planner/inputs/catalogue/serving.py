@@ -44,7 +44,7 @@ def batch_limits(
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
 ) -> EngineSettings:
-    """Return only the batch limits and KV capacity, which do not depend on the engine.
+    """Return batch limits and KV capacity, without the host times of an engine.
 
     Values that are not given are defaults: vLLM's limits, and the KV cache that fits in memory.
     """
@@ -62,7 +62,7 @@ def start_seconds(
     engines: Sequence[str],
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """Return by engine the seconds added to the prefill of a request that is served alone."""
+    """Return the seconds that each of ``engines`` adds to the prefill of a request served alone."""
     calibration = estimate_fit().calibration
     return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies(), recv_interval)
 

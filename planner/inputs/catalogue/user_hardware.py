@@ -20,15 +20,12 @@ SWITCHES = ("gated", "tied_embeddings", "attention_gate", "causal")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A field of a form for hardware: one number that a user gives.
-
-    The number times ``per_unit`` is the SI value of ``attribute`` of the simulator's type.
-    """
+    """A number that a user gives about a GPU type or model: a field of forms, YAML and API."""
 
     name: str
     label: str
     unit: str
-    attribute: str
+    attribute: str  # of GpuSpec or ModelSpec; its value is the number times ``per_unit``
     per_unit: float = 1.0
     low: float = 0.0
     high: float = 1e6
@@ -92,10 +89,7 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
 
 
 def gpu_form_values(spec: GpuSpec) -> dict[str, Any]:
-    """Return the values that a user would enter for ``spec``, by field.
-
-    Fields with an unknown value are left out.
-    """
+    """Return the known values that a user would enter for a GPU type, by name."""
     # A peak has the name of its precision, which is no attribute of the type.
     facts = {field: getattr(spec, field) for field in spec.__slots__} | dict(spec.peak_flops)
     values = {quantity.name: facts.get(quantity.attribute) for quantity in GPU}
@@ -109,14 +103,14 @@ def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> M
 
 
 def model_form_values(spec: ModelSpec) -> dict[str, Any]:
-    """Return the values that a user would enter for the memory of ``spec``, by field."""
+    """Return the values that a user would enter for the memory of a model, by name."""
     return _in_units(
         MODEL, {quantity.name: getattr(spec, quantity.attribute) for quantity in MODEL}
     )
 
 
 def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
-    """Return a shape from fields of ModelShape; raises CatalogueError naming the fault."""
+    """Return the shape ``name`` from fields of ModelShape; raise CatalogueError with the fault."""
     for key, value in fields.items():
         if key not in SHAPE_FIELDS:
             known = ", ".join(sorted(SHAPE_FIELDS))
@@ -148,10 +142,10 @@ def _values(
     facts: Mapping[str, Any],
     words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return ``facts`` in SI units, by attribute; raise CatalogueError naming the wrong field.
+    """Return the ``quantities`` in ``facts`` in SI units, by attribute.
 
-    ``quantities`` are the number fields. ``words`` are the text fields that ``facts`` may also
-    have.
+    ``words`` are the text fields that ``facts`` may also have. ``what`` is named in errors. Raise
+    CatalogueError for a field that is unknown, missing or out of range.
     """
     names = [*(quantity.name for quantity in quantities), *words]
     if unknown := next((key for key in facts if key not in names), None):

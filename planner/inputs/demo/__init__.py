@@ -56,23 +56,23 @@ SERVICES = (
 )  # fmt: skip
 
 
-def demand_week(chosen: tuple[Service, ...]) -> pl.DataFrame:
-    """Return requests and tokens, one row per bin, model, region and tier, in order of time.
+def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
+    """Return the demand of services: one row per bin, model, region and tier, in order of time.
 
-    Counts are Poisson around the shape times a slowly drifting factor. The tokens of a bin have the
-    Gamma distribution of the sum over its requests.
+    Counts are Poisson. Their mean follows the service's rate by hour, times a factor that drifts
+    slowly. The tokens of a bin have the Gamma distribution of the sum over its requests.
     """
     rng = np.random.default_rng(SEED)
     bins = DAYS * 86_400 // BIN_S
     hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
     frames = []
-    for service in chosen:
-        shape = _shape(service, hour)
+    for service in services:
+        shape = _relative_rate(service, hour)
         for region, region_share in REGIONS.items():
             drift = _drift(bins, rng)
             for tier, tier_share in service.tiers.items():
-                level = np.ones(bins) if tier == STEADY else shape * drift
-                mean = service.mean_rps * region_share * tier_share * BIN_S * level
+                relative_rate = np.ones(bins) if tier == STEADY else shape * drift
+                mean = service.mean_rps * region_share * tier_share * BIN_S * relative_rate
                 requests = rng.poisson(mean)
                 columns = {
                     "time": START_S + np.arange(bins) * BIN_S,
@@ -88,8 +88,11 @@ def demand_week(chosen: tuple[Service, ...]) -> pl.DataFrame:
     return pl.concat(frames).sort("time", maintain_order=True).with_columns(time=moment)
 
 
-def _shape(service: Service, hour: FloatArray) -> FloatArray:
-    """Interpolate the hourly shape between the middles of the hours; its weekly mean is 1."""
+def _relative_rate(service: Service, hour: FloatArray) -> FloatArray:
+    """Return a service's rate relative to its weekly mean, at each ``hour`` since Monday.
+
+    It is interpolated between the middles of the hours, ``[bins]``.
+    """
     values = np.concatenate([service.weekday * 5, service.weekend * 2])
     middles = np.arange(len(values)) + 0.5
     shape = np.interp(hour, middles, values, period=len(values))
@@ -97,7 +100,10 @@ def _shape(service: Service, hour: FloatArray) -> FloatArray:
 
 
 def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
-    """Draw a factor of mean 1 per bin: log-normal, first-order autoregressive, deviation NOISE."""
+    """Draw the factors ``[bins]`` by which the rate drifts, with mean 1.
+
+    Their logarithm is a first-order autoregression with standard deviation NOISE.
+    """
     steps = rng.normal(0.0, NOISE * np.sqrt(1 - MEMORY**2), bins)
     level = np.empty(bins)
     log_level = rng.normal(0.0, NOISE)
@@ -108,7 +114,10 @@ def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _tokens(requests: IntArray, mean: float, rng: np.random.Generator) -> IntArray:
-    """Draw the tokens of ``requests`` with this mean and LENGTH_CV, at least one per request."""
+    """Draw the tokens of each bin with ``requests``, at least one per request.
+
+    A request has ``mean`` tokens on average, with the coefficient of variation LENGTH_CV.
+    """
     drawn = rng.gamma(np.maximum(requests, 1e-9) / LENGTH_CV**2, mean * LENGTH_CV**2)
     return np.maximum(np.round(drawn), requests).astype(np.int64)
 

@@ -29,8 +29,9 @@ from simulation.sizing.batch_queue import PoolShape, saturated_rps
 from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, extrapolated_share, pool_of
 from simulation.sizing.workload import Workload
 
-REQUESTS = 32_000  # simulated requests, as for sizes
-TOKENS, FEWEST = 5e7, 500  # most tokens in total: longer requests are fewer, but at least 500
+MOST_REQUESTS = 32_000  # simulated, as for sizes
+MOST_TOKENS = 5e7  # of all simulated requests; there are fewer requests if they are long
+LEAST_REQUESTS = 500  # simulated, however long they are
 SEED = 0
 NEARLY = 1.1  # up to this ratio to the closed-form saturation, a simulation decides
 STEADY = 1e9  # rounds of the closed loop: requests do not start together
@@ -47,7 +48,7 @@ class AtRate:
     tbt_s: float  # nan: every answer has one token
     ttft_99_s: float
     tbt_99_s: float
-    in_flight: float
+    in_flight: float  # mean requests that wait or run
     profile: Profile
     built_in: bool  # the profile is built in: measured, or transferred from measurements
     requests: int  # simulated
@@ -57,11 +58,11 @@ class AtRate:
 def at_rate(
     deployment: Deployment, rate: float, user_facts: UserFacts, *, any_engine: bool
 ) -> AtRate:
-    """Simulate ``deployment`` at ``rate`` requests/s.
+    """Return the times and the load of a deployment at ``rate`` requests/s, by simulation.
 
-    With ``any_engine``, a built-in profile of any engine is used, as in a scenario that names no
-    engine. Raises PlannerError for a disaggregated deployment, for speculative decoding, and for a
-    rate above saturation.
+    The speed is that of a built-in profile (with ``any_engine``, also of another engine), or else
+    that of a roofline. Raise PlannerError for a disaggregated deployment, for speculative decoding,
+    and for a rate above saturation.
     """
     if deployment.prefill is not None or deployment.drafted > 0:
         feature = "prefill and decode apart" if deployment.prefill else "speculative decoding"
@@ -70,8 +71,16 @@ def at_rate(
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
-    profile = _speed_profile(section or _roofline_section(deployment), deployment, user_facts)
-    requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
+    name = deployment.shape.name
+    model = user_facts.models[name] if name in user_facts.models else catalogue.model(name)
+    profile = speed_of(
+        section or _roofline_section(deployment),
+        replace(model, shape=deployment.shape),
+        deployment.gpu,
+        user_facts,
+    )
+    tokens = deployment.isl + deployment.osl
+    requests = int(np.clip(MOST_TOKENS / tokens, LEAST_REQUESTS, MOST_REQUESTS))
     try:
         runs, max_rate = _runs_at(rate, deployment, profile, requests)
         logs = [_steady_state_times(run.requests, profile.start_s) for run in runs]
@@ -99,7 +108,8 @@ def _runs_at(
 ) -> tuple[list[SimulationResult], float]:
     """Return two simulations at ``rate`` (requests/s), and the highest rate that is sustained.
 
-    Raises PlannerError if ``rate`` is above it.
+    They simulate ``requests`` and twice as many requests. Raise PlannerError if ``rate`` is above
+    the highest rate.
     """
     isl, osl = np.full(1, round(deployment.isl)), np.full(1, round(deployment.osl))
     instances = max(round(deployment.decode_workers or 1.0), 1)
@@ -123,9 +133,9 @@ def _steady_state_times(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return TTFT, TBT and end-to-end times (s) of the requests that arrived in steady state.
 
-    Requests of the warm-up are excluded, and so are those of the last mean lifetime, because fewer
-    requests run at the end. At most half and a quarter of a short run are excluded for these
-    reasons.
+    The warm-up takes WARM_UP mean lifetimes of a request, at most half of the run. At the end fewer
+    requests run: the last mean lifetime is excluded too, at most a quarter of the run. ``start_s``
+    is the profile's: each TTFT includes it, and ``first_token_s`` does not.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
     lifetime_s, last_s = float(log.e2e_s.mean()), float(arrival.max())
@@ -140,8 +150,8 @@ def requested_estimate(
 ) -> tuple[Deployment, AtRate | None]:
     """Return the deployment of a row, and its simulation if the row gives a request rate.
 
-    The concurrency of the deployment is then the simulation's mean number of requests in flight. A
-    concurrency or batch in the row takes precedence over the rate.
+    The concurrency of the deployment is then the simulation's mean number of requests in flight. If
+    the row has a concurrency or a batch, its rate is ignored and the second value is None.
     """
     fields = named_fields(row)
     if "rate" not in fields or "concurrency" in fields or "batch" in fields:
@@ -155,10 +165,10 @@ def requested_estimate(
 
 
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
-    """Return a sentence with the TBT of the built-in profile at the same load.
+    """Return a sentence that compares the estimate's TBT with that of the built-in profile.
 
-    Empty if there is no such profile. A scenario that names no other profile uses the built-in one,
-    so its sizes differ from the estimate.
+    A scenario that names no other profile uses the built-in one, so its sizes differ from the
+    estimate. () if there is no such profile.
     """
     section = built_in_section(deployment, any_engine=True)
     if section is None:
@@ -172,40 +182,41 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     tbt_ms = 1e3 * (decode_s + estimate.batch / deployment.osl * (with_prompt_s - decode_s))
     engine = catalogue.engine_of(profile.provenance)
     origin = catalogue.engine_title(engine) if engine else "engine not named"
-    beyond_words = (
-        ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
-    )
-    other_engine = engine not in ("", deployment.engine)
     change = tbt_ms / (estimate.tbt_s * 1e3) - 1.0
     side = "above" if change > 0 else "below"
     return (
         f"Plans use the built-in profile ({profile.provenance.kind}, {origin}). Its TPOT at this "
         f"load is {tbt_ms:.1f} ms, {abs(change):.0%} {side} this estimate"
-        + (", on another engine" if other_engine else "")
-        + beyond_words,
+        + (", on another engine" if engine not in ("", deployment.engine) else "")
+        + (", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""),
     )
 
 
-def built_in_section(deployment: Deployment, any_engine: bool = False) -> Section | None:
-    """Return the scenario section of the deployment's built-in profile; None without one.
+def built_in_section(deployment: Deployment, any_engine: bool) -> Section | None:
+    """Return the row of ``profiles`` in a scenario for the deployment's built-in profile.
 
-    A profile of another engine counts only with ``any_engine``.
+    With ``any_engine``, its profile may be of another engine. None if there is no profile.
     """
-    where = deployment.decode
+    arrangement = deployment.decode
     # Profiles were measured with plain tensor parallelism, 16 bits and no adapters.
-    is_plain = where == Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
-    key = (deployment.shape.name, deployment.gpu.name, where.tp)
-    profile = catalogue.profiles().get(key)
+    is_plain = arrangement == Arrangement(
+        tp=arrangement.tp, moe_tp=arrangement.moe_tp, moe_ep=arrangement.moe_ep
+    )
+    model, gpu, tp = deployment.shape.name, deployment.gpu.name, arrangement.tp
+    profile = catalogue.profiles().get((model, gpu, tp))
     if profile is None or deployment.prefill or not is_plain or deployment.shape.adapters:
         return None
     engine = catalogue.engine_of(profile.provenance)
     if not any_engine and engine not in ("", deployment.engine):
         return None
-    return Section(model=key[0], gpu=key[1], tp=key[2])
+    return Section(model=model, gpu=gpu, tp=tp)
 
 
 def _roofline_section(deployment: Deployment) -> Section:
-    """Return the section of a roofline profile for the deployment."""
+    """Return the row of ``profiles`` in a scenario for a roofline of the deployment.
+
+    Raise PlannerError for a KV cache in a precision that scenarios do not have.
+    """
     arrangement, adapters = deployment.decode, deployment.shape.adapters
     if arrangement.kv_cache not in ("bf16", "fp8"):
         raise PlannerError(f"kv_cache is {arrangement.kv_cache}; with a rate, give bf16 or fp8.")
@@ -222,23 +233,16 @@ def _roofline_section(deployment: Deployment) -> Section:
     )  # fmt: skip
 
 
-def _speed_profile(section: Section, deployment: Deployment, user_facts: UserFacts) -> Profile:
-    """Return the speed profile of a section for the deployment's shape."""
-    name = deployment.shape.name
-    model = user_facts.models[name] if name in user_facts.models else catalogue.model(name)
-    return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, user_facts)
-
-
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One way to split GPUs into instances of ``gpus`` GPUs, with its tokens/s.
+    """One way to split the GPUs of a deployment into instances, with its tokens/s.
 
     All ways are compared at equal concurrency.
     """
 
-    gpus: int
+    gpus: int  # of an instance
     instances: float
-    tokens_per_s: float
+    tokens_per_s: float  # of all instances together
 
 
 def narrower_arrangements(arrangement: Arrangement) -> Iterator[Arrangement]:
@@ -253,44 +257,34 @@ def narrower_arrangements(arrangement: Arrangement) -> Iterator[Arrangement]:
         yield arrangement
 
 
-def uses_of_deployment(deployment: Deployment) -> list[GpuUse]:
-    """Return the GPU use of this one deployment, in a list; empty if it does not fit in memory."""
-    return _gpu_uses([deployment])
+def narrower_uses(deployment: Deployment, *, all_gpus: bool) -> list[GpuUse]:
+    """Return the GPU use of deployments with fewer GPUs per instance than ``deployment`` has.
 
-
-def narrower_deployments(deployment: Deployment) -> list[GpuUse]:
-    """Return deployments with the same number of narrower instances; the other GPUs stay idle."""
-    if deployment.prefill is not None:
-        return []
-    narrower = narrower_arrangements(deployment.decode)
-    return _gpu_uses([replace(deployment, decode=arrangement) for arrangement in narrower])
-
-
-def widest_deployments(deployment: Deployment) -> list[GpuUse]:
-    """Return deployments that use all GPUs for more and narrower instances.
-
-    Each instance has at least one request in flight.
+    With ``all_gpus``, more instances use all its GPUs, each with at least one request in flight.
+    Otherwise there are as many instances, and GPUs stay idle. Empty if it is disaggregated.
     """
     if deployment.prefill is not None:
         return []
-    deployments = [
-        replace(
-            deployment,
-            decode=arrangement,
-            decode_workers=(deployment.decode_workers or 1.0) * more_instances,
-        )
-        for arrangement in narrower_arrangements(deployment.decode)
-        if (more_instances := deployment.decode.gpus / arrangement.gpus) <= deployment.concurrency
-    ]
-    return _gpu_uses(deployments)
+    narrower = []
+    for arrangement in narrower_arrangements(deployment.decode):
+        instances, ratio = deployment.decode_workers, deployment.decode.gpus / arrangement.gpus
+        if all_gpus and ratio > deployment.concurrency:
+            continue
+        if all_gpus:
+            instances = (instances or 1.0) * ratio
+        narrower.append(replace(deployment, decode=arrangement, decode_workers=instances))
+    return gpu_uses(narrower)
 
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
-    """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
-    wide, *_ = uses_of_deployment(deployment) or (None,)
-    fewer = narrower_deployments(deployment)
-    if wide is None or not fewer:
+    """Return a sentence if fewer GPUs have as many tokens/s, with the best use of all GPUs.
+
+    Empty if all GPUs as one instance are faster.
+    """
+    present, fewer = gpu_uses([deployment]), narrower_uses(deployment, all_gpus=False)
+    if not present or not fewer:
         return []
+    (wide,) = present
     best = max(fewer, key=lambda way: way.tokens_per_s)
     if best.tokens_per_s < wide.tokens_per_s:
         return []
@@ -300,16 +294,16 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
         f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
         f"{deployment.gpu.name} take more than the other GPUs add, so use smaller replicas"
     )
-    widest_use = max(widest_deployments(deployment), key=lambda way: way.tokens_per_s, default=None)
-    if widest_use is not None and widest_use.tokens_per_s > best.tokens_per_s:
-        gpus = f"{widest_use.gpus} GPU{'s'[: widest_use.gpus > 1]}"
-        sentence += f"; {widest_use.instances:g} of {gpus} each give "
-        sentence += f"{widest_use.tokens_per_s:,.0f} together"
+    all_used = narrower_uses(deployment, all_gpus=True)
+    most = max(all_used, key=lambda way: way.tokens_per_s, default=None)
+    if most is not None and most.tokens_per_s > best.tokens_per_s:
+        gpus = f"{most.gpus} GPU{'s' if most.gpus > 1 else ''}"
+        sentence += f"; {most.instances:g} of {gpus} each give {most.tokens_per_s:,.0f} together"
     return [sentence]
 
 
-def _gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
-    """Return deployments with their estimated tokens/s; those without an estimate are left out."""
+def gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
+    """Return the GPU use of each deployment; those without an estimate are left out."""
     answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
         GpuUse(deployment.decode.gpus, deployment.decode_workers or 1.0, answer.tokens_per_s)

@@ -39,8 +39,8 @@ DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "m
 LATENT_IN_8_BITS = ("blackwell", "rubin", "cdna3", "cdna4")  # families of those recipes
 STATISTICS = {"mean": False, "median": True}
 NUMBERS = ("recv_interval", "max_num_seqs", "chunk_tokens", "prefix_hit_rate")
-VERSION = 60  # most characters of an engine's version
-ALIASES = {
+LONGEST_VERSION = 60  # characters of an engine's version
+ALIASES = {  # other names of columns
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
     "backend_version": "engine_version", "version": "engine_version",
     "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
@@ -53,11 +53,9 @@ ALIASES = {
     **{f"{side}{short}": f"{side}attention_dp" for side in ("", "prefill_", "decode_")
        for short in ("dp", "adp")},
 }  # fmt: skip
-
-
 MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
-MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
+MOST_GPUS, MOST = 65_536, 1e9  # limits on GPUs and on other numbers, far above any deployment
 EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
 
 
@@ -73,14 +71,17 @@ class _Row(dict[str, Any]):
     def choice(
         self, field: str, known: Mapping[str, Any], default: str, shown: tuple[str, ...]
     ) -> Any:
-        """Return the value in ``known`` whose name the row gives; ``shown`` are names to offer."""
+        """Return the value that ``known`` has for the name in ``field`` (else for ``default``).
+
+        ``shown`` are the names that the error offers.
+        """
         name = str(self.get(field, default)).strip().lower()
         if name not in known:
             raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
         return known[name]
 
     def number(self, field: str, default: float | None = None) -> float:
-        """Return a number; without a ``default``, the row needs it."""
+        """Return the number in ``field``, or ``default``; raise an error if both are missing."""
         if field not in self and default is None:
             raise PlannerError(f"{field} is missing. Give a number.")
         return number(self.get(field, default), field)
@@ -118,10 +119,11 @@ class _Row(dict[str, Any]):
 
 
 def deployment(row: Mapping[str, Any], user_facts: UserFacts = NO_USER_FACTS) -> Deployment:
-    """Return the deployment of a row, with built-in models and GPUs or the user's own.
+    """Return the deployment that a row describes.
 
-    If the row states no precision and weights of 16 bits do not fit, they get the most bits that
-    fit. Raises PlannerError with the field and the remedy.
+    Its model and GPU are built in, or among ``user_facts``. If the row states no precision, and
+    weights of 16 bits do not fit into memory, they get the most bits that fit. Raise PlannerError
+    with the field and the remedy.
     """
     fields = _Row(named_fields(row))
     shape = _shape(fields.text("model"), user_facts)
@@ -140,28 +142,31 @@ def deployment(row: Mapping[str, Any], user_facts: UserFacts = NO_USER_FACTS) ->
 
 
 def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserFacts) -> Deployment:
-    """Return a row's deployment, aggregated or disaggregated, or raise PlannerError."""
+    """Return the deployment of a row, with weights in the precision ``weights``.
+
+    It is aggregated or disaggregated. Raise PlannerError if a field is missing or wrong.
+    """
     gpu_name = fields.text("gpu")
     gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
     engine = fields.choice("engine", ENGINE_NAMES, "vllm", ENGINES)
-    by_role = any(key.startswith(("prefill_", "decode_")) for key in fields)
-    split = fields.choice("mode", MODES, "disagg" if by_role else "agg", ("agg", "disagg"))
+    has_roles = any(key.startswith(("prefill_", "decode_")) for key in fields)
+    is_split = fields.choice("mode", MODES, "disagg" if has_roles else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _default_kv_precision(
         shape, gpu, engine, weights
     )
     isl, osl = fields.number("isl"), fields.number("osl")
     if osl > 1 and not shape.causal:
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
-    prefill, prefill_workers, batch = None, None, "batch"
-    if split:
+    prefill, prefill_workers, batch_field = None, None, "batch"
+    if is_split:
         decode = _arrangement(fields, "decode_", weights, cache)
-        decode_workers, batch = fields.workers("decode_workers"), "decode_batch"
+        decode_workers, batch_field = fields.workers("decode_workers"), "decode_batch"
         prefill = _arrangement(fields, "prefill_", weights, cache)
         prefill_workers = fields.workers("prefill_workers")
     else:
         decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
-    if "concurrency" not in fields and batch in fields:  # the batch is that of a rank
-        concurrency = fields.number(batch) * (decode.attention_dp * (decode_workers or 1.0))
+    if "concurrency" not in fields and batch_field in fields:  # the batch is that of a rank
+        concurrency = fields.number(batch_field) * (decode.attention_dp * (decode_workers or 1.0))
     else:
         concurrency = fields.number("concurrency")
     return Deployment(
@@ -189,7 +194,7 @@ def _engine_options(fields: _Row, shape: ModelShape) -> dict[str, Any]:
             "draft_tokens and accepted_tokens",
         )
     return {
-        "version": str(fields.get("engine_version", "")).strip()[:VERSION],
+        "version": str(fields.get("engine_version", "")).strip()[:LONGEST_VERSION],
         "rounds": fields.number("rounds", ROUNDS),
         "equal": fields.choice("equal_lengths", ANSWERS, "", ("yes", "no")),
         "drafted": drafted,
@@ -213,7 +218,10 @@ def _shape(name: str, user_facts: UserFacts) -> ModelShape:
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row with plain column names, without empty values."""
+    """Return the non-empty values of a row by the planner's names of columns.
+
+    Names are lower case, and other tools' names are replaced (``ALIASES``).
+    """
     fields: dict[str, Any] = {}
     for key, value in row.items():
         name = str(key).strip().lower().lstrip("-").replace("-", "_")
@@ -237,10 +245,10 @@ def number(value: Any, field: str) -> float:
 
 
 def _precision(fields: _Row, user_facts: UserFacts) -> tuple[str, bool]:
-    """Return the precision of the weights, and whether the row's own precision column gives it.
+    """Return the precision of the weights, and whether the row states it.
 
-    The precision is the row's, else that of the quantisation columns, of the name, or of the
-    release.
+    The row states it in a column for the precision or the quantisation, or in the model's name.
+    Otherwise it is the precision in which the model was published.
     """
     if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
@@ -276,10 +284,11 @@ def _default_kv_precision(shape: ModelShape, gpu: GpuSpec, engine: str, weights:
 
 
 def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangement:
-    """Return the arrangement from the parallelism columns of a row for one ``side``.
+    """Return the arrangement in the parallelism columns of a row.
 
-    The side is prefill, decode, or neither ("") if aggregated. The widths of the experts are made
-    consistent with the others.
+    ``side`` is the prefix of the columns: "prefill_", "decode_", or "" if aggregated. ``weights``
+    and ``cache`` are precisions. The numbers of GPUs for experts are made consistent with the
+    others.
     """
     tp, pp, dp, moe_tp, moe_ep = (
         fields.gpus(side + width if side + width in fields else width) for width in WIDTHS
@@ -297,10 +306,11 @@ def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangeme
 def _aggregated_arrangement(
     fields: _Row, weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
-    """Return the arrangement of an aggregated deployment, and its number of instances.
+    """Return the arrangement of an aggregated deployment, and its instances (None: one).
 
-    Concurrency divided by batch gives the number of ranks. A model with experts gets data-parallel
-    attention if the ranks divide its tensor parallelism. Other models get one instance per rank.
+    If the row states concurrency and batch, their ratio is the number of data-parallel ranks. A
+    model with experts then gets data-parallel attention, if its tensor parallelism is a multiple of
+    the ranks. Other models get one instance per rank.
     """
     arrangement = _arrangement(fields, "", weights, cache)
     workers = fields.workers("workers")
@@ -309,7 +319,7 @@ def _aggregated_arrangement(
         return arrangement, workers
     batches = fields.number("concurrency") / max(fields.number("batch"), 1.0)
     ranks = round(batches)
-    if batches <= 1.5:
+    if batches <= 1.5:  # one rank
         return arrangement, None
     if shape.experts and arrangement.tp % ranks == 0:
         return replace(arrangement, tp=arrangement.tp // ranks, attention_dp=ranks), None
@@ -317,10 +327,10 @@ def _aggregated_arrangement(
 
 
 def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
-    """Return the rows of a file in order; each row is a dict from column to value.
+    """Return the rows of a file in order: each a dict from column to value.
 
-    An unreadable row is a string with the reason instead. ``name`` is the original name of the
-    file, if it is stored under another.
+    In place of a row that cannot be read, there is a text with the reason. ``name`` is the original
+    name of the file, if it is stored under another.
     """
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)

@@ -1,7 +1,8 @@
 """Correct estimates by the user's own measurements, and propose the next measurement.
 
-A defect of a measurement lowers its weight. The weights are assumed: no published data says how
-much a defective run misleads.
+A measurement has a defect if its run shows that its times may mislead, for example because requests
+failed. Each defect lowers its weight. The weights are assumed: no published data says how much a
+defective run misleads.
 """
 
 import math
@@ -35,13 +36,13 @@ from simulation.performance.estimate.measured_corrections import (
 
 FEW_FAILED, MANY_FAILED = 0.05, 0.2  # shares of failed requests
 FEW_REQUESTS = 20  # completed requests of a run
-ROUNDS = 3.0  # completed requests per request in flight, from which a queue can be steady
-WAITS = 0.5  # share of a request's time before its first token, from which it mostly waits
-BUSY = 8.0  # requests in flight from which such waiting is a queue, not a long prompt
-TOO_FAST = 0.4  # measured over estimated TTFT, below which prompts were probably cached
-LONG_PROMPT = 512  # tokens from which a cached prompt shows in TTFT
-LESS = 0.25  # weight of a measurement with a defect
-UNSTATED = 0.5  # weight of a measurement whose engine, version or statistic is assumed
+ROUNDS = 3.0  # completed requests per request in flight; with fewer, the queue is not steady
+WAITS = 0.5  # share of a request's time before its first token; above it, requests mostly wait
+BUSY = 8.0  # requests in flight; above it, such waiting is a queue, not a long prompt
+TOO_FAST = 0.4  # measured over estimated TTFT; below it, prompts were probably cached
+LONG_PROMPT = 512  # tokens; only in longer prompts does a cached part show in TTFT
+WEIGHT_WITH_DEFECT = 0.25
+WEIGHT_IF_ASSUMED = 0.5  # of a measurement whose engine, version or statistic is assumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,15 @@ class Defect:
 
     name: str  # failed, few, unsteady, capped, unstated or prefix
     words: str
-    weight: float = LESS
+    weight: float = WEIGHT_WITH_DEFECT  # factor on the weight of the measurement
 
 
 def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
-    """Yield the defects that the columns of a measured row show."""
+    """Yield the defects that a measured row shows; ``concurrency`` is its requests in flight."""
     completed, failed = (_number(row, name) for name in ("completed", "failed"))
     share = failed / (failed + completed) if failed > 0 and failed + completed > 0 else 0.0
     if share > FEW_FAILED:
-        weight = 0.0 if share > MANY_FAILED else LESS
+        weight = 0.0 if share > MANY_FAILED else WEIGHT_WITH_DEFECT
         yield Defect("failed", f"{share:.0%} of its requests failed", weight)
     if completed < FEW_REQUESTS:
         yield Defect("few", f"it has only {completed:.0f} requests")
@@ -68,7 +69,8 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
             f"its queue is not steady: {completed:.0f} requests with {concurrency:.0f} in flight",
         )
     if assumed := row.get("assumed"):
-        yield Defect("unstated", f"it does not state all facts. Assumed: {assumed}", UNSTATED)
+        words = f"it does not state all facts. Assumed: {assumed}"
+        yield Defect("unstated", words, WEIGHT_IF_ASSUMED)
     limit = _number(row, "max_num_seqs")
     wait = _number(row, "ttft_ms") / _number(row, "e2e_ms")
     if limit < concurrency:
@@ -79,10 +81,10 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
         )
 
 
-def prefix_hits(measured_s: float, estimated_s: float, isl: float) -> Iterator[Defect]:
-    """Yield a defect if the first token came faster than a computed prompt allows.
+def cached_prefix_defects(measured_s: float, estimated_s: float, isl: float) -> Iterator[Defect]:
+    """Yield a defect if prompts of ``isl`` tokens probably came from the prefix cache.
 
-    Such prompts probably came from the prefix cache.
+    The measured TTFT is then far below the estimated one.
     """
     if isl >= LONG_PROMPT and measured_s < TOO_FAST * estimated_s:
         share = measured_s / estimated_s
@@ -95,8 +97,8 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     return math.nan if value is None else value
 
 
-MOST_ROWS = 400  # most measurements used; of more, an even selection
-TIMES = {
+MOST_ROWS = 400  # measurements that are used; of more, an even selection
+TIMES = {  # columns of a time, in ms
     "ttft_s": ("ttft_ms", "median_ttft_ms", "mean_ttft_ms"),
     "tbt_s": ("tbt_ms", "tpot_ms", "itl_ms", "median_tpot_ms", "mean_tpot_ms", "median_itl_ms"),
 }
@@ -104,11 +106,11 @@ TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measured deployment with its times in seconds; nan: not measured."""
+    """A measured deployment with its times."""
 
     deployment: Deployment
-    ttft_s: float
-    tbt_s: float
+    ttft_s: float  # nan: not measured
+    tbt_s: float  # nan: not measured
     source: str  # the file
     defects: tuple[Defect, ...] = ()
     row: int = 1  # in the file
@@ -124,12 +126,11 @@ class Measurement:
         return math.prod(defect.weight for defect in self.defects)
 
 
-def measurement(
-    row: Mapping[str, Any], source: str, user_facts: UserFacts = NO_USER_FACTS
-) -> Measurement:
-    """Return the measurement of a row: the columns of an estimate, and ttft_ms or tbt_ms.
+def measurement(row: Mapping[str, Any], source: str, user_facts: UserFacts) -> Measurement:
+    """Return the measurement in a row of the file ``source``.
 
-    Raises PlannerError if the row has no time, or if a field is invalid.
+    The row has the columns of a deployment (see ``deployment``), and ttft_ms or tbt_ms. Raise
+    PlannerError if it has no time, or if a field is invalid.
     """
     times_s = {name: _time(row, names) for name, names in TIMES.items()}
     if all(math.isnan(value) for value in times_s.values()):
@@ -140,7 +141,7 @@ def measurement(
 
 
 def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
-    """Return the first time in ``names`` of a row, in seconds; nan: the row has none."""
+    """Return the time (s) in the first column of ``names`` that the row has; nan if none."""
     for name in names:
         value = row.get(name)
         if value is None or value == "":
@@ -155,9 +156,9 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
 def measurements(
     rows: Sequence[Mapping[str, Any] | str], source: str, user_facts: UserFacts = NO_USER_FACTS
 ) -> tuple[list[Measurement], list[str]]:
-    """Return the usable measurements, and a reason for each other row.
+    """Return the measurements in the rows of the file ``source``, and a reason for each other row.
 
-    Raises PlannerError if no row is usable.
+    A row that is a text states why it cannot be read. Raise PlannerError if no row is usable.
     """
     usable: list[Measurement] = []
     reasons: list[str] = []
@@ -165,8 +166,9 @@ def measurements(
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            in_file = row.get("row", number)  # rows before it may not be of a deployment
-            usable.append(replace(measurement(row, source, user_facts), row=int(in_file)))
+            # The row may state its number in a file with other kinds of rows.
+            row_number = int(row.get("row", number))
+            usable.append(replace(measurement(row, source, user_facts), row=row_number))
         except EXPECTED as problem:
             reasons.append(f"{source}, row {number}: {problem}")
     if rows and not usable:
@@ -180,17 +182,17 @@ class MeasuredCorrections:
 
     times: Times
     rows: tuple[Measurement, ...]  # measurements in use
-    notes: tuple[str, ...]  # reasons why others are not in use
+    notes: tuple[str, ...]  # why other measurements are not in use, or weigh less
 
 
 def corrections_from(
     measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
 ) -> MeasuredCorrections | None:
-    """Learn corrections from measurements; None if no measurement has a comparable estimate.
+    """Return the corrections that measurements give; None if no measurement has an estimate.
 
     Repeated measurements count once. A measurement with a defect has less weight, or none. All
     measurements of a deployment weigh less if they predict each other no better than the estimate
-    does.
+    does. ``notes`` are sentences on measurements that were left out before.
     """
     sentences = list(notes)
     usable = _comparable(_distinct(measured_rows, sentences), fit, sentences)
@@ -209,12 +211,12 @@ def corrections_from(
             fit.alike[name].likeness, traits.take(finite), log_error[finite],
             trust=trust[finite],
         )  # fmt: skip
-        for group, belief in corrections[name].outlier_weights.items():
-            of_group = np.flatnonzero(traits.labels["deployment"] == group)
-            first = rows[int(of_group[0])].deployment
+        for label, weight in corrections[name].outlier_weights.items():
+            first_row = np.flatnonzero(traits.labels["deployment"] == label)[0]
+            outlier = rows[int(first_row)].deployment
             sentences.append(
-                f"Measured {name.upper()} of {first.shape.name} on {first.gpu.name} has a "
-                f"weight of {belief:.0%}: its rows differ by more than the error of the estimate."
+                f"Measured {name.upper()} of {outlier.shape.name} on {outlier.gpu.name} has a "
+                f"weight of {weight:.0%}: its rows differ by more than the error of the estimate."
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
@@ -230,10 +232,10 @@ def corrections_from(
 def _comparable(
     rows: list[Measurement], fit: EstimateFit, sentences: list[str]
 ) -> list[tuple[Measurement, Estimate]]:
-    """Return the measurements that have an estimate and a weight above 0, each with its estimate.
+    """Return measurements that have an estimate and a weight above 0, each with its estimate.
 
-    At most MOST_ROWS are returned, each with all its defects. ``sentences`` gets a sentence about
-    each other measurement.
+    At most MOST_ROWS are returned. A cached prefix is added to their defects. ``sentences`` gets a
+    sentence on the selection, and on each row that is left out or weighs less.
     """
     if len(rows) > MOST_ROWS:
         sentences.append(f"{MOST_ROWS} of {len(rows):,} measured rows are used, spread evenly.")
@@ -244,7 +246,7 @@ def _comparable(
         if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
             continue
-        cached_prefix = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
+        cached_prefix = cached_prefix_defects(row.ttft_s, answer.ttft_s, row.deployment.isl)
         row = replace(row, defects=(*row.defects, *cached_prefix))
         defect_words = "; ".join(defect.words for defect in row.defects)
         if not row.weight:
@@ -257,17 +259,17 @@ def _comparable(
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
-    """Return measurements that differ in deployment, load or times.
+    """Return the measurements without repeats: equal deployment, load and times.
 
-    Append a sentence for each repeat to ``sentences``.
+    ``sentences`` gets a sentence for each repeat.
     """
-    names = traits_of([row.deployment for row in rows])
+    traits = traits_of([row.deployment for row in rows])
     seen: dict[Any, int] = {}
     distinct = []
     for i, row in enumerate(rows):
-        labels = tuple(str(values[i]) for values in names.labels.values())
+        labels = tuple(str(values[i]) for values in traits.labels.values())
         times_s = round(row.ttft_s, 9), round(row.tbt_s, 9)
-        first = seen.setdefault((labels, tuple(names.load[i]), str(times_s)), i)
+        first = seen.setdefault((labels, tuple(traits.load[i]), str(times_s)), i)
         if first == i:
             distinct.append(row)
         else:
@@ -280,27 +282,31 @@ def _contradiction_sentence(
 ) -> str:
     """Return a sentence on two measurements of one deployment and load that disagree.
 
-    ``log_ratios`` are the logarithms of both over the estimate.
+    ``name`` is "tbt" or "ttft". ``log_ratios`` are the logarithms of measured over estimated time.
     """
     first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
-    where = first.deployment
+    deployed = first.deployment
     share, other_share = np.exp(log_ratios)
     return (
-        f"Measured {name.upper()} of {where.shape.name} on {where.gpu.name} contradicts itself: "
-        f"{first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of the "
-        f"estimate) with {where.concurrency:,.0f} in flight, {where.isl:,.0f} tokens in and "
-        f"{where.osl:,.0f} out. If these are two deployments, name the difference (engine version, "
-        "arrangement, speculative decoding). Until then they do not change its error."
+        f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} contradicts "
+        f"itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of "
+        f"the estimate) with {deployed.concurrency:,.0f} in flight, {deployed.isl:,.0f} tokens in "
+        f"and {deployed.osl:,.0f} out. If these are two deployments, name the difference (engine "
+        "version, arrangement, speculative decoding). Until then they do not change its error."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How measurements correct the estimate of one deployment."""
+    """How measurements correct the estimate of one deployment.
+
+    An error is relative: half of the true values are within the first number of the estimate, and
+    nine of ten within the second.
+    """
 
     tbt: float  # factor on TBT
     ttft: float  # factor on TTFT
-    tbt_error: tuple[float, float]  # relative: half of the values, nine of ten within
+    tbt_error: tuple[float, float]
     ttft_error: tuple[float, float]
     rows: int  # measurements of the same deployment
     alike: int  # measurements of other deployments
@@ -309,7 +315,7 @@ class Change:
 def changes(
     measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """Return how measurements correct each deployment's estimate, with errors and row counts.
+    """Return how measurements correct the estimate of each deployment.
 
     Without measurements, factors are 1 and the errors are those of the estimate.
     """
@@ -325,11 +331,11 @@ def changes(
     tbt, ttft = (_factors_and_errors(name, learnt[name], traits, fit) for name in learnt)
     measured_rows = measurements.rows if measurements else ()
     measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
-    same = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
+    row_counts = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
     return [
         Change(tbt_factor, ttft_factor, tbt_error, ttft_error, rows, measured.size - rows)
         for (tbt_factor, tbt_error), (ttft_factor, ttft_error), rows in zip(
-            tbt, ttft, same, strict=True
+            tbt, ttft, row_counts, strict=True
         )
     ]
 
@@ -337,19 +343,18 @@ def changes(
 def _factors_and_errors(
     name: str, learnt: LearnedCorrections, traits: Traits, fit: EstimateFit
 ) -> list[tuple[float, tuple[float, float]]]:
-    """Return each deployment's factor on a time, and its errors.
+    """Return the factor on a time and its errors (see ``Change``) for each deployment.
 
-    ``name`` is "tbt" or "ttft". The errors are relative: half of the values are within the first,
-    nine of ten within the second.
+    ``name`` is "tbt" or "ttft", and ``traits`` describe the deployments.
     """
     shift = learnt.at(traits)
-    median, nine = fit.alike[name].stated.of_shift(traits.split, shift)
-    errors = zip(median.tolist(), nine.tolist(), strict=True)
+    half, nine_of_ten = fit.alike[name].stated.of_shift(traits.split, shift)
+    errors = zip(half.tolist(), nine_of_ten.tolist(), strict=True)
     return list(zip(np.exp(shift.shift).tolist(), errors, strict=True))
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
-    """Return ``estimate`` after ``change``; throughput falls as ``osl`` tokens take longer."""
+    """Return ``estimate`` with ``change`` applied, for requests of ``osl`` output tokens."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
     seconds = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
     tokens_per_s = estimate.tokens_per_s * seconds / (ttft + (osl - 1.0) * tbt)
@@ -376,13 +381,13 @@ def next_measurement(
 ) -> NextMeasurement:
     """Return the measurement that reduces the mean error over all loads most.
 
-    The loads are LOADS and that of ``deployment``. The variance after a measurement does not depend
-    on its result, so it is known in advance. ``model`` is the name under which the engine serves
-    the model.
+    The loads are LOADS and the concurrency of ``deployment``. The variance after a measurement does
+    not depend on its result, so it is known in advance. ``measurements`` are those made so far, and
+    ``model`` is the name under which the engine serves the model.
     """
     loads = sorted({*LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
-    error_now, after = [], []
+    error_now, errors_after = [], []  # [quantities], [quantities, loads]
     for name in ("ttft", "tbt"):
         correction_model = fit.alike[name]
         learnt = getattr(measurements.times, name) if measurements else None
@@ -390,12 +395,15 @@ def next_measurement(
         error_now.append(_mean_error(correction_model, rows, traits))
         # No single row narrows an error, so each measurement is made twice.
         measured_twice = (_with_row_twice(rows, traits, i) for i in range(traits.size))
-        after.append([_mean_error(correction_model, more, traits) for more in measured_twice])
-    remaining_share = np.array(after) / np.array(error_now)[:, None]  # [quantities, loads]
+        errors_after.append(
+            [_mean_error(correction_model, more, traits) for more in measured_twice]
+        )
+    remaining_share = np.array(errors_after) / np.array(error_now)[:, None]
     best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     return NextMeasurement(
-        users, isl, osl, (error_now[0], error_now[1]), (after[0][best], after[1][best]),
+        users, isl, osl, (error_now[0], error_now[1]),
+        (errors_after[0][best], errors_after[1][best]),
         commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip
 
@@ -408,7 +416,7 @@ def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
 
 
 def _mean_error(model: CorrectionModel, rows: Traits, others: Traits) -> float:
-    """Return the mean of the median errors of ``others`` if ``rows`` are measured.
+    """Return the median error of an estimate once ``rows`` are measured, mean over ``others``.
 
     An error does not depend on the result of a measurement, so results of 0 are used.
     """
@@ -421,9 +429,9 @@ PORTS = {"sglang": 30000}  # default ports of engines; others: 8000
 
 
 def commands_of(model: str, engine: str, users: int, isl: int, osl: int) -> tuple[str, str]:
-    """Return commands that measure one load: vLLM's benchmark and GuideLLM's.
+    """Return commands that measure ``users`` requests in flight: vLLM's benchmark and GuideLLM's.
 
-    They run ten rounds, so that the first wave of simultaneous requests is a tenth of all.
+    Each of the ``users`` sends ten requests, so that the first, simultaneous ones are a tenth.
     """
     prompts, model = max(20, 10 * users), catalogue.repository(model)
     url = f"http://localhost:{PORTS.get(engine, 8000)}"

@@ -20,7 +20,7 @@ POLICY_OF_METRIC = {
     "llm_d_epp_flow_control_pool_saturation": "epp-saturation",
     "llm_d_epp_inflight_tokens": "epp-tokens",
 }
-# Metrics of a second trigger of such a policy.
+# Metrics in the query of the second trigger of such a policy.
 SECOND_METRICS = ("llm_d_epp_request_running", "kv_cache_usage_perc")
 LIMITS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
 AIBRIX = "autoscaling.aibrix.ai/"
@@ -39,7 +39,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
 
 
 def scaled_object_row(body: Body) -> Row | None:
-    """Return the policy of a ScaledObject on llm-d's endpoint picker, or None."""
+    """Return the policy of a ScaledObject on llm-d's endpoint picker; None for other metrics."""
     spec = section(body, "spec")
     triggers = [section(row, "metadata") for row in rows(spec.get("triggers"))]
     queries = [(one_line(meta.get("query")), number(meta.get("threshold"))) for meta in triggers]
@@ -69,7 +69,7 @@ def scaled_object_row(body: Body) -> Row | None:
 def _load_policy(queries: Queries) -> Row:
     """Return the load-based policy that triggers belong to, with its targets; {} if none.
 
-    ``queries`` are (PromQL, threshold) of each trigger.
+    ``queries`` are the PromQL and the threshold of each trigger.
     """
     row: Row = {}
     for query, threshold in queries:
@@ -82,14 +82,17 @@ def _load_policy(queries: Queries) -> Row:
                 row["prefill_tps"] = float(divisor[1])
         elif any(metric in query for metric in SECOND_METRICS):
             row["second_target"] = threshold
-    if row.keys() == {"second_target"}:  # only requests in flight are a policy without a first one
-        running = any("llm_d_epp_request_running" in query for query, _ in queries)
-        return {"name": "epp-inflight", "target": row["second_target"]} if running else {}
+    if row.keys() == {"second_target"}:  # requests in flight are a policy without a first trigger
+        by_requests = any("llm_d_epp_request_running" in query for query, _ in queries)
+        return {"name": "epp-inflight", "target": row["second_target"]} if by_requests else {}
     return row
 
 
 def _latency_policy(band: re.Match[str], queries: Queries) -> Row:
-    """Return the latency-based policy that triggers belong to, with its band and limits (ms)."""
+    """Return the latency-based policy of triggers with the limits (ms) in their queries.
+
+    ``band`` matches the saturations above and below which it scales out and in.
+    """
     row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
     for query, _ in queries:
         limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
@@ -98,7 +101,10 @@ def _latency_policy(band: re.Match[str], queries: Queries) -> Row:
 
 
 def _scaling_direction(direction: Body) -> Row:
-    """Return the steps of one scaling direction; both of its steps must have one period."""
+    """Return the largest steps (percent and replicas) of a scaling ``direction`` of an HPA.
+
+    The policy has one period for both, which is the longer one.
+    """
     steps = {one_line(row.get("type")): row for row in rows(direction.get("policies"))}
     periods = [number(row.get("periodSeconds")) or 15.0 for row in steps.values()]
     return {
@@ -110,7 +116,7 @@ def _scaling_direction(direction: Body) -> Row:
 
 
 def pod_autoscaler_row(body: Body) -> Row | None:
-    """Return the policy of AIBrix's PodAutoscaler, or None if no policy has its metric."""
+    """Return the policy of AIBrix's PodAutoscaler; None if no policy simulates it."""
     spec = section(body, "spec")
     strategy = one_line(spec.get("scalingStrategy")).lower()
     sources = rows(spec.get("metricsSources"))
@@ -144,7 +150,7 @@ def _schedule(row: Body) -> Row:
 
 
 def planner_row(body: Body) -> Row | None:
-    """Return the policy in a PlannerConfig, or in a ConfigMap that contains one, or None."""
+    """Return the policy of Dynamo's planner in a PlannerConfig or a ConfigMap; None for others."""
     if one_line(body.get("kind")) == "ConfigMap":
         policies = (
             planner_row(text) for text in map(_parsed_mapping, section(body, "data").values())

@@ -80,16 +80,16 @@ def _compose(services: Body) -> Iterator[RunningPool]:
 
 
 def _llmd(body: Body) -> Iterator[RunningPool]:
-    """Yield the pools of llm-d: decode, and prefill where it is enabled."""
+    """Yield the pools in values of llm-d's charts: decode, and prefill if it is enabled."""
     model, artifacts = section(body, "model"), section(body, "modelArtifacts")
     model_name = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
     model_name = model_name or model_of_path(one_line(artifacts.get("uri")))
     scaling = section(body, "eppKedaSaturation")
-    alone = section(body, "standalone")
+    standalone = section(body, "standalone")
     parts = {role: section(body, role) for role in ("prefill", "decode")}
     enabled = {role: part for role, part in parts.items() if part and _is_enabled(part)}
-    if alone and alone.get("enabled"):
-        enabled = {"decode": alone}
+    if standalone.get("enabled"):
+        enabled = {"decode": standalone}
     for role, part in enabled.items():
         pool = _pool_of_role(part)
         pool = replace(
@@ -111,7 +111,7 @@ def _is_enabled(part: Body) -> bool:
 
 
 def _pool_of_role(part: Body) -> RunningPool:
-    """Return the pool of one role of llm-d."""
+    """Return the pool that the values of one role of llm-d (``part``) describe."""
     pod = {**part, "containers": part.get("containers") or [part]}
     facts = pod_facts({"spec": pod}, always=True) or RunningPool()
     degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
@@ -124,7 +124,7 @@ def _pool_of_role(part: Body) -> RunningPool:
 
 
 def _picker_autoscaling(scaled: Body) -> RunningPool:
-    """Return the limits and triggers of llm-d's autoscaling by its endpoint picker, as a pool."""
+    """Return a pool with the limits and triggers of llm-d's autoscaling (``scaled``)."""
     triggers = keda_triggers(
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )

@@ -27,7 +27,7 @@ from planner.inputs.fleet.pools import (
 )
 
 Body = Mapping[str, Any]
-Pools = Iterator[tuple[str, RunningPool]]  # with the suffix of each pool's name
+Pools = Iterator[tuple[str, RunningPool]]  # (suffix of its name, pool) of each pool of an object
 GPUS = re.compile(
     r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|google\.com/tpu|aws\.amazon\.com/neuron(device)?|gpu)$"
 )
@@ -57,7 +57,10 @@ class Scaler:
 
 
 def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
-    """Return the pools of Kubernetes objects, each with the facts of its autoscaler."""
+    """Return the pools of Kubernetes objects, each with the facts of its autoscaler.
+
+    An autoscaler whose target is not among the objects is a pool too.
+    """
     pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
     scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
     for scaler in scalers:
@@ -84,20 +87,15 @@ def namespace_of(body: Body) -> str:
 
 
 def _serving(body: Body) -> Pools:
-    """Yield the pools of an object that serves models, each with the name by which it is scaled.
-
-    Other objects have none.
-    """
+    """Yield (name by which it is scaled, pool) of each pool that an object describes."""
     reader = SERVING.get(one_line(body.get("kind")))
     if reader is None:
         return
     name = one_line(section(body, "metadata").get("name"))
     for suffix, pool in reader(body):
-        scaled = replace(pool, name=f"{name}{suffix}")
-        yield (
-            scaled.name,
-            _facts_of_labels(body, several_pools=bool(suffix)).filled_from(scaled),
-        )
+        named_pool = replace(pool, name=f"{name}{suffix}")
+        labels = _facts_of_labels(body, several_pools=bool(suffix))
+        yield named_pool.name, labels.filled_from(named_pool)
 
 
 def _workload(body: Body) -> Pools:
@@ -221,9 +219,9 @@ def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
 
 
 def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
-    """Return the facts about a pool in labels and annotations, as Headroom's manifests have them.
+    """Return the facts about a pool in the labels and annotations that Headroom writes.
 
-    ``several_pools``: the object has several pools, so only model and region are of this one.
+    ``several_pools``: the object has several pools, so only model and region are of each.
     """
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
@@ -243,14 +241,17 @@ def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
 
 
 def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
-    """Return the facts that a pod states about its engine.
+    """Return the facts that the ``template`` of a pod states about its engine, as a pool.
 
-    None if it has neither engine nor GPUs, except with ``always``.
+    None if it has neither an engine nor GPUs; with ``always``, the pool then has fewer facts.
     """
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
     engines = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))] or [
-        c for c in containers if engine_of_image(one_line(c.get("image"))) and not _router(c)
+        container
+        for container in containers
+        if engine_of_image(one_line(container.get("image")))
+        and not any("router" in one_line(container.get(key)) for key in ("image", "name"))
     ]
     if not engines and not always:
         return None
@@ -267,11 +268,6 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
     )
 
 
-def _router(container: Body) -> bool:
-    """Return whether a container is a router, not an engine."""
-    return any("router" in one_line(container.get(key)) for key in ("image", "name"))
-
-
 def _command(container: Body) -> list[str]:
     """Return the words of the command and the arguments of a container."""
     parts = [container.get(key) for key in ("command", "args")]
@@ -280,7 +276,7 @@ def _command(container: Body) -> list[str]:
 
 
 def _container_facts(container: Body) -> RunningPool:
-    """Return the facts in a container's command, image and environment about its engine."""
+    """Return the facts that a container's command, image and environment state, as a pool."""
     image = one_line(container.get("image"))
     variables = {
         one_line(row.get("name")): one_line(row.get("value")) for row in rows(container.get("env"))
@@ -315,9 +311,9 @@ def _gpus(container: Body) -> int | None:
 
 
 def _gpu_type_of(spec: Body) -> tuple[str, str]:
-    """Return the GPU type of the nodes that a pod may run on.
+    """Return the GPU type of the nodes that a pod may run on, and a note.
 
-    The second value is a note if several types are possible.
+    The type is "" if it is unknown. The note is "" unless several types are possible.
     """
     values_by_label = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
@@ -342,7 +338,7 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
 
 
 def _scaler(body: Body) -> Scaler | None:
-    """Return an object as an autoscaler; None if it is not one."""
+    """Return the autoscaler that an object describes; None if it describes none."""
     kind = one_line(body.get("kind"))
     if kind not in SCALERS:
         return None
@@ -376,7 +372,7 @@ def _scaler(body: Body) -> Scaler | None:
 
 
 def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
-    """Return the triggers of an autoscaler's ``spec``; ``rule`` is a value of SCALERS."""
+    """Return the triggers in the ``spec`` of an autoscaler; ``rule`` is its kind in SCALERS."""
     if rule == "keda":
         return keda_triggers(spec.get("triggers"))
     if rule == "hpa":
@@ -389,10 +385,10 @@ def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
 
 
 def _named_model(kind: str, target: str) -> RunningPool:
-    """Return a pool with the model that the name of a scale target states, if it does.
+    """Return a pool whose model is the name of an autoscaler's target, or an empty pool.
 
-    AIBrix gives a deployment the name of its model. Otherwise the name counts if the catalogue
-    knows it as a model. ``kind`` is the autoscaler.
+    AIBrix (``kind``: aibrix) gives a deployment the name of its model. For other autoscalers, the
+    name counts if the catalogue has such a model.
     """
     if not target or (kind != "aibrix" and not is_catalogue_model(target)):
         return RunningPool()

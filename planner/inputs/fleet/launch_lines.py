@@ -93,7 +93,7 @@ def _image(command: Sequence[str]) -> str:
 
 
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a shell script."""
+    """Yield the words of each command of a shell script, also of those in ``sh -c "..."``."""
     joined = re.sub(r"\\\r?\n", " ", text)
     for line in joined.splitlines():
         try:
@@ -137,17 +137,17 @@ def replace_variables(word: str, variables: Mapping[str, str]) -> str:
 def engine_facts(
     command: Sequence[str], variables: Mapping[str, str] | None = None, engine: str = ""
 ) -> RunningPool:
-    """Return the facts in a launch command about its engine.
+    """Return the facts that a launch command states about its engine, as a pool.
 
-    ``engine`` is the engine of the container image. ``variables`` are the environment variables
-    that the command may refer to.
+    ``engine`` is the engine of the container image, if the command names none. ``variables`` are
+    the environment variables that the command may refer to.
     """
     text = " ".join(command)
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
     engine = engine or engine_of_image(_image(command))
     flags, first = _flags(command, variables or {})
     tp = as_whole_number(flags.get("tp", "1"))
-    model = _model(flags.get("model") or first, flags.get("served", ""))
+    model = model_of_path(flags.get("model") or first, flags.get("served", ""))
     expert = "expert" in flags or (as_whole_number(flags.get("ep")) or 1) > 1
     return RunningPool(
         model=model,
@@ -167,7 +167,7 @@ def engine_facts(
 
 
 def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return a command's known flags with their values, and its first positional argument."""
+    """Return the values of a command's flags by the keys of FLAGS, and its positional argument."""
     words = list(command[_start(command) :])
     flags: dict[str, str] = {}
     for index, word in enumerate(words):
@@ -183,17 +183,17 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
 
 
 def _start(command: Sequence[str]) -> int:
-    """Return the index of the engine's first argument."""
+    """Return the index of the engine's first argument: after "serve", or after the image."""
     starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
     image = _image(command)
     return max([*starts, command.index(image) if image else -1]) + 1
 
 
-def _model(path: str, served: str) -> str:
+def model_of_path(path: str, served: str = "") -> str:
     """Return the name of a model: its repository, or the last part of its path.
 
-    ``served`` has the names under which the engine serves it. The first of them is returned if only
-    that one is in the catalogue, or if there is no path.
+    ``served`` are the names, separated by spaces or commas, under which the engine serves it. The
+    first of them is returned without a path, or if it is in the catalogue and the other is not.
     """
     hub = HUB.search(path)
     if hub:
@@ -202,11 +202,8 @@ def _model(path: str, served: str) -> str:
     local = path.startswith(("/", ".", "~")) or path.count("/") > 1
     name = path.rpartition("/")[2] if local else path
     alias = served.split()[0].split(",")[0] if served.strip() else ""
-    return (
-        alias
-        if alias and not is_catalogue_model(name) and is_catalogue_model(alias)
-        else name or alias
-    )
+    prefers_alias = is_catalogue_model(alias) and not is_catalogue_model(name)
+    return alias if prefers_alias else name or alias
 
 
 def is_catalogue_model(name: str) -> bool:
@@ -218,9 +215,9 @@ def is_catalogue_model(name: str) -> bool:
 
 
 def _precision(quantization: str, model: str) -> str:
-    """Return the precision that the flag or else the model's name states, or ""."""
+    """Return the precision in the flag ``quantization``, else in the model's name; "" if none."""
     precision = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
-    return precision or (stated_precision(model) or "" if model else "")
+    return precision or stated_precision(model) or ""
 
 
 def _role(flags: Mapping[str, str]) -> str:
@@ -232,8 +229,3 @@ def _role(flags: Mapping[str, str]) -> str:
     except ValueError:
         return ""
     return ROLES.get(str(section(transfer).get("kv_role")), "")
-
-
-def model_of_path(path: str) -> str:
-    """Return the name of a model from its repository or path."""
-    return _model(path, "")

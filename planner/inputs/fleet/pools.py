@@ -25,7 +25,7 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A metric, or a schedule, that an autoscaler follows."""
+    """A metric that an autoscaler follows."""
 
     kind: str  # keda, hpa, aibrix, wva, kserve or llm-d
     metric: str  # the name of the metric, or its query
@@ -94,8 +94,8 @@ class RunningPool:
         """
         if self.tp is None:
             return self.gpus
-        shared = (self.dp or 1) if self.expert_parallel and not self.attention_dp else 1
-        return self.tp * (self.pp or 1) * shared
+        ranks = (self.dp or 1) if self.expert_parallel and not self.attention_dp else 1
+        return self.tp * (self.pp or 1) * ranks
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class RunningPool:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the pool as data for JSON. Without an autoscaler, both limits are its replicas."""
-        still = None if self.scaled else self.replicas
+        fixed_replicas = None if self.scaled else self.replicas
         trigger = self.triggers[0] if self.triggers else None
         return {
             "name": self.name,
@@ -121,8 +121,8 @@ class RunningPool:
             "role": self.role or "mixed",
             "region": self.region or None,
             "replicas": self.replicas,
-            "replicas_min": still if self.minimum is None else self.minimum,
-            "replicas_max": still if self.maximum is None else self.maximum,
+            "replicas_min": fixed_replicas if self.minimum is None else self.minimum,
+            "replicas_max": fixed_replicas if self.maximum is None else self.maximum,
             "trigger": trigger.metric if trigger else None,
             "trigger_value": trigger.value if trigger else None,
             "triggers": [
@@ -155,7 +155,7 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
 
 
 def as_whole_number(value: Any) -> int | None:
-    """Return ``value`` as a whole number; None if it is not one."""
+    """Return ``value`` as an int; None if it is no whole number from 0 to a million."""
     count = finite_number(value)
     return int(count) if count is not None and 0 <= count <= 1e6 and count % 1 == 0 else None
 

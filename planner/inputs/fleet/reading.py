@@ -23,9 +23,9 @@ READS = (
 
 
 def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
-    """Return the pools that a text describes.
+    """Return the pools that a text (YAML, JSON or launch lines) describes.
 
-    Raises ScenarioError if it cannot be read, or describes no pool.
+    ``name`` is the file's, for errors. Raise ScenarioError if it cannot be read, or describes none.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
@@ -38,7 +38,9 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         if not is_launch(text):
             raise
         documents = []
-    pools = _pools(documents)
+    objects = [document for document in documents if document.get("kind") or planner_row(document)]
+    values = [d for d in documents if not d.get("kind") and is_values(d)]
+    pools = [*kubernetes_pools(objects), *chain.from_iterable(map(values_pools, values))]
     if not pools and not documents and is_launch(text):
         note = "a launch line starts one replica"
         pools = [replace(pool, replicas=1, notes=(note,)) for pool in launch_pools(text)]
@@ -51,13 +53,6 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
     if len(pools) > MAX_POOLS:
         raise ScenarioError(f"{name}: more than {MAX_POOLS:,} pools. Split it by deployment.")
     return pools
-
-
-def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
-    """Return the pools of Kubernetes objects and of Helm or Compose values."""
-    objects = [d for d in documents if d.get("kind") or planner_row(d)]
-    values = [d for d in documents if not d.get("kind") and is_values(d)]
-    return [*kubernetes_pools(objects), *chain.from_iterable(map(values_pools, values))]
 
 
 def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:

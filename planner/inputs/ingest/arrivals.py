@@ -70,26 +70,27 @@ def read_arrivals(reading: Reading) -> Content:
 
 
 def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:
-    """Return a sample of prompt lengths for each series, at evenly spaced ranks.
+    """Return a sample of prompt lengths for each series: columns series, field and tokens.
 
-    A series with few requests gives all its lengths. ``prompts`` has the requests of each length.
+    The sample has up to SAMPLE lengths at evenly spaced ranks. ``prompts`` has the number of
+    requests by labels and length, ``keys`` the labels of each series, in the order of ``grids``.
     """
     counts = prompts.join(keys, on=list(LABELS), how="left", nulls_equal=True)
     counts = counts.sort("number", "tokens")
     number, requests = counts["number"].to_numpy(), counts["requests"].to_numpy()
     edges = np.searchsorted(number, np.arange(len(grids) + 1))
-    rows = []  # of ``counts``, by series
+    samples = []  # rows of ``counts``, by series
     for first, end in pairwise(edges.tolist()):
         cumulative = np.cumsum(requests[first:end])
         points = min(SAMPLE, int(cumulative[-1]))
         ranks = (np.arange(points) + 0.5) / points * cumulative[-1]
-        rows.append(first + np.searchsorted(cumulative, ranks))
+        samples.append(first + np.searchsorted(cumulative, ranks))
     names = pl.Series("series", [grid.identity["name"] for grid in grids], dtype=pl.String)
-    series = np.repeat(np.arange(len(grids)), [len(of_series) for of_series in rows])
+    series = np.repeat(np.arange(len(grids)), list(map(len, samples)))
     return pl.DataFrame(
         {
             "series": names.gather(series),
             "field": pl.Series(["input_tokens"]).new_from_index(0, len(series)),
-            "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(rows)),
+            "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(samples)),
         }
     )

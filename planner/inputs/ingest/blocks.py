@@ -72,10 +72,10 @@ def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
 
 
 def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
-    """Yield the block in parts of at most about MOST_LINES lines, to limit memory.
+    """Yield the block in parts of at most about MOST_LINES lines.
 
-    The positions of lines take memory, too. ``quoted``: line breaks within double quotes do not end
-    a record.
+    This limits memory, since the positions of lines take some, too. ``quoted``: line breaks within
+    double quotes do not end a record.
     """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
@@ -89,7 +89,7 @@ def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
 
 
 def length_of_whole_records(data: bytes, quoted: bool) -> int:
-    """Return how many bytes of ``data`` end with its last complete record.
+    """Return the number of bytes up to the end of the last complete record in ``data``.
 
     With ``quoted``, line breaks within double quotes do not end a record.
     """
@@ -142,16 +142,16 @@ class Records:
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
     def keep(self, mask: BoolArray) -> Records:
-        """Return the records at a mask."""
+        """Return only the records in ``mask``."""
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def kept_bytes(self) -> bytes:
-        """Return the bytes of the kept records alone, for a parser."""
+        """Return the bytes of these records alone, without other lines of ``data``."""
         if not self.start.size:
             return b""
         if int((self.end - self.start + 1).sum()) == len(self.data):
             return self.data
-        # The running sum of +1 at starts and -1 after ends is 1 inside the kept records.
+        # The running sum of +1 at starts and -1 after ends is 1 within these records.
         edges = np.zeros(len(self.data) + 1, dtype=np.int8)
         edges[self.start] += 1
         edges[self.end + 1] -= 1
@@ -189,15 +189,15 @@ def field_counts(lines: Records, delimiter: str) -> IntArray:
 
 
 def has_stray_quote(lines: Records, delimiter: str) -> BoolArray:
-    """Return which records have a double quote in the middle of a field, ``[records]``.
+    """Return a mask of the records with a double quote in the middle of a field, ``[records]``.
 
     A quote may only open or close a field, or be doubled within a quoted field (RFC 4180).
     """
     buffer = np.frombuffer(lines.data, np.uint8)
     quotes = np.flatnonzero(buffer == _QUOTE)
-    edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
+    is_edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
     # Quotes alternate: one opens a field after an edge, the next closes it before an edge.
     neighbour = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
-    wrong = quotes[~edge[neighbour] & (neighbour >= 0)]
-    within = np.searchsorted(wrong, lines.end) - np.searchsorted(wrong, lines.start)
-    return np.asarray(within > 0)
+    stray = quotes[~is_edge[neighbour] & (neighbour >= 0)]
+    stray_in_record = np.searchsorted(stray, lines.end) - np.searchsorted(stray, lines.start)
+    return np.asarray(stray_in_record > 0)

@@ -14,7 +14,7 @@ from planner.inputs.ingest.rows import Batch, RefusedRows
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 SAMPLES = 3  # examples kept per reason
-TEXT = 80
+LONGEST_EXAMPLE = 80  # characters
 MAX_AMOUNT = 1e15  # requests or tokens in one bin
 MAX_LABELS = 10_000
 FEW = 30  # rows; a larger file is refused if most of its rows are
@@ -44,7 +44,7 @@ class RefusedRowCounts:
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
         rejects = self._samples.setdefault(fault.reason, [])
         for i, line in enumerate(fault.lines[: SAMPLES - len(rejects)].tolist()):
-            rejects.append(Reject(line, fault.reason, fault.text(i)[:TEXT]))
+            rejects.append(Reject(line, fault.reason, fault.text(i)[:LONGEST_EXAMPLE]))
 
     def begin(self, batch: Batch) -> int:
         """Count the unparsable rows of a batch as refused; return the number of all its rows."""
@@ -53,9 +53,9 @@ class RefusedRowCounts:
         return batch.lines.size + sum(fault.lines.size for fault in batch.faults)
 
     def refuse(self, refused: Sequence[Mapping[str, BoolArray]], batch: Batch) -> BoolArray:
-        """Count refused rows, each under its first reason; return a mask of them, ``[rows]``.
+        """Count the refused rows of a batch; return a mask of them, ``[rows]``.
 
-        ``refused`` maps reasons to masks.
+        ``refused`` maps reasons to masks of rows. A row counts under its first reason.
         """
         bad = np.zeros(batch.lines.size, np.bool_)
         for reason, mask in (item for reasons in refused for item in reasons.items()):
@@ -81,7 +81,7 @@ class RefusedRowCounts:
             )
 
     def require_some(self, rows: int) -> None:
-        """Raise IngestError for a file without rows, or if all rows were refused."""
+        """Raise IngestError if a file of ``rows`` rows has none, or if all or most were refused."""
         if rows == 0:
             raise IngestError(f"{self._name} has column names but no rows. Export it again.")
         if rows == sum(self.left_out.values()):
@@ -103,10 +103,10 @@ class RefusedRowCounts:
 def token_counts(
     series: pl.Series, field: str, limit: int, zero: str = ""
 ) -> tuple[IntArray, dict[str, BoolArray]]:
-    """Return the tokens of each request (0 if refused), and masks of refused rows by reason.
+    """Return the tokens of each request ``[rows]``, and masks of refused rows by reason.
 
-    Accepted are whole numbers up to ``limit``, also written 374.0. ``zero`` is the reason to refuse
-    0; without it 0 is accepted.
+    Refused cells have 0 tokens. Accepted are whole numbers up to ``limit``, also written 374.0.
+    ``field`` names the tokens in reasons. ``zero`` is the reason to refuse 0; if "", 0 is accepted.
     """
     minimum = 1 if zero else 0
     exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
@@ -128,11 +128,12 @@ def token_counts(
 
 
 def amounts(
-    series: pl.Series, field: str, *, points: bool = False
+    series: pl.Series, field: str, *, points: bool
 ) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return amounts per bin of a demand file, and masks of refused rows by reason.
+    """Return the amounts of a column of a demand file ``[rows]``, and refused rows by reason.
 
-    An empty cell is NaN. With ``points``, points separate thousands (1.700).
+    An empty cell is NaN. With ``points``, points separate thousands (1.700). ``field`` names the
+    column in reasons.
     """
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
@@ -146,9 +147,10 @@ def amounts(
 
 
 def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
-    """Return values as floats (NaN without a number), and the blank rows (empty, null, NaN).
+    """Return the cells of a column as floats, and a mask of blank rows (empty, null or NaN).
 
-    With ``whole``, points may separate thousands (1.700).
+    A cell without a number is NaN. With ``whole``, all numbers are whole, so the point of 1.700
+    separates thousands.
     """
     if series.dtype.is_numeric():
         number = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -177,8 +179,9 @@ _MULTIPLE = {"k": 1e3, "K": 1e3, "M": 1e6, "Mil": 1e6, "G": 1e9, "B": 1e9, "Bil"
 def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> FloatArray:
     """Return the values of numbers as people and dashboards write them, such as 1,700 or 1.2 K.
 
-    ``text`` are the cells, ``number`` their values where plain. If they must be ``whole``, 1.700 is
-    1700. A comma before other than three digits is a decimal one: 2,5.
+    ``text`` are the cells. ``number`` has the values of plain cells, and NaN for the others. If all
+    numbers must be ``whole``, 1.700 is 1700. A comma before three digits separates thousands, and
+    another comma is a decimal one: 2,5.
     """
     pointed = text.str.contains(_POINTED).fill_null(False)
     plain = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
@@ -200,10 +203,11 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool) -> bool:
-    """Return whether points separate thousands, as in 1.234 for 1234.
+    """Return whether points separate thousands in ``columns``, as in 1.234 for 1234.
 
-    A number with two points proves it. Otherwise three digits must follow each point. In addition,
-    dates are written with points, or the columns are ``counts`` and have numbers without a point.
+    A number with two points proves it. Otherwise three digits must follow each point, and there
+    must be a second sign: ``times`` are dates written with points, or the columns are ``counts``
+    (not rates or means) and have numbers without a point too.
     """
     texts = [
         column.str.strip_chars().drop_nulls() for column in columns if column.dtype == pl.String
@@ -273,18 +277,23 @@ _KNOWN_HITS = re.compile(r"hit|miss|true|false|yes|no|^[01]$|disabled|refresh|by
 def _matches(
     series: pl.Series, pattern: re.Pattern[str], *, but: re.Pattern[str] | None = None
 ) -> BoolArray:
-    """Return the mask of rows whose word fits ``pattern`` and not ``but``, ``[rows]``."""
+    """Return the mask of rows whose word matches ``pattern`` and not ``but``, ``[rows]``.
+
+    A column with over MOST_WORDS different words holds no outcomes, so none of its rows match.
+    """
     text = series.cast(pl.String, strict=False).fill_null("").str.strip_chars().str.to_lowercase()
     words = text.unique().to_list()
+    if len(words) > MOST_WORDS:
+        return np.zeros(series.len(), np.bool_)
     matching = [word for word in words if pattern.search(word) and not (but and but.search(word))]
-    fits = matching if len(words) <= MOST_WORDS else []
-    return np.asarray(text.is_in(fits).to_numpy(), dtype=np.bool_)
+    return np.asarray(text.is_in(matching).to_numpy(), dtype=np.bool_)
 
 
 def is_cancelled(series: pl.Series, column: str) -> BoolArray:
-    """Return a mask of the requests cancelled before their answer.
+    """Return a mask of the requests that were cancelled before their answer, ``[rows]``.
 
-    Their prompt was still computed.
+    Their prompt was still computed. ``series`` has the outcomes of requests, and ``column`` is its
+    name: a column named after cancelling has "true" for them.
     """
     if re.search("cancel|abort", compact_name(column)):
         return _matches(series, re.compile("^true$|^1$|^yes$"))
@@ -292,16 +301,16 @@ def is_cancelled(series: pl.Series, column: str) -> BoolArray:
 
 
 def is_failed(series: pl.Series, column: str) -> BoolArray:
-    """Return a mask of the requests that failed and were not cancelled."""
+    """Return a mask of the requests that failed; the arguments are those of ``is_cancelled``."""
     if re.search("cancel|abort", compact_name(column)):
         return np.zeros(series.len(), dtype=np.bool_)
     return _matches(series, _FAILED, but=_NO_FAULT) & ~is_cancelled(series, column)
 
 
 def cache_hits(series: pl.Series) -> BoolArray:
-    """Return a mask of the requests that a proxy's cache answered.
+    """Return a mask of the requests that a proxy's cache answered, ``[rows]``.
 
-    If the column has other words than those for hits and misses, no request counts.
+    It is all False if the column has other words than those for hits and misses.
     """
     text = series.cast(pl.String, strict=False).fill_null("").str.to_lowercase()
     if not all(_KNOWN_HITS.search(word) for word in text.unique().to_list()[:MOST_WORDS]):

@@ -85,12 +85,12 @@ BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a file writes its times."""
+    """The notation of a file's times: their columns, unit or format, and time zone."""
 
     columns: tuple[str, ...]
     units: tuple[str, ...] = ()  # of each column, for numbers; empty for calendar text
-    aware: bool = False  # calendar times carry an offset
-    kind: str = UTC  # or report.RELATIVE
+    aware: bool = False  # calendar times carry an offset from UTC
+    kind: str = UTC  # or RELATIVE: times count from the start of the trace
     note: str = ""  # assumption, as a sentence; empty without one
     form: str = ""  # of calendar text that is not ISO 8601
     zone: str = ""  # of local times, as in the IANA database
@@ -106,12 +106,12 @@ class Clock:
 
 @dataclass(slots=True)
 class Order:
-    """What is known of the order of a file's local times so far, from batch to batch.
+    """The state of reading local times in file order, carried from batch to batch.
 
-    It tells apart the two passes of an hour that a clock repeats.
+    In autumn a clock shows one hour twice. The order of the rows tells its two passes apart.
     """
 
-    latest_ns: int = 0
+    latest_ns: int = 0  # the latest local time so far
     second: bool = False  # the last row was in the second pass
 
 
@@ -168,11 +168,11 @@ def choose_clock(
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
-    of_column = partial(
+    clock_of_column = partial(
         _clock_of_column, name=name, unit=unit, default=default, zone=zone, dates=dates
     )
     if len(columns) == 1:
-        return of_column(probe[columns[0]])
+        return clock_of_column(probe[columns[0]])
     if all(time_numbers(probe[column]).size for column in columns):  # numbers that add up
         units = tuple(unit_of(column) or "s" for column in columns)
         note = _relative_note(" plus ".join(columns))
@@ -181,7 +181,7 @@ def choose_clock(
     hours = time_numbers(probe[columns[1]])
     first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
     joined = _date_and_time(probe, columns, first_hour).alias(" ".join(columns))
-    return replace(of_column(joined), columns=tuple(columns), first_hour=first_hour)
+    return replace(clock_of_column(joined), columns=tuple(columns), first_hour=first_hour)
 
 
 def _clock_of_column(
@@ -200,15 +200,15 @@ def _clock_of_column(
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
     form = _date_format(text, dates, name, column)
-    naive = int(_calendar(text, form).is_not_null().sum())
-    aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
-    if numbers.size > max(naive, aware_rows):
+    rows_without_offset = int(_calendar(text, form).is_not_null().sum())
+    rows_with_offset = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
+    if numbers.size > max(rows_without_offset, rows_with_offset):
         clock = _numeric_clock(column, numbers, unit or default or unit_of(column))
         has_unit_in_name = not default and unit_of(column) is not None
         return replace(clock, certain=unit is not None or has_unit_in_name or clock.certain)
-    if naive or aware_rows:
-        clock = Clock((column,), aware=aware_rows > naive, form=form, ranges=ranges)
-        return _local(clock, zone)
+    if rows_without_offset or rows_with_offset:
+        aware = rows_with_offset > rows_without_offset
+        return _local(Clock((column,), aware=aware, form=form, ranges=ranges), zone)
     example = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
@@ -217,9 +217,9 @@ def _clock_of_column(
 
 
 def _are_ranges(text: pl.Series) -> bool:
-    """Return whether cells are ranges of one length such as 08:00-09:00.
+    """Return whether cells are ranges of time, such as 08:00-09:00.
 
-    An offset such as 08:00+09:00 can look like one.
+    A time with the offset -09:00 looks the same. Ranges have one length, and different begins.
     """
     parts = [text.str.extract(_UNSPACED_RANGE, group).cast(pl.Int32) for group in (2, 3, 4, 5)]
     begin, end = parts[0] * 60 + parts[1], parts[2] * 60 + parts[3]
@@ -228,7 +228,7 @@ def _are_ranges(text: pl.Series) -> bool:
 
 
 def _local(clock: Clock, zone: str) -> Clock:
-    """Return the clock of calendar times, in ``zone`` unless they carry offsets."""
+    """Return the clock of calendar times, with ``zone`` and a note on it unless it has offsets."""
     if clock.aware:
         return clock
     note = f"Times have no offset and are read as local time of {zone}." if zone else NAIVE
@@ -236,9 +236,10 @@ def _local(clock: Clock, zone: str) -> Clock:
 
 
 def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
-    """Return the time zones that local times may have.
+    """Return the time zones that the local times of ``probe`` may be in; () if unknown.
 
-    Sources are the name of their column, a mark such as CST in a cell, and a column of time zones.
+    They are taken from the name of the time column, from a mark such as CST in its first cell, or
+    from a column of time zones. Times with a known zone have none to guess: ().
     """
     if not clock.may_be_local:
         return ()
@@ -256,8 +257,8 @@ def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
     words = (*marks, *re.split(r"[^A-Za-z]+", " ".join(clock.columns)))
     if zones := next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ()):
         return zones
-    of_rows = next((c for c in probe.columns if compact_name(c) in ("timezone", "tz")), None)
-    values = _text(probe[of_rows]).drop_nulls().unique().head(6) if of_rows else ()
+    zone_column = next((c for c in probe.columns if compact_name(c) in ("timezone", "tz")), None)
+    values = _text(probe[zone_column]).drop_nulls().unique().head(6) if zone_column else ()
     return tuple(zone for zone in values if zone in available_timezones() - {"UTC"})
 
 
@@ -280,7 +281,10 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
 
 
 def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
-    """Return the time format that reads most rows, the first of equals; "" if none reads any."""
+    """Return the strptime format that reads most rows; "" if none reads any.
+
+    Of formats that read equally many rows, the first is returned.
+    """
     fits = [_parse(text, form).count() for form in forms]
     return forms[int(np.argmax(fits))] if any(fits) else ""
 
@@ -311,10 +315,10 @@ EXCEL = "excel"  # a form of numeric times
 
 
 def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
-    """Return the clock of a numeric column.
+    """Return the clock of a numeric column; ``unit`` is a key of UNITS_NS, or None if not stated.
 
-    Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets from the
-    start are taken as seconds.
+    Without a stated unit, the median shows the unit of epoch times (since 1970). Smaller numbers
+    count from the start of the trace, and are taken as seconds.
     """
     stated_unit = unit
     typical = float(np.median(numbers))
@@ -337,9 +341,10 @@ def _relative_note(what: str) -> str:
 
 
 def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times:
-    """Return the times of some rows, in ns since the epoch or since the trace's origin.
+    """Return the times of the rows of ``frame``, in ns since 1970 or since the trace's start.
 
-    ``order`` carries the order of local times from batch to batch; None: this is the only batch.
+    ``order`` is the state after the batch before, and is updated for the next batch. None: there is
+    only this batch.
     """
     if clock.units:
         return _read_numbers(frame, clock)
@@ -361,10 +366,10 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
 
 
 def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int) -> pl.Series:
-    """Return a column of times; a date and a time of day in two columns become one text.
+    """Return the times of one column, or the text "date time" of a column of each.
 
-    The time of day may be a number, such as an hour of a day whose first hour is ``first_hour``, or
-    a range, which counts by its begin.
+    The time of day may be a number, such as an hour of a day whose first hour is ``first_hour``. Of
+    a range of time, the begin is taken.
     """
     if len(columns) == 1:
         return frame[columns[0]]
@@ -389,27 +394,29 @@ def _to_utc(times: Times, zone: str, order: Order) -> Times:
     that the clock skips in spring is read as if the clock had not been set.
     """
     local = pl.Series(times.ns).cast(pl.Datetime("ns"))
-    first = _in_zone(local, zone, "earliest")
-    second = _in_zone(local, zone, "latest")
-    again = _second_pass(times.ns, order)
-    return replace(times, ns=np.where(again, second, first))
+    in_first_pass = _in_zone(local, zone, "earliest")
+    in_second_pass = _in_zone(local, zone, "latest")
+    return replace(
+        times, ns=np.where(_is_second_pass(times.ns, order), in_second_pass, in_first_pass)
+    )
 
 
 def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
-    """Return UTC nanoseconds of local times; ``which`` is the pass of a repeated hour."""
+    """Return local times in UTC ns; those in a repeated hour are in the pass ``which``."""
     hour = UNITS_NS["h"]
-    placed = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
-    if placed.null_count():
-        before = (local.cast(pl.Int64) - hour).cast(pl.Datetime("ns"))
-        skipped = before.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
-        return placed.cast(pl.Int64).fill_null(skipped.cast(pl.Int64) + hour).to_numpy()
-    return placed.cast(pl.Int64).to_numpy()
+    in_zone = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+    if in_zone.null_count():  # times that the clock skips
+        hour_before = (local.cast(pl.Int64) - hour).cast(pl.Datetime("ns"))
+        skipped = hour_before.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+        return in_zone.cast(pl.Int64).fill_null(skipped.cast(pl.Int64) + hour).to_numpy()
+    return in_zone.cast(pl.Int64).to_numpy()
 
 
-def _second_pass(ns: IntArray, order: Order) -> BoolArray:
-    """Return a mask of the rows in the second pass of a repeated hour.
+def _is_second_pass(ns: IntArray, order: Order) -> BoolArray:
+    """Return a mask of the rows in the second pass of an hour that the clock repeats, ``[rows]``.
 
-    The second pass begins with a jump back in time, and ends with a row later than all before.
+    ``ns`` are local times in file order. The second pass begins with a jump back in time. It ends
+    with a row later than all rows before. ``order`` is updated for the next batch.
     """
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
@@ -431,13 +438,16 @@ CHANGING = tuple(DECLARED["times"]["changing"].split())
 
 
 def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
-    """Return the common zones whose clocks skip (or else repeat) a local time."""
+    """Return the zones of CHANGING in which the clock skips a local time.
+
+    If not ``skipped``: those in which the clock shows it twice.
+    """
     sign = -1 if skipped else 1
     return tuple(zone for zone in CHANGING if sign * _set_back_s(local_ns, zone) > 0)
 
 
-def folds_in(ns: int, zone: str) -> bool:
-    """Return whether a time is in the first pass of an hour that its zone repeats."""
+def is_first_pass(ns: int, zone: str) -> bool:
+    """Return whether a time (UTC) is in the first pass of an hour that the zone's clock repeats."""
     when = datetime.fromtimestamp(ns / 1e9, tz=ZoneInfo(zone))
     return not when.fold and when.utcoffset() != when.replace(fold=1).utcoffset()
 
@@ -454,7 +464,7 @@ def _set_back_s(local_ns: int, zone: str) -> float:
 
 
 def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
-    """Read numeric times; the times in several columns add up."""
+    """Return the times of numeric columns; several columns are added up."""
     missing = np.zeros(frame.height, dtype=np.bool_)
     unreadable = missing.copy()
     total = np.zeros(frame.height, dtype=np.int64)
@@ -480,25 +490,26 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         # A float of days has no finer time than a millisecond.
         total = np.rint(total / 1e6).astype(np.int64) * 1_000_000
         seconds = total / 1e9
-    before = seconds < 0
-    outside = (seconds > _LAST_S) | (before & (clock.kind == UTC))
+    negative = seconds < 0
+    outside = (seconds > _LAST_S) | (negative & (clock.kind == UTC))
     refused = {
         MISSING: missing,
         UNREADABLE: unreadable & ~missing,
-        NEGATIVE: before & (clock.kind == RELATIVE),
+        NEGATIVE: negative & (clock.kind == RELATIVE),
         OUT_OF_RANGE: outside,
     }
-    bad = missing | unreadable | before | outside
+    bad = missing | unreadable | negative | outside
     return Times(np.where(bad, 0, total), refused, other_unit=other_unit)
 
 
 def _first_row_in_other_unit(
     number: FloatArray, column: pl.Series, clock: Clock
 ) -> tuple[int, str] | None:
-    """Return the first row that is an epoch time in a unit other than the column's, and why.
+    """Return the first row that is an epoch time in another unit than the column's, and a sentence.
 
-    Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. A
-    column of offsets from the start may have any number below 30 years, so those are not reported.
+    ``number`` has the cells of ``column`` as numbers. Epoch times since 2000 in s, ms, us and ns
+    have separate ranges, so a number shows its unit. A column of offsets from the start may have
+    any number below 30 years, so those are not reported. None if there is no such row.
     """
     (name,), (unit,) = clock.columns, clock.units
     low, end = _epoch_range(unit)
@@ -530,7 +541,11 @@ def _epoch_range(unit: str) -> tuple[float, float]:
 
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
-    """Return ``number * factor`` as integers; whole numbers stay exact beyond a float's digits."""
+    """Return ``number * factor`` as integers.
+
+    ``number`` has the cells of ``series`` as floats. Whole numbers are taken from ``series``, since
+    a float has too few digits for nanoseconds since 1970.
+    """
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
     if not (series.dtype.is_integer() or series.dtype == pl.String):
         return rounded
@@ -541,7 +556,7 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
 
 
 def _read_text(series: pl.Series, clock: Clock) -> Times:
-    """Read calendar times, all with an offset or all without one."""
+    """Return the times of calendar text, all with an offset (``clock.aware``) or all without."""
     if not clock.aware:
         parsed = _calendar(series, clock.form)
         if not parsed.null_count():
@@ -576,10 +591,10 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
 def _unread_by_reason(
     text: pl.Series, parsed: pl.Series, unfit_offset: pl.Series, unfit_reason: str
 ) -> dict[str, BoolArray]:
-    """Return masks of the rows whose time could not be read, by reason.
+    """Return masks of the rows whose ``text`` could not be read (null in ``parsed``), by reason.
 
-    ``unfit_offset`` marks rows with an offset in a file without, or the reverse: ``unfit_reason``.
-    The masks overlap. Of several reasons of a row, the first counts.
+    ``unfit_offset`` marks rows with an offset in a file of times without, or the reverse, and
+    ``unfit_reason`` says which. The masks overlap: of several reasons of a row, the first counts.
     """
     year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
     by_reason = {
@@ -617,7 +632,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
-    """Return times as text, without brackets around them and in the forms that are parsed."""
+    """Return times as text without brackets around them, in notations that strptime can parse."""
     text = _text(series).str.strip_chars(" \t[]")
     for written, form in DECLARED["times"]["rewritten"]:
         text = text.str.replace(written, form)
@@ -630,7 +645,7 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
 
 
 def _shift_ns(mark: str) -> int | None:
-    """Return an offset from UTC in nanoseconds, positive to the east; None if it is invalid."""
+    """Return an offset such as +02:00 or CET in ns, positive to the east; None if invalid."""
     if mark.upper() in _ZONES:
         return _ZONES[mark.upper()] * UNITS_NS["h"]
     sign = -1 if mark[0] == "-" else 1

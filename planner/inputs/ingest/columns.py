@@ -27,14 +27,14 @@ from planner.inputs.ingest.options import (
 )
 from simulation.arrays import FloatArray
 
-_LISTED = 20  # columns listed in a message
+_MOST_LISTED = 20  # columns in a message
 _NO_ANSWERS = ", or read it as format arrivals, without output lengths"
 _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
 _MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
 _COUNTED = re.compile(r"(req(uest)?s?|calls?|tok(en)?s?)?", re.IGNORECASE)  # units of counts
-_PROBED = 100
+_PROBED = 100  # cells of a column that are tested for a pattern
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
 _DATE = (
@@ -60,9 +60,12 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Alternatives for a field, each a sum of columns; without any, it is 0 in every row."""
+    """How to compute a field from columns of the file: in each row, the first sum with a value.
 
-    alternatives: tuple[tuple[str, ...], ...]
+    Without alternatives, the field is 0 in every row.
+    """
+
+    alternatives: tuple[tuple[str, ...], ...]  # the columns of each sum
     factor: float = 1.0  # of a column in thousands or millions
 
     @property
@@ -78,18 +81,19 @@ class Expression:
         return "|".join("+".join(parts) for parts in self.alternatives)
 
     def values(self, frame: pl.DataFrame) -> FloatArray:
-        """Return the numbers of each row, NaN without one."""
+        """Return the field as numbers, ``[rows]``; NaN for a row without a number."""
         return numbers(self.series(frame))[0]
 
     def series(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the values of each row: one column, or a sum of columns as floats.
+        """Return the values of each row: cells of the single column as they are, or sums (floats).
 
-        Null means no value. An empty part of a sum counts as 0 if another part has a value.
+        Null means no value. An empty cell of a sum counts as 0 if another column has a value.
         """
         if self.single is not None:
             column = frame[self.single]
-            scaled = numbers(column)[0] * self.factor if self.factor != 1 else None
-            return column if scaled is None else pl.Series(scaled).round().fill_nan(None)
+            if self.factor == 1:
+                return column
+            return pl.Series(numbers(column)[0] * self.factor).round().fill_nan(None)
         if not self.alternatives:
             return pl.Series([0]).new_from_index(0, frame.height)
         values = {c: numbers(frame[c], whole=True)[0] for c in self.columns}
@@ -104,23 +108,29 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The columns of one series in a demand file."""
+    """The columns of one series in a demand file: its requests and tokens per bin, and its time."""
 
     name: str  # "" if rows or the file name the series
-    amounts: Mapping[str, Expression]  # by field of AMOUNTS
-    basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or PER_REQUEST
+    amounts: Mapping[str, Expression]  # by field: requests, input_tokens, output_tokens
+    # By field, what its numbers are per: a rate such as per_second, or PER_REQUEST. A field that is
+    # absent here has amounts per bin.
+    basis: Mapping[str, str] = default(default_factory=dict)
     model: str | None = None  # named by the column
     time: tuple[str, ...] = ()
     time_unit: str | None = None  # as the caller states it
 
     @property
     def rates(self) -> Mapping[str, int]:
-        """Return the fields that are rates or times a rate, each with the seconds of its unit."""
+        """Return the fields that are rates, and the seconds of their unit (60 for per_minute).
+
+        Means per request have the rate of the requests, because they are multiplied by them.
+        """
         units = {**self.basis, **dict.fromkeys(self.means, self.basis.get("requests", ""))}
         return {name: RATES[basis] for name, basis in units.items() if basis in RATES}
 
     @property
     def means(self) -> tuple[str, ...]:
+        """Return the fields that are means per request."""
         return tuple(name for name, basis in self.basis.items() if basis == PER_REQUEST)
 
 
@@ -136,7 +146,7 @@ class DemandLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Return field to column; several columns are joined as in a mapping."""
+        """Return the column of each field; several are joined with "," or as "a+b|c"."""
         fields: dict[str, dict[str, None]] = {}
         for source in self.sources:
             for name, column in {"time": "+".join(source.time), **source.amounts}.items():
@@ -158,7 +168,7 @@ class RequestLayout:
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Return field to column; several columns are joined as in a mapping."""
+        """Return the column of each field; several are joined as "a+b|c"."""
         tokens = {name: str(each) for name, each in self.tokens.items() if each.alternatives}
         return {"arrival": "+".join(self.arrival), **tokens, **self.fields}
 
@@ -167,7 +177,10 @@ NO_ANSWERS = Expression(())
 
 
 def without_answers(probe: pl.DataFrame) -> bool:
-    """Return whether the requests of a file have no output: prompts are all their tokens."""
+    """Return whether requests have no output tokens (embeddings), by the first rows of a file.
+
+    There is no column of output tokens, and the input tokens are the total tokens.
+    """
     find = Resolver(probe.columns, IngestOptions(), "")
     prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
     known = find.expression("arrival") and not find.expression("output_tokens")
@@ -180,8 +193,8 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether columns are those of a demand file (amounts per bin), not of requests."""
     find = Resolver(columns, IngestOptions(), "")
     per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
-    wide = any(WIDE["requests"].match(column) for column in columns)
-    if wide or find.expression("requests") or find.expression("rate"):
+    column_per_service = any(WIDE["requests"].match(column) for column in columns)
+    if column_per_service or find.expression("requests") or find.expression("rate"):
         return not (per_request and find.column("request_id"))
     tokens = [find.column(f"{side}_tokens") or "" for side in ("input", "output")]
     if any(map(NAMED["suffix"].search, tokens)):  # tokens per second are no tokens of a request
@@ -190,9 +203,9 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
 
 
 def _column_list(columns: Sequence[str]) -> str:
-    """Return the names of columns for a message, at most ``_LISTED``."""
-    more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
-    return ", ".join(column[:40] for column in columns[:_LISTED]) + more
+    """Return the names of columns for a message, at most ``_MOST_LISTED``."""
+    more = f" and {len(columns) - _MOST_LISTED} more" if len(columns) > _MOST_LISTED else ""
+    return ", ".join(column[:40] for column in columns[:_MOST_LISTED]) + more
 
 
 def _words(column: str) -> set[str]:
@@ -201,7 +214,7 @@ def _words(column: str) -> set[str]:
     return set(re.split(r"[^a-z]+", spaced.lower()))
 
 
-# Shorter forms of a column's name, in which it may be well known.
+# Shorter forms of a column's name. Each is looked up among the well-known names.
 SHORTENED: tuple[Callable[[str], str], ...] = (
     str,
     lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
@@ -212,9 +225,10 @@ SHORTENED: tuple[Callable[[str], str], ...] = (
 
 
 class Resolver:
-    """A search for the columns of fields in one file.
+    """A search for the columns of fields (such as "input_tokens") in one file.
 
-    It tries the caller's mapping, then the format, then well-known names.
+    It tries the caller's mapping, then ``known`` (the columns of fields that the file's format
+    declares), then well-known names. ``name`` is the file's name, for errors.
     """
 
     def __init__(
@@ -241,7 +255,7 @@ class Resolver:
         return expression.single if expression else None
 
     def expression(self, field: str) -> Expression | None:
-        """Return the columns that have a field's values; None if the file has none."""
+        """Return how to compute a field from the file's columns; None if the file lacks it."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
         if (declared := self.of_format.get(field)) and (
@@ -259,7 +273,7 @@ class Resolver:
         return Expression(((column,),), factor)
 
     def _exact_sum(self, field: str, text: str) -> Expression:
-        """Return the columns that a mapping such as ``a+b|c`` names.
+        """Return the expression that a caller's mapping such as ``a+b|c`` states for a field.
 
         Raise IngestError for a column that the file lacks.
         """
@@ -270,10 +284,10 @@ class Resolver:
         return Expression(tuple(alternatives))
 
     def _columns_of_format(self, text: str) -> Expression | None:
-        """Return the columns that a format declares for a field, such as ``a+b|c``.
+        """Return the expression that a format declares for a field, such as ``a+b|c``.
 
-        Columns with ``+`` are added up: a file must have the first, and may lack the others. Those
-        with ``|`` are alternatives. None if the file has no alternative.
+        ``a+b`` is a sum: a file must have column a, and may lack b. ``|`` separates alternatives.
+        None if the file has no alternative.
         """
         alternatives = []
         for part in text.split("|"):
@@ -283,14 +297,19 @@ class Resolver:
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
-        """Return the column whose name has the field's words; None if none or several have."""
+        """Return the only column whose name has a word of each of the field's two word lists.
+
+        None if no column has, or several have.
+        """
         if field not in _WORDS:
             return None
-        first, second = _WORDS[field]
+        first_list, second_list = _WORDS[field]
         fits = [
             column
             for column in self.columns
-            if (words := _words(column)) & first and words & second and not words & _NOT_WORDS
+            if (words := _words(column)) & first_list
+            and words & second_list
+            and not words & _NOT_WORDS
         ]
         return fits[0] if len(fits) == 1 else None
 
@@ -304,13 +323,15 @@ class Resolver:
         return column
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns that add up to a time, and the unit that the caller gave, or None."""
+        """Return the columns that add up to a time, and the unit that the caller gave, or None.
+
+        ``field`` is "time" (of bins) or "arrival" (of requests). Raise ColumnMissing if there is no
+        column.
+        """
         if field not in self.mapping:
             if field == "time" and not self.of_format and (pair := self._pair()):
                 return pair, None
-            declared = (
-                self._columns_of_format(self.of_format.get(field, "")) if self.of_format else None
-            )
+            declared = field in self.of_format and self._columns_of_format(self.of_format[field])
             column = (
                 (declared.columns[0] if declared else None)
                 or self._first_present(SYNONYMS[field])
@@ -322,14 +343,17 @@ class Resolver:
                 raise self.missing(field)
             return (column,), None
         value, unit = self.mapping[field], None
-        head, _, tail = value.rpartition(":")
-        if value not in self.columns and head and tail in UNITS_NS:
-            value, unit = head, tail
+        columns, _, stated_unit = value.rpartition(":")  # such as date+time or seconds:s
+        if value not in self.columns and columns and stated_unit in UNITS_NS:
+            value, unit = columns, stated_unit
         parts = (value,) if value in self.columns else tuple(p.strip() for p in value.split("+"))
         return tuple(self.exact(field, part) for part in parts), unit
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
-        """Return the error for a field without a column; ``otherwise`` is another remedy."""
+        """Return the error for a field without a column.
+
+        ``otherwise`` is another remedy, added to the sentence that tells to choose a column.
+        """
         return ColumnMissing(
             f"{self.name} has no column known to hold {field}. Choose one of its columns for "
             f"{field} ({_column_list(self.columns)}){otherwise}.",
@@ -344,7 +368,7 @@ class Resolver:
         return ()
 
     def _first_present(self, synonyms: Iterable[str]) -> str | None:
-        """Return the column that has the first of these well-known names, or None."""
+        """Return the file's column of the first well-known name that it has; None if none."""
         return next((self._by_compact[s] for s in synonyms if s in self._by_compact), None)
 
 
@@ -391,10 +415,10 @@ def request_layout(
 
 
 def _columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
-    """Return the columns that together give a date and a time, if the named column does not.
+    """Return the columns of the time: ``columns``, corrected if they are one column without a time.
 
-    The named column may be a time of day next to a column of dates, or dates next to hours. It may
-    also be a duration, such as ``request_time``, next to a column of timestamps.
+    A time of day is joined with a column of dates: (date, time of day). Dates are joined with a
+    column of hours. A duration, such as ``request_time``, is replaced by a column of timestamps.
     """
     if len(columns) > 1:
         return columns
@@ -414,7 +438,10 @@ def _columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[s
 
 
 def _has_hours(series: pl.Series, several_a_day: bool) -> bool:
-    """Return whether a column has hours of a day, or with ``several_a_day`` times of a day."""
+    """Return whether a column has hours or ranges of a day.
+
+    With ``several_a_day`` (each date has several rows), it may also have times of the day.
+    """
     pattern = _HOUR if compact_name(series.name) in _HOURS else _RANGE
     return _all_match(series, pattern, _MOST) or (
         several_a_day and _all_match(series, _OF_DAY, _MOST)
@@ -422,7 +449,7 @@ def _has_hours(series: pl.Series, several_a_day: bool) -> bool:
 
 
 def _has_durations(series: pl.Series) -> bool:
-    """Return whether a column has only small numbers that do not rise as times do."""
+    """Return whether a column has only numbers of at most a day that do not rise as times do."""
     small = time_numbers(series)
     if not small.size or small.size < series.len() or np.abs(small).max() >= _DURATION_S:
         return False
@@ -430,7 +457,7 @@ def _has_durations(series: pl.Series) -> bool:
 
 
 def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
-    """Return whether a ``share`` of the first cells of a column match the pattern."""
+    """Return whether at least a ``share`` of the first cells of a column match the pattern."""
     text = series.cast(pl.String, strict=False).drop_nulls().head(_PROBED)
     return bool(text.len() and text.str.contains(pattern).sum() >= share * text.len())
 
@@ -438,13 +465,15 @@ def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
 def _sums_of_parts(
     find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
-    """Return sums for input and output tokens whose columns leave out some of their tokens.
+    """Return sums for input and output tokens whose columns are incomplete, and a note on each.
 
-    Such tokens are in columns of their own, for example cached or reasoning tokens ("parts"). The
-    name of the prompt's column can show that it leaves them out. Otherwise the file's total shows
-    it. Without a total, a part that exceeds the column shows it, and so do two columns of cached
-    tokens (read and written), because tools that count both count all three parts of a prompt
-    separately. The second value has a note on each sum.
+    Some tools count cached or reasoning tokens in columns of their own ("parts"), and not in the
+    column of all input or output tokens. That a column leaves out its parts is shown by, in order:
+
+    - the name of the column of input tokens;
+    - a column of total tokens, if the file has one;
+    - a part that exceeds the column;
+    - two parts of the input (cache reads and writes): tools that count both count them apart.
     """
     parts = _token_parts(find, tokens)
 
@@ -460,11 +489,13 @@ def _sums_of_parts(
     if total is not None and not name_shows_it:
         # The fields whose parts come nearest to what the total has beyond the columns.
         columns = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
-        missing = sum_of([total]) - sum_of(columns)
+        beyond_columns = sum_of([total]) - sum_of(columns)
         subsets = [fields for n in range(len(parts) + 1) for fields in combinations(parts, n)]
 
         def distance(fields: tuple[str, ...]) -> float:
-            return float(np.abs(missing - sum_of(p for f in fields for p in parts[f])).sum())
+            """Return the tokens that differ if the parts of these fields are counted apart."""
+            added = sum_of(part for field in fields for part in parts[field])
+            return float(np.abs(beyond_columns - added).sum())
 
         incomplete = min(subsets, key=distance)
     else:
@@ -481,10 +512,10 @@ def _sums_of_parts(
 
 
 def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:
-    """Return the columns of tokens that the columns of input and output tokens may not include.
+    """Return, by field, the columns of tokens that the field's own column may leave out.
 
-    These are tokens read from the cache or written to it (input), and reasoning tokens (output). A
-    field that the user or the format states is complete.
+    These are tokens read from the cache or written to it (input_tokens), and reasoning tokens
+    (output_tokens). A field that the user or the format states is complete, so it has no entry.
     """
     reads, writes = tokens.get("cached_tokens"), find.expression("cache_writes")
     reasoning = find.expression("reasoning_tokens")
@@ -517,11 +548,11 @@ def declared_layout(connector: Connector) -> DemandLayout:
 
 
 def demand_layout(
-    probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str] | None = None
+    probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str]
 ) -> DemandLayout:
     """Find the columns of a demand file; raise IngestError that names the missing field.
 
-    ``known`` are columns by field that the format declares.
+    ``known`` are columns by field that the format declares. ``name`` is the file's.
     """
     find = Resolver(probe.columns, options, name, known)
     time, unit = find.time("time")
@@ -574,9 +605,10 @@ def _with_basis(sources: Sequence[Amounts], basis: str) -> list[Amounts]:
 def _distinguishing_columns(
     probe: pl.DataFrame, source: Amounts, keys: list[str]
 ) -> tuple[str, ...]:
-    """Return text columns that tell apart rows with equal ``keys``, such as API keys.
+    """Return the text columns, such as of API keys, that tell apart rows of one bin and series.
 
-    ``keys`` are the columns of time and labels.
+    ``keys`` are the columns of time and labels (series, model, region, tier). () if these are
+    unique, or if text columns do not make them so.
     """
     if not probe.select(keys).is_duplicated().any():
         return ()
@@ -656,9 +688,10 @@ def _single_source(
 
 
 def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
-    """Return one source per column of requests, if a file has several (one per service).
+    """Return one series per column of requests, if a file has several (one per service).
 
-    The mapping or the names of the columns show them. Empty if one column has all requests.
+    The caller's mapping or the names of the columns show them. Empty if one column has all
+    requests.
     """
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
@@ -711,7 +744,10 @@ def _is_amount(column: str, probe: pl.DataFrame) -> bool:
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:
-    """Return the columns other than the time; empty unless the time is first or last."""
+    """Return the columns besides the time, without statistics such as a maximum.
+
+    Empty unless the first or the last column is the time.
+    """
     for time in (probe.columns[0], probe.columns[-1]):
         if compact_name(time) in SYNONYMS["time"]:
             return [c for c in probe.columns if c != time and not _statistic(c)]
@@ -719,9 +755,9 @@ def _panel_columns(probe: pl.DataFrame) -> list[str]:
 
 
 def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
-    """Return one source per column of a table exported from a dashboard's panel.
+    """Return one series per column of a table exported from a dashboard's panel (a chart).
 
-    The name of a column is that of its model. Empty if the table is no such panel.
+    A column is named after its model. Empty if the table is not like that (``panel_like``).
     """
     if find.mapping or not panel_like(probe):
         return []
@@ -737,10 +773,10 @@ def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
 def _without_parts(
     sources: list[Amounts], probe: pl.DataFrame
 ) -> tuple[list[Amounts], tuple[str, ...]]:
-    """Return the sources without double counts, and notes.
+    """Return the series of a file without double counts, and notes.
 
-    A source that is the sum of all others in every row is kept alone. In a panel of models it is
-    left out instead.
+    A series that is the sum of all others in every row is kept alone. In a dashboard's panel, whose
+    series are models, it is left out instead.
     """
     if len(sources) < 3:
         return sources, ()

@@ -21,10 +21,11 @@ from simulation.arrays import FloatArray, IntArray
 FEW_ROWS = 10  # with fewer rows, no time is known to be wrong
 FEW_TIMES = 20  # fewer times show no rate
 SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
+HOURS_PER_YEAR = 8766
 MINUTE_MS, LONGEST_BIN_S = 60_000.0, 31 * 86_400.0
 FAST_RATE = 100.0  # requests per second that a trace in milliseconds hardly has
 STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
-FAR_HOURS = 2 * 8766  # a gap that no trace of one service has
+FAR_HOURS = 2 * HOURS_PER_YEAR  # a gap that no trace of one service has
 STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a day
 HOUR_NS = 3_600_000_000_000
 SOON = 0.02  # share of a latency within which a start follows an end
@@ -34,7 +35,7 @@ FEW_GAPS, LEAST_ABSENT = 5, 0.05  # fewer absent bins are outages
 FEW_ZEROS = 0.25  # zeros per absent bin; with more, zeros have rows
 FEW_BINS = 12  # fewer bins do not show a counter
 LEAST_SPREAD = 0.2  # of requests between bins (logarithms), from which means differ from sums
-MOST_HOURS = 10  # of 12 hours of the day, from which the other twelve are missing
+MOST_HOURS = 10  # of the 12 hours; with fewer, the times need not be on a 12-hour clock
 MIXED = 0.3  # least share of steps up, and of steps down, of numbers without an order
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
@@ -58,23 +59,20 @@ class Question(IngestError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of a rule: which sentence of checks.toml applies, and the values in it.
+    """The outcome of a rule: which sentence of checks.toml applies, and the values in it."""
 
-    ``outcome`` is the kind of sentence. ``choices`` are added to the declared ones.
-    """
-
-    outcome: str = "asks"  # or states, or refuses
-    values: Mapping[str, object] = field(default_factory=dict)
-    choices: tuple[Choice, ...] = ()
+    outcome: str = "asks"  # the user; or "states" an assumption, or "refuses" the file
+    values: Mapping[str, object] = field(default_factory=dict)  # for the sentence, by name
+    choices: tuple[Choice, ...] = ()  # besides those that checks.toml declares
 
 
 def report_finding(
     check: str, finding: Finding | bool | None, *, name: str, column: str = ""
 ) -> str:
-    """Return the sentence of a finding on the file ``name``; "" without a finding.
+    """Return the sentence of the rule ``check`` on the file ``name``; "" without a finding.
 
-    A finding of True asks the declared question. Raise Question if the finding asks the user, and
-    IngestError if it refuses the file.
+    A finding of True asks the question that checks.toml declares. Raise Question if the finding
+    asks the user, and IngestError if it refuses the file.
     """
     if not finding:
         return ""
@@ -90,10 +88,10 @@ def report_finding(
 
 
 def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) -> Finding | None:
-    """Ask whether ``numbers`` count seconds or milliseconds from the start.
+    """Return a finding that asks for the unit of ``numbers``, times from the trace's start.
 
-    None if the unit is certain, ``declared`` by the format, or plausible for the gaps between the
-    times. ``bins``: the times are those of bins, not of requests.
+    None if the unit is certain, or plausible for the gaps between the times. ``declared``: the
+    format states the unit. ``bins``: the times are those of bins, not of requests.
     """
     if clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
         return None
@@ -103,7 +101,7 @@ def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) 
     if gap <= 0:
         return None
     is_whole = bool((numbers % 1 == 0).all())
-    if bins:  # they have widths of the clock: a minute in ms would be 17 h in s
+    if bins:  # 60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
         doubt = clock.units == ("s",) and (
             gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
         )
@@ -127,11 +125,11 @@ def clock_change(
     hours: Mapping[int, int] | None = None,
     bins: bool = False,
 ) -> Finding | None:
-    """Ask for the time zone of local times in which an hour occurs twice or never.
+    """Return a finding that asks for the time zone: an hour of local times occurs twice or never.
 
-    ``jump_ns`` are local times that follow a jump back of about an hour, and ``hours`` has the rows
-    by hour since the epoch. ``bins``: the rows are bins, not requests. None: no time shows such an
-    hour, or the zone is certain.
+    ``jump_ns`` are local times that follow a jump back of about an hour, and ``hours`` has the
+    number of rows by hour since 1970. ``bins``: the rows are bins, not requests. None: no time
+    shows such an hour, or the zone is certain.
     """
     if not clock.may_be_local:
         return None
@@ -162,9 +160,10 @@ def _is_double_hour(hour: int, rows: Mapping[int, int]) -> bool:
 
 
 def _absent_hours(hours: Mapping[int, int], least: int) -> list[int]:
-    """Return hours without a row, each the only one for half a day before and after.
+    """Return the hours without a row that are the only ones for half a day before and after.
 
-    Next to an hour with fewer than ``least`` rows, an hour may have none by chance.
+    ``hours`` has the number of rows by hour. Both neighbours must have ``least`` rows or more. Next
+    to quieter hours, an hour may have none by chance.
     """
     begin, end = min(hours, default=0), max(hours, default=0)
 
@@ -183,20 +182,20 @@ def _absent_hours(hours: Mapping[int, int], least: int) -> list[int]:
 def twelve_hours(clock: Clock, hours: Mapping[int, int]) -> bool:
     """Return whether all times lie between 1 and 12 o'clock, as if AM and PM were lost.
 
-    ``hours`` has the rows by hour since the epoch.
+    ``hours`` has the number of rows by hour since 1970.
     """
     if not clock.may_be_local or not hours:
         return False
-    of_day = {hour % 24 for hour in hours}
+    hours_of_day = {hour % 24 for hour in hours}
     several_days = max(hours) - min(hours) >= 24
-    return several_days and of_day <= set(range(1, 13)) and len(of_day) >= MOST_HOURS
+    return several_days and hours_of_day <= set(range(1, 13)) and len(hours_of_day) >= MOST_HOURS
 
 
 def coarse_times(times: IntArray) -> Finding | None:
     """Return a finding if many of ``times`` (ns) repeat and are whole minutes.
 
-    It states the step of the times if that divides an hour. Otherwise it asks, because the times
-    are rounded or have no time of day.
+    Times with a step of some minutes are stated. Other steps are asked about, because the times are
+    rounded or have no time of day.
     """
     if times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
         return None
@@ -210,7 +209,7 @@ def coarse_times(times: IntArray) -> Finding | None:
 
 
 def unsorted_offsets(clock: Clock, numbers: FloatArray) -> bool:
-    """Return whether numbers rise and fall like gaps, unlike times from the start."""
+    """Return whether numbers rise and fall like gaps between requests, unlike their times."""
     if clock.kind != RELATIVE or numbers.size < FEW_TIMES:
         return False
     falls = float((np.diff(numbers) < 0).mean())
@@ -221,8 +220,8 @@ def unsorted_offsets(clock: Clock, numbers: FloatArray) -> bool:
 def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
     """Return a finding if some times are years away from the others.
 
-    It refuses the file if many are. Few are set aside, which the finding states. ``hours`` has the
-    rows by hour since the epoch.
+    Many such times refuse the file. Few are left out, which the finding states. ``hours`` has the
+    number of rows by hour since 1970.
     """
     bounds = stray_bounds(hours)
     low, high = bounds or (min(hours, default=0), max(hours, default=0))
@@ -231,16 +230,16 @@ def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
     if gaps.size and gaps.max() > FAR_HOURS and sum(hours.values()) >= FEW_TIMES:
         before = int(hours_with_rows[int(gaps.argmax())])
         moment = moment_text(before * HOUR_NS, clock.kind)
-        return Finding("refuses", {"years": gaps.max() / 8766, "moment": moment})
+        return Finding("refuses", {"years": gaps.max() / HOURS_PER_YEAR, "moment": moment})
     return None if bounds is None else Finding("states")
 
 
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     """Return the first and last hour of the rows with a correct clock; None if all are correct.
 
-    The first and last hours count as wrong while the gap to the other rows is over a day and over
-    STRAY_SPANS times the span of those. All wrong rows together are at most the share STRAY_SHARE,
-    or a single row. ``hours`` has the rows by hour since the epoch.
+    ``hours`` has the number of rows by hour since 1970. The first or last hour is dropped as long
+    as its gap to the other rows is over a day and over STRAY_SPANS times the span of the others. At
+    most the share STRAY_SHARE of all rows is dropped, or a single row.
     """
     if len(hours) < 2:
         return None
@@ -251,9 +250,8 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     if total < FEW_ROWS or hour[-1] - hour[0] <= 24:
         return None
     low, high, strays = 0, len(hour) - 1, 0
-    # Drop an end while the rest is compact in comparison and only few rows go.
     while low < high:
-        # Of each end: its index, the gap to its neighbour, and the span of the rest.
+        # Of the first and the last hour: index, gap to the next hour, and span of the others.
         ends = (
             (low, hour[low + 1] - hour[low], hour[high] - hour[low + 1]),
             (high, hour[high] - hour[high - 1], hour[high - 1] - hour[low]),
@@ -273,7 +271,8 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:
     """Return whether amounts only grow, as those of a counter.
 
-    ``after`` follows ``before``. With ``restarts``, a few falls to a small value are accepted.
+    ``after[i]`` is the amount that follows ``before[i]``. With ``restarts``, a few falls to a small
+    value are accepted.
     """
     known = np.isfinite(before) & np.isfinite(after)
     before, after = before[known], after[known]
@@ -286,20 +285,22 @@ def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) 
 
 
 def repeated_ids(repeats: int, *, parts: bool, events: Sequence[tuple[str, str]]) -> Finding | None:
-    """Return a finding if ids repeat: a statement for retries, a question for event logs.
+    """Return a finding if ids of requests repeat.
 
-    ``repeats`` is the number of rows that share an id but not the time. With ``parts``, most ids
-    come again with the same prompt. ``events`` are the column and value of rows that each id has
-    once.
+    ``repeats`` is the number of rows that repeat an id at another time: retries, which are stated.
+    ``parts``: rows are parts or events of requests. The user chooses one of ``events``, which are
+    (column, value) pairs that select one row of each request. Without them the file is refused.
     """
-    choices = tuple(Choice(f"rows of {v}", "where", f'{c} = "{v}"') for c, v in events)
+    choices = tuple(
+        Choice(f"rows of {value}", "where", f'{column} = "{value}"') for column, value in events
+    )
     if parts:
         return Finding("asks" if choices else "refuses", choices=choices)
     return Finding("states", {"repeats": repeats}) if repeats else None
 
 
 def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
-    """State that requests start when others end, as in a benchmark with a fixed concurrency.
+    """Return a finding that requests start when others end, as in a closed-loop benchmark.
 
     ``start`` and ``latency`` are in seconds, ``[requests]``. None if requests start independently.
     """
@@ -322,7 +323,7 @@ def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
 
 
 def absent_bins(counts: FloatArray) -> Finding | None:
-    """Ask what absent bins mean if many bins are absent and hardly any is zero.
+    """Return a finding that asks what absent bins mean: many are absent, and hardly any is zero.
 
     Tools that group rows by time write no row for an empty bin. A few absent bins are outages, and
     stay unknown.
@@ -337,9 +338,10 @@ def absent_bins(counts: FloatArray) -> Finding | None:
 
 
 def counter(column: str, before: FloatArray, after: FloatArray) -> Finding | None:
-    """Find amounts that hardly ever fall; a name such as requests_total makes them a counter.
+    """Return a finding if the amounts of ``column`` hardly ever fall, as those of a counter.
 
-    ``after`` are the amounts of the bins that follow those of ``before``. None: they fall too.
+    It is stated if the column has a name such as requests_total, and asked otherwise. ``after[i]``
+    is the amount of the bin that follows the bin of ``before[i]``. None if the amounts fall too.
     """
     if not only_grows(before, after):
         return None
@@ -360,9 +362,9 @@ def sums_or_means(requests: FloatArray, tokens: FloatArray) -> bool:
 
 
 def bin_ends(lengths: FloatArray, step: float) -> Finding | None:
-    """Find bins whose lengths (s) are usually much shorter or longer than the step between them.
+    """Return a finding if bins are not about as long as the step between them (s); else None.
 
-    None if there are none.
+    ``lengths`` are end minus start of bins, and their median is compared.
     """
     length = float(np.nanmedian(lengths)) if lengths.size else 0.0
     if not step or not length > 0 or 0.5 < length / step < 1.5:
@@ -384,9 +386,10 @@ def row_weights(weights: FloatArray) -> bool:
 
 
 def token_totals(answers: FloatArray, beyond_prompt: FloatArray) -> bool:
-    """Return whether "prompt" tokens equal the total although requests have answers.
+    """Return whether prompt tokens are equal to total tokens although requests have answers.
 
-    ``beyond_prompt`` is the total of each request less its prompt.
+    ``answers`` are the output tokens of each request, and ``beyond_prompt`` its total tokens minus
+    its prompt tokens.
     """
     answered = answers > 0
     return bool(answered.sum() >= FEW_BINS and (beyond_prompt[answered] == 0).all())

@@ -36,10 +36,10 @@ _SUMS = ("sum", "samplecount", "")  # statistics of a metric that are amounts
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header line: the delimiter and the names of the columns.
+    """The header line: the delimiter, the names of the columns, and its line number.
 
-    ``numbered`` are columns with one bin of a day each. Each row then becomes one row per bin, with
-    the start of the bin in ``seconds`` and the amount in ``count``.
+    ``numbered`` are columns with one bin of a day each. Each row of the file then becomes one row
+    per bin, with the start of the bin in ``seconds`` and the amount in ``count``.
     """
 
     delimiter: str
@@ -49,14 +49,17 @@ class Header:
 
     @property
     def table_columns(self) -> tuple[str, ...]:
-        """Return the column names of the table after numbered columns became rows."""
+        """Return the columns of the table, in which the numbered columns have become rows."""
         if not self.numbered:
             return self.columns
         return (*(c for c in self.columns if c not in self.numbered), _BIN, _AMOUNT)
 
 
 def read_header(lines: Records, name: str) -> Header:
-    """Return the header of a file from its first records."""
+    """Return the header of a CSV file from its first records.
+
+    Raise IngestError if it has no delimiter, no names, repeated names, or units in a second line.
+    """
     lines = _below_title(lines)
     first = lines.text(0)
     if "\r" in first:
@@ -95,9 +98,10 @@ def read_header(lines: Records, name: str) -> Header:
 
 
 def _below_title(lines: Records) -> Records:
-    """Return the records from the line of column names on, without comments and titles above.
+    """Return the records from the line of column names on, without comments and titles above it.
 
-    A title has a single field, or fewer fields than the lines below it.
+    A title has a single field, or fewer fields than the lines below it. All records are returned if
+    no line of names is found.
     """
     counts = {mark: field_counts(lines, mark)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
@@ -110,15 +114,17 @@ def _below_title(lines: Records) -> Records:
 
 
 def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
-    """Return whether a record is a title: it has fewer cells than the names and rows below it.
+    """Return whether the record ``start`` is a title, with fewer cells than the names below it.
 
     ``counts`` are the cells of each record, by delimiter.
     """
-    usual = {mark: int(np.median(count[start + 1 :])) for mark, count in counts.items()}
-    delimiter = max(usual, key=usual.__getitem__)
-    count = counts[delimiter]
-    full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual[delimiter])
-    if count[start] >= usual[delimiter] or not full_records.size:
+    usual_by_delimiter = {
+        mark: int(np.median(count[start + 1 :])) for mark, count in counts.items()
+    }
+    delimiter = max(usual_by_delimiter, key=usual_by_delimiter.__getitem__)
+    usual, count = usual_by_delimiter[delimiter], counts[delimiter]
+    full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual)
+    if count[start] >= usual or not full_records.size:
         return False
     names = lines.text(int(full_records[0])).split(delimiter)
     return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
@@ -144,10 +150,10 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
 
 
 def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
-    """Return the column names in a block of lines above the rows, and its last line.
+    """Return the column names in a block of header lines, and the number of its last line.
 
-    Monitoring consoles write one line each for label, period and statistic of metrics. Raises
-    IngestError if a statistic is not an amount. Returns None for a file with one header line.
+    Monitoring consoles write one line each for label, period and statistic of metrics. None for a
+    file with one header line. Raise IngestError if a statistic is not an amount per period.
     """
     block: dict[str, list[str]] = {}
     last = 0
@@ -167,33 +173,36 @@ def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str],
 
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns with the bins of a day, named by consecutive numbers or times of day."""
+    """Return the columns that are the bins of a day, named 1, 2, 3 or 00:00, 00:30; () if none."""
     names = [column for column in columns if column.isdecimal() and len(column) < 6]
     names = names or [column for column in columns if _OF_DAY.match(column)]
     if len(names) < _NUMBERED or _DAY_S % len(names) or len(names) == len(columns):
         return ()
     bin_minutes = 1440 / len(names)
-    numbers: list[float] = []  # of the bins, by the names of their columns
+    bin_numbers: list[float] = []
     for name in names:
         hour, is_time, minute = name.partition(":")
         since_midnight = int(hour) * 60 + int(minute) if is_time else 0
-        numbers.append(since_midnight / bin_minutes if is_time else int(name))
-    is_consecutive = numbers == [numbers[0] + i for i in range(len(numbers))]
+        bin_numbers.append(since_midnight / bin_minutes if is_time else int(name))
+    is_consecutive = bin_numbers == [bin_numbers[0] + i for i in range(len(bin_numbers))]
     return tuple(names) if is_consecutive else ()
 
 
 def _delimiter(lines: Records) -> str | None:
-    """Return the delimiter that gives most records as many fields as the header, or None."""
+    """Return the delimiter that splits most records like the header; None if it has none."""
     votes = {}
     for mark in DELIMITERS:
         counts = field_counts(lines, mark)[:_SAMPLE]
-        votes[mark] = (counts[0] > 1, float((counts == counts[0]).mean()), int(counts[0]))
-    best = max(votes, key=votes.__getitem__)
-    return best if votes[best][0] else None
+        if counts[0] > 1:
+            votes[mark] = (float((counts == counts[0]).mean()), int(counts[0]))
+    return max(votes, key=votes.__getitem__, default=None)
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
-    """Return the records below the header as text columns; those that are no rows become faults."""
+    """Return the records below the header as a batch with text ``columns``.
+
+    Records with a wrong number of fields or a stray double quote become the batch's faults.
+    """
     if lines.line.size and lines.line[0] <= header.line:
         lines = lines.keep(lines.line > header.line)
     faults: list[RefusedRows] = []
@@ -204,8 +213,9 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
-    again = frame[columns[0]].is_in(header.columns) if columns else pl.Series(dtype=pl.Boolean)
-    for index in again.arg_true().head(_SAMPLE):  # files that were joined have their header again
+    # Files that were joined have a header among the rows.
+    is_name = frame[columns[0]].is_in(header.columns) if columns else pl.Series(dtype=pl.Boolean)
+    for index in is_name.arg_true().head(_SAMPLE):
         line = int(lines.line[index])
         cells = _cells(lines.text(index), header.delimiter, name, line)
         if set(cells) == set(header.columns) and tuple(cells) != header.columns:
@@ -218,7 +228,10 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 def _one_row_per_bin(
     lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
-    """Return a table with one column per bin of the day as one row per bin."""
+    """Return the records, which have one column per bin of the day, as one row per bin.
+
+    ``columns`` are those to return, of ``header.table_columns``.
+    """
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
     step = _DAY_S // len(header.numbered)
@@ -242,7 +255,10 @@ def _without_bad(lines: Records, bad: BoolArray, reason: str, faults: list[Refus
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
-    """Return ``columns`` of the records as text; raise IngestError if other rows are read."""
+    """Return ``columns`` of the records as text, one row each.
+
+    Raise IngestError if quoting makes the parser see other rows than ``lines``.
+    """
     if not lines.start.size:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     # polars would take names such as * and ^a$ for patterns.

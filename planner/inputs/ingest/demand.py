@@ -25,7 +25,7 @@ from planner.inputs.ingest.columns import (
     demand_layout,
 )
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import FAR_HOURS, HOUR_NS, Finding, only_grows
+from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -37,8 +37,8 @@ from planner.inputs.ingest.grid import (
 )
 from planner.inputs.ingest.names import NAMED, SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
-from planner.inputs.ingest.report import RELATIVE, SeriesReport, as_whole_number, moment_text
-from planner.inputs.ingest.requests import CACHED, clock_notes
+from planner.inputs.ingest.report import RELATIVE, SeriesReport, int_if_whole, moment_text
+from planner.inputs.ingest.requests import CACHED, offset_notes
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
@@ -49,7 +49,7 @@ BY_CHANCE = 10_000  # amounts below this may equal the sum of two others by chan
 
 
 def read_demand_file(reading: Reading) -> Content:
-    """Read every series of a demand file onto its grid."""
+    """Read every series of a demand file, and write it as amounts on a regular time grid."""
     connector = reading.format
     known = dict(connector.columns)
     if connector.metric:
@@ -112,7 +112,7 @@ class _Reader:
                 self._reading.check("planned_rows", finding, column)
 
     def take(self, batch: Batch) -> None:
-        """Check one batch and add its rows to the table; a bad cell refuses its whole row."""
+        """Check one batch and add its good rows to the table; a bad cell refuses its whole row."""
         self.rows += self._reading.tally.begin(batch)
         batch = self._reading.filter_rows(batch, self._conditions)
         for part in self._layout.parts:
@@ -146,20 +146,23 @@ class _Reader:
         times: Mapping[tuple[str, ...], clock.Times],
         cells: Mapping[Expression, tuple[FloatArray, Any]],
     ) -> None:
-        """Append the rows ``keep`` of a batch to the table, once per source of amounts.
+        """Append the rows with the indices ``keep`` to the table, once per series of columns.
 
-        ``times`` are by time columns. ``cells`` has the amounts of each expression first.
+        ``times`` has the times of the batch by their columns. ``cells`` has, by expression, its
+        amounts ``[rows]`` and the refused rows.
         """
         frame = batch.frame
         keys = {
             field: _label(labels(frame[column].gather(keep)), field)
             for field, column in self._layout.labels.items()
         }
-        # Rows of the same counter share a number.
+        # Rows of one counter agree in all these columns, and get the same number.
         metrics = self._metrics
-        counter = frame.drop(metrics.time, metrics.value).columns if metrics else self._layout.parts
-        if counter:
-            keys["counter"] = frame.select(counter).hash_rows(seed=0).gather(keep)
+        identifying = (
+            frame.drop(metrics.time, metrics.value).columns if metrics else self._layout.parts
+        )
+        if identifying:
+            keys["counter"] = frame.select(identifying).hash_rows(seed=0).gather(keep)
         for number, source in enumerate(self._layout.sources):
             self._offsets |= times[source.time].offsets
             values = {
@@ -184,9 +187,10 @@ class _Reader:
             self._cells += keep.size
 
     def _rows_of_load(self, batch: Batch, part: str) -> Batch:
-        """Return the rows that are demand, by the words in the column ``part``.
+        """Return the rows that are demand; count the others as left out.
 
-        Sums of other rows, answers from a cache and failures are left out and counted.
+        ``part`` is a column that splits a bin into rows. Its words show sums of other rows, answers
+        from a cache, and failed requests, which are no demand.
         """
         sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
         reason = f"the sum of other rows ({part})"
@@ -226,11 +230,12 @@ class _Reader:
         )
 
     def _grids(self) -> list[Grid]:
-        """Return one grid per series, in order of appearance."""
+        """Return one time grid of amounts per series, in the order of the file."""
         options, name = self._reading.options, self._reading.name
         if not self._frames:
             raise IngestError(f"{name}: no row has an amount that is known. Map its columns.")
-        table = self._amounts(self._second_pass(self._without_sums(pl.concat(self._frames))))
+        table = self._without_sums(pl.concat(self._frames))
+        table = self._amounts_per_bin(self._with_second_passes(table))
         table, keys = number_keys(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         self._check_ends(width / 1e9)
@@ -273,9 +278,10 @@ class _Reader:
         self._reading.check("bin_ends", finding, ends)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows without those that are the sum of all others, such as of model "Total".
+        """Return the table without rows that sum up all others, such as those of model "Total".
 
-        Raise Question if the name does not show it.
+        Raise Question if a label (series, model, region or tier) has a name whose amounts are the
+        sum of the others, but the name does not say so.
         """
         field = next((f for f in AMOUNTS if table[f].is_not_nan().any()), "")
         if not field or self._metrics or self._reading.options.filter is not None:
@@ -308,10 +314,12 @@ class _Reader:
             table = table.filter(~is_sum)
         return table
 
-    def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the bins; those in the second pass of a repeated hour become one hour later.
+    def _with_second_passes(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the table with the bins of a second pass moved to one hour later.
 
-        Raises Question for times without a time zone in which a change of clocks shows.
+        In autumn a clock shows one hour twice. Of two rows with a local time in that hour, the
+        later row is in the second pass. Raise Question if a change of clocks shows in times whose
+        zone is unknown.
         """
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
@@ -322,14 +330,16 @@ class _Reader:
         if not when.zone:
             self._check_clock_changes(table, when, repeated_ns)
             return table
-        folded_ns = [ns for ns in repeated_ns if clock.folds_in(ns, when.zone)]
-        later = is_repeated & table["ns"].is_in(folded_ns)
-        return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
+        first_pass_ns = [ns for ns in repeated_ns if clock.is_first_pass(ns, when.zone)]
+        in_second_pass = is_repeated & table["ns"].is_in(first_pass_ns)
+        return table.with_columns(
+            pl.col("ns") + clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
+        )
 
     def _check_clock_changes(
         self, table: pl.DataFrame, when: clock.Clock, repeated_ns: list[int]
     ) -> None:
-        """Check times without a zone for a change of clocks, and for hours of only half a day.
+        """Check times without a zone for a change of clocks, and for 12-hour times without AM/PM.
 
         ``repeated_ns`` are times that occur twice.
         """
@@ -340,8 +350,12 @@ class _Reader:
         twelve_hours = consistency.twelve_hours(when, rows_by_hour)
         self._reading.check("twelve_hours", twelve_hours, when.columns[0])
 
-    def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
+    def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the table with amounts per bin.
+
+        Counters become their growth per bin. Rows of one series and bin (such as one per metric)
+        are added up.
+        """
         options, connector = self._reading.options, self._reading.format
         meant = connector.amounts if options.amounts == AUTO else options.amounts
         counters = set(AMOUNTS) if meant == COUNTER else set()
@@ -362,19 +376,25 @@ class _Reader:
         return table
 
     def _counters(self, table: pl.DataFrame) -> set[str]:
-        """Return the fields that are counters; raise Question if they may be counts per bin."""
+        """Return the fields of AMOUNTS that are counters; raise Question if it is unclear.
+
+        Also checks whether amounts are counts: they may be rates, means or estimates.
+        """
         counters = set()
         source = self._layout.sources[0]
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
-        of_series = ordered.select(_COUNTER).hash_rows()
-        same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()[1:]
+        counter_hash = ordered.select(_COUNTER).hash_rows()
+        is_same_counter = (counter_hash == counter_hash.shift(1)).fill_null(False).to_numpy()[1:]
         columns = {
             field: values
             for field in AMOUNTS
             if not np.isnan(values := ordered[field].to_numpy()).all()
         }
-        # Neighbouring values of one series: the earlier and the later ones.
-        pairs = {field: (v[:-1][same], v[1:][same]) for field, v in columns.items()}
+        # Neighbouring values of one counter: the earlier and the later ones.
+        pairs = {
+            field: (values[:-1][is_same_counter], values[1:][is_same_counter])
+            for field, values in columns.items()
+        }
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, values in columns.items():
@@ -401,7 +421,10 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Return name, model, region and tier of a series; the caller's options win over labels."""
+        """Return the name, model, region and tier of a series.
+
+        ``labels`` are those of its rows in the file; what the caller states wins over them.
+        """
         options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
         name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
         names = {label: options.constant(label) or labels[label] for label in LABELS}
@@ -417,10 +440,8 @@ class _Reader:
         unread = [c for c in probe.columns if "tok" in c.lower() and c not in used]
         if unread and not self._metrics:
             notes.append(f"Columns of tokens that are not read: {', '.join(unread[:5])}.")
-        for when in dict.fromkeys(self._clocks.values()):
-            notes += [note for note in clock_notes(when, ()) if note not in notes]
-        with_offsets = clock.Clock((), (), aware=True, kind="", note="")
-        notes += clock_notes(with_offsets, self._offsets)
+        notes += dict.fromkeys(when.note for when in self._clocks.values() if when.note)
+        notes += offset_notes(self._offsets)
         means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
@@ -452,19 +473,19 @@ BIN_ENDS = (
     "windowend", "binend", "intervalend", "intervalendutc", "periodend", "bucketend", "endtime",
     "timeend", "end", "endtimestamp",
 )  # fmt: skip
-FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
+# A counter's first value up to this many times its usual growth is the growth in its first bin.
+FIRST_TIMES = 3
 
 
 def counter_growth(
     table: pl.DataFrame, fields: Sequence[str], name: str, *, instants: bool
 ) -> tuple[pl.DataFrame, int]:
-    """Return counters as their growth per bin, and the number of missing readings.
+    """Return the table with the growth of its counters per bin, and the number of missing readings.
 
-    A value below the value before follows a restart. The growth across missing readings is spread
-    evenly over their bins. With ``instants``, rows are readings, and the growth between two of them
-    belongs to the bin of the first. Otherwise rows are bins, and a value is the counter at the end
-    of its bin. ``fields`` are the columns with counters, and ``name`` is the file's name for
-    errors.
+    ``fields`` are the columns with counters. A value below the value before follows a restart. The
+    growth across missing readings is spread evenly over their bins. With ``instants``, a row is a
+    reading, and the growth until the next belongs to its bin. Otherwise a row is a bin, and its
+    value is the counter at the end of the bin. ``name`` is the file's name, for errors.
     """
     unknown = {field: pl.lit(np.nan) for field in fields}
     parts = [] if instants else [table.with_columns(**unknown)]
@@ -475,18 +496,19 @@ def counter_growth(
         rows = growth.with_columns(bin=pl.int_ranges("bins")).explode("bin")
         index, bins = pl.col("bin"), pl.col("bins")
         # A reading is in the last of its bins, or with ``instants`` in the bin after.
-        moment = pl.col("ns") + (index + 1 - bins - int(instants)) * step
-        in_bin = _growth_at_edge(index + 1) - _growth_at_edge(index)
-        columns = unknown | {"ns": moment, field: in_bin}
+        bin_ns = pl.col("ns") + (index + 1 - bins - int(instants)) * step
+        growth_in_bin = _growth_at_edge(index + 1) - _growth_at_edge(index)
+        columns = unknown | {"ns": bin_ns, field: growth_in_bin}
         parts.append(rows.with_columns(**columns).select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_without_gaps, AMOUNTS)), missing
 
 
 def _growth_at_edge(edge: pl.Expr) -> pl.Expr:
-    """Return how much a counter grew from the last reading to an edge between bins.
+    """Return how much a counter has grown at an edge of a bin since the reading before.
 
-    It is rounded at inner edges, so that whole counts stay whole in each bin and add up.
+    ``edge`` is the number of bins since that reading. The growth is rounded at all edges but the
+    last, so that whole counts stay whole in each bin and add up.
     """
     grown, bins = pl.col("grown"), pl.col("bins")
     return pl.when(edge == bins).then(grown).otherwise((grown * edge / bins).round())
@@ -495,10 +517,11 @@ def _growth_at_edge(edge: pl.Expr) -> pl.Expr:
 def _growth_between_readings(
     table: pl.DataFrame, field: str, name: str, *, instants: bool
 ) -> tuple[pl.DataFrame, int]:
-    """Return the readings of a counter with ``grown`` and ``bins``, and the usual step in ns.
+    """Return the readings of the counter ``field``, and the usual time between two (ns).
 
-    ``grown`` is the growth since the reading before, and ``bins`` the bins that it covers. Raise
-    IngestError for too many bins, or for a gap of years.
+    New columns: ``grown`` is the growth since the reading before, and ``bins`` is the number of
+    bins that it covers. ``instants`` is as for ``counter_growth``. Raise IngestError for too many
+    bins, or for a gap of years.
     """
     value, begin = pl.col(field), pl.col("begin")
     rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
@@ -520,15 +543,15 @@ def _growth_between_readings(
         raise IngestError(
             f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
         )
-    gaps = rows["since"].filter(rows["since"] > FAR_HOURS * HOUR_NS)
+    gaps = rows["since"].filter(rows["since"] > consistency.FAR_HOURS * HOUR_NS)
     if gaps.len():
-        years = int(gaps[0]) / HOUR_NS / 8766
+        years = int(gaps[0]) / HOUR_NS / consistency.HOURS_PER_YEAR
         raise IngestError(f"{name}: no counter reading for {years:,.1f} years. Correct the time.")
     return rows, step
 
 
 def _sum_without_gaps(field: str) -> pl.Expr:
-    """Return the sum of amounts that are known; NaN if none is."""
+    """Return the sum of the known amounts of a group of rows; NaN if none is known."""
     known = pl.col(field).is_not_nan()
     return (
         pl.when(known.any()).then(pl.col(field).fill_nan(0.0).sum()).otherwise(np.nan).alias(field)
@@ -537,7 +560,10 @@ def _sum_without_gaps(field: str) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """A table with one row per metric and time; other columns than name and value are labels."""
+    """How to read a table with one row per metric and time.
+
+    The columns besides the metric's name, its value and the time are labels.
+    """
 
     reading: Reading
     connector: Connector
@@ -548,7 +574,7 @@ class _Metrics:
 
     @classmethod
     def of(cls, reading: Reading) -> _Metrics | None:
-        """Return how to read a table of one row per metric and time; None for other tables."""
+        """Return the metrics of a file whose format has one row per metric and time; else None."""
         connector = reading.format
         if not connector.metric:
             return None
@@ -565,7 +591,7 @@ class _Metrics:
         return self.reading.table.columns
 
     def layout(self, layout: DemandLayout) -> DemandLayout:
-        """Return the layout with the column of values in place of the amounts."""
+        """Return the layout with every amount read from the column of values."""
         source, meant = layout.sources[0], self.reading.options.amounts
         amounts = dict.fromkeys(self.connector.metrics, Expression(((self.value,),)))
         bases = dict.fromkeys(amounts, meant) if meant in RATES else {}
@@ -596,27 +622,29 @@ class _Metrics:
     def _fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""
         names = frame[self.metric].cast(pl.String)
-        by_name = {
+        field_by_name = {
             name: field
             for name in names.drop_nulls().unique().to_list()
-            for field, words in reversed(list(self.connector.metrics.items()))
-            if compact_name(name).endswith(tuple(map(compact_name, words)))
+            # Reversed, so that of several fields with this name the first one is stored last.
+            for field, endings in reversed(list(self.connector.metrics.items()))
+            if compact_name(name).endswith(tuple(map(compact_name, endings)))
         }
-        for field in set(by_name.values()):
-            same = sorted(name for name, field_of_name in by_name.items() if field_of_name == field)
-            if len(same) > 1:
+        for field in set(field_by_name.values()):
+            metrics = sorted(name for name, own in field_by_name.items() if own == field)
+            if len(metrics) > 1:
                 raise IngestError(
-                    f"{self.reading.name}: {' and '.join(same[:3])} are both {field}. Keep one: "
-                    f'where={self.metric} = "{same[0]}".'
+                    f"{self.reading.name}: {' and '.join(metrics[:3])} are both {field}. Keep one: "
+                    f'where={self.metric} = "{metrics[0]}".'
                 )
-        return names.replace_strict(by_name, default=None, return_dtype=pl.String)
+        return names.replace_strict(field_by_name, default=None, return_dtype=pl.String)
 
     def by_field(
         self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
     ) -> dict[str, pl.Series]:
-        """Return a series for each field: the values of rows whose metric has it, NaN elsewhere.
+        """Return the amounts ``[rows]`` of each field: NaN in rows of another field's metric.
 
-        Without a column of metrics, all rows count requests.
+        ``values`` has the cells of the column of values, by field. Without a column of metrics, all
+        rows count requests.
         """
         if self.metric not in frame.columns:
             return {"requests": values["requests"]}
@@ -627,7 +655,7 @@ class _Metrics:
 
 
 def _label(values: pl.Series, field: str) -> pl.Series:
-    """Return a label column; it may be extracted from tags such as ``env:prod,model:a``."""
+    """Return a label column; a model is extracted from tags such as ``env:prod,model:a``."""
     if field != "model" or not values.str.contains(r"model\w*[:=]").any():
         return values
     return values.str.extract(r'model(?:_name|_id|name)?\s*[:=]\s*"?([^",}\s]+)', 1)
@@ -640,7 +668,7 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
             name=str(grid.identity["name"]),
             bins=grid.bins,
             gaps=gap_count(grid),
-            bin_s=as_whole_number(grid.bin_ns / 1e9),
+            bin_s=int_if_whole(grid.bin_ns / 1e9),
             start=moment_text(grid.start_ns, kind),
             end=moment_text(grid.end_ns, kind),
             requests=total([grid], "requests"),
@@ -653,11 +681,11 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
 
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
-    """Return the sum over the known bins of all series; None if no bin is known."""
+    """Return the sum of a field's amounts over the bins of all series; None if no bin is known."""
     amounts = (grid.amounts[field] for grid in grids)
     known = [values[~np.isnan(values)] for values in amounts]
     sums = [float(values.sum()) for values in known if values.size]
-    return as_whole_number(sum(sums)) if sums else None
+    return int_if_whole(sum(sums)) if sums else None
 
 
 def demand_figures(grids: Sequence[Grid], kind: str) -> dict[str, Any]:
@@ -669,7 +697,7 @@ def demand_figures(grids: Sequence[Grid], kind: str) -> dict[str, Any]:
         "kind": "demand",
         "start_ns": min(grid.start_ns for grid in grids),
         "end_ns": max(grid.end_ns for grid in grids),
-        "bin_s": as_whole_number(grids[0].bin_ns / 1e9),
+        "bin_s": int_if_whole(grids[0].bin_ns / 1e9),
         "series": series_reports(grids, kind),
         **{field: total(grids, field) for field in AMOUNTS},
     }

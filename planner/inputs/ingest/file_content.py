@@ -27,6 +27,7 @@ from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray
 
+# Times that jump back by about an hour may follow a change of clocks.
 LEAST_JUMP_NS, MOST_JUMP_NS = 30 * clocks.UNITS_NS["min"], 90 * clocks.UNITS_NS["min"]
 Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows are left out
 
@@ -45,17 +46,19 @@ class Reading:
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
     def check(self, name: str, finding: Finding | bool | None, column: str = "") -> None:
-        """Store the sentence of a rule's ``finding`` under ``name``; "" without a finding.
+        """Store the sentence of the ``finding`` of the rule ``name``; "" without a finding.
 
-        Raise Question if the rule asks the user, and IngestError if it refuses the file.
+        ``column`` is named in it. An earlier sentence stays. Raise Question if the rule asks the
+        user, and IngestError if it refuses the file.
         """
         words = report_finding(name, finding, name=self.name, column=column)
         self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
-        """Return the clock (time notation) of columns; raise Question if several are possible.
+        """Return the clock (notation of times) of the time ``columns`` of the file.
 
-        ``unit`` is the unit of numbers, if stated.
+        ``unit`` is the unit of numbers that the caller states, or None. Raise Question if several
+        notations are possible.
         """
         options = self.options
         column = columns[0]
@@ -112,7 +115,7 @@ class Reading:
         if text is None:
             declared = list(self.format.where)
         conditions = [
-            (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
+            (condition, reason or f"excluded by where: {condition.text}")
             for text, reason in declared
             for condition in row_filter.parse(text)
         ]
@@ -134,7 +137,7 @@ class Reading:
         return batch
 
     def without(self, batch: Batch, excluded: BoolArray, reason: str) -> Batch:
-        """Return the batch without the rows at a mask, which are no load; count them."""
+        """Return the batch without the rows in ``excluded``; count these as no load."""
         if not excluded.any():
             return batch
         self.tally.leave_out(batch.refuse(reason, excluded))

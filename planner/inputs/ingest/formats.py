@@ -64,20 +64,17 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
     else:
-        of_tools = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
-        chosen = next(of_tools, DEMAND if _is_demand(probe) else CSV)
+        recognised = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
+        is_demand = counts_per_bin(probe.columns) or panel_like(probe)
+        is_demand = is_demand and not without_answers(probe)
+        chosen = next(recognised, DEMAND if is_demand else CSV)
         if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
             chosen = DEMAND
         elif "arrival" in mapped and chosen.kind != "requests":
             chosen = CSV
-    if strange := mapped.difference(chosen.fields):
+    if unknown := mapped.difference(chosen.fields):
         raise IngestError(
-            f"The field {min(strange)} does not belong to a file of format {chosen.name}. Map only "
+            f"The field {min(unknown)} does not belong to a file of format {chosen.name}. Map only "
             f"{', '.join(chosen.fields)}."
         )
     return chosen
-
-
-def _is_demand(probe: pl.DataFrame) -> bool:
-    """Return whether a table has counts per bin, not requests."""
-    return not without_answers(probe) and (counts_per_bin(probe.columns) or panel_like(probe))

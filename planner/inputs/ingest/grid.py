@@ -19,7 +19,8 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_
 MAX_BINS = 50_000_000  # of all grids of one file
 FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
 SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
-_FULL, _FEW = 0.05, 20  # smallest share of bins with a row on an uneven grid; with few steps any
+# If a finer width is needed, at least this share of the bins must have a row (of over 20 steps).
+_LEAST_WITH_ROW, _FEW_STEPS = 0.05, 20
 _DAY_NS = 86_400 * 10**9
 _MONTH_NS = 28 * _DAY_NS
 REGULAR = 24  # equal steps in a row that no chance makes
@@ -45,9 +46,10 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return ``frame`` with a column ``number`` of its distinct ``keys``, and these keys in order.
+    """Return ``frame`` with a new column ``number``, and a table of the distinct ``keys``.
 
-    Numbers count from 0 in order of appearance.
+    Rows with equal values in the columns ``keys`` have the same number, which is the row of the
+    table. Numbers count from 0 in order of appearance.
     """
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
@@ -65,7 +67,8 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     """Return the width of a file's bins in ns: the most common step between times of a series.
 
     ``number`` is the index of each row's series, and ``ns`` its time. If more than 1% of the rows
-    do not fit this width, the result is the largest width that fits all rows.
+    do not fit this width, the result is the largest width that fits all rows. ``bin_s`` is the
+    width in seconds that the caller states, or None.
 
     Raises IngestError if no series has two different times, or if ``bin_s`` does not fit.
     """
@@ -85,16 +88,16 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         )
     values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])
-    longer = _regular_step(steps, usual)
-    if longer:
+    if other := _regular_step(steps, usual):
         raise IngestError(
-            f"{name}: its bins are {usual / 1e9:g} s and {longer / 1e9:g} s wide. Split the file."
+            f"{name}: its bins are {usual / 1e9:g} s and {other / 1e9:g} s wide. Split the file."
         )
     if _off_grid(number, ns, usual).mean() <= _OFF_GRID:
         return usual
     width = int(np.gcd.reduce(values))
     months = values[0] >= _MONTH_NS
-    if months or (steps.size > _FEW and steps.size < _FULL * steps.sum() / width):
+    bins = steps.sum() / width
+    if months or (steps.size > _FEW_STEPS and steps.size < _LEAST_WITH_ROW * bins):
         unit, unit_ns = ("days", _DAY_NS) if values[0] >= _DAY_NS else ("s", 1e9)
         least, most = values[0] / unit_ns, values[-1] / unit_ns
         raise IngestError(
@@ -105,7 +108,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _regular_step(steps: IntArray, usual: int) -> int:
-    """Return a step other than ``usual`` that occurs REGULAR times in a row; 0: none."""
+    """Return a step (ns) that is not ``usual``, and occurs REGULAR times in a row; 0 if none."""
     begin = np.flatnonzero(np.concatenate(([True], steps[1:] != steps[:-1])))
     length = np.diff(np.append(begin, steps.size))
     other = (steps[begin] != usual) & (length >= REGULAR)
@@ -113,7 +116,7 @@ def _regular_step(steps: IntArray, usual: int) -> int:
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
-    """Return a mask of rows whose time modulo the width is unlike most of their series."""
+    """Return a mask of rows whose time modulo ``width`` (ns) differs from most of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
     # Of several most common remainders, the smallest counts.
     usual = pairs.select(pl.col("remainder").mode().min().over("number")).to_series()
@@ -132,10 +135,11 @@ def lay_out(
 ) -> tuple[list[Grid], list[RefusedRows]]:
     """Return the grid of every series, and the refused rows that do not fit on a grid.
 
-    ``rows`` has the columns number (the index of the row's series), line, ns and AMOUNTS.
-    ``identities`` and ``rates`` have an entry per series. ``width`` is that of a bin, in ns. A bin
-    without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row that
-    repeats another exactly is refused.
+    ``rows`` has the columns number (the index of the row's series), line, ns and AMOUNTS. Each
+    series has an entry in ``identities`` (name, model, region, tier) and in ``rates`` (seconds of
+    the unit, of fields that are rates). ``width`` is that of a bin, in ns. A bin without a row is a
+    gap, or 0 with ``zero``. A cell without a value is always a gap. A row that repeats another
+    exactly is refused. ``name`` is the file's, and ``unit`` the word for a row, in errors.
 
     Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """
@@ -169,7 +173,7 @@ def _grids(
     count = np.diff(np.append(first, number.size))
     start = ns[first]
     bins = (ns[first + count - 1] - start) // width + 1
-    _require_room(bins, count, [identity["name"] for identity in identities], width, name)
+    _check_bin_counts(bins, count, [identity["name"] for identity in identities], width, name)
     # The grids of all series follow each other in one array.
     edges = np.concatenate(([0], np.cumsum(bins)))
     index = edges[number] + (ns - start[number]) // width
@@ -194,17 +198,20 @@ def _grids(
     ]
 
 
-def _require_room(
+def _check_bin_counts(
     bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
 ) -> None:
-    """Raise IngestError for more than MAX_BINS bins, or far more bins than rows in one series."""
-    # The series before use up MAX_BINS. The rows of a series limit its own bins.
-    room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
-    if (bins > room).any():
-        i = int((bins > room).argmax())  # the first such series
+    """Raise IngestError for more than MAX_BINS bins, or far more bins than rows in one series.
+
+    ``bins``, ``rows`` and ``names`` have an entry per series. ``name`` is the file's.
+    """
+    left_by_earlier_series = MAX_BINS - (np.cumsum(bins) - bins)
+    most_bins = np.minimum(left_by_earlier_series, np.maximum(FREE_BINS, SPARSE * rows))
+    if (bins > most_bins).any():
+        i = int((bins > most_bins).argmax())  # the first such series
         raise IngestError(
             f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and at "
-            f"most {max(0, room[i]):,} for {rows[i]:,} rows. Check the times, or give bin_s."
+            f"most {max(0, most_bins[i]):,} for {rows[i]:,} rows. Check the times, or give bin_s."
         )
 
 
@@ -215,7 +222,10 @@ def _require_equal(
     name: str,
     unit: str,
 ) -> None:
-    """Raise IngestError if a series has two different amounts for one bin."""
+    """Raise IngestError if a series has two different amounts for one bin.
+
+    ``repeats`` marks the rows of the same series and bin as the row before.
+    """
     for field in AMOUNTS:
         differs = repeats & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():
@@ -229,7 +239,7 @@ def _require_equal(
 
 
 def _distinct_faults(refused: pl.DataFrame) -> list[RefusedRows]:
-    """Return each refused line once, under the first series in which it did not fit."""
+    """Return the refused lines by reason; a line of several series counts once, for the first."""
     lines = refused.sort("number", maintain_order=True).unique(
         "line", keep="first", maintain_order=True
     )

@@ -25,7 +25,10 @@ Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Return the path of every field by column name, and the first ``rows`` lines as a table."""
+    """Return the path of every field by column name, and the first ``rows`` lines as a table.
+
+    Raise IngestError if none of them is a JSON object. ``name`` is the file's.
+    """
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     values = [json_object(lines.text(i)) for i in range(lines.start.size)]
@@ -44,7 +47,10 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
-    """Return the records as text columns (``ids``: lists of integers); bad lines become faults."""
+    """Return the records as a batch of text columns; lines that are no JSON become its faults.
+
+    ``ids`` is a column of lists of integers, or None.
+    """
     with suppress(IngestError):
         frame = _parse(lines, columns, ids, name)
         if not (ids and has_null_id(frame[ids]).any()):
@@ -61,7 +67,10 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
-    """Yield the path of every field in a JSON value, with nested objects down to DEPTH."""
+    """Yield the path of every field in a JSON object, with nested objects down to DEPTH.
+
+    ``above`` is the path of the object itself.
+    """
     for key, inner in value.items():
         path = (*above, key)
         if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
@@ -114,7 +123,7 @@ def _refusal_reason(text: str, ids: str | None) -> str:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the object that a text is; None for other text, and for numbers such as NaN."""
+    """Return the JSON object in a text; None for another text, and for one with NaN or infinity."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -123,7 +132,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def _finite(number: str) -> float:
-    """Return a number of a JSON text; raise ValueError if it is too large for a float."""
+    """Return the value of a number in JSON; raise ValueError if it is too large for a float."""
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 

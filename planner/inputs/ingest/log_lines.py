@@ -37,7 +37,10 @@ _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 
 def log_pattern(head: bytes, name: str) -> str:
-    """Return the pattern that a text log matches, or ""; raise IngestError for an access log."""
+    """Return the pattern of the tool whose log lines are in ``head``; "" if there is none.
+
+    Raise IngestError for an engine's access log, which has no tokens.
+    """
     lines = head.decode("utf-8", errors="replace").splitlines()[:PROBED]
     for connector in CONNECTORS.values():
         if connector.line and any(map(re.compile(connector.line).search, lines)):
@@ -51,14 +54,17 @@ def log_pattern(head: bytes, name: str) -> str:
 
 
 def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
-    """Yield rows of a text log as JSON lines: of ``pieces``, by the log format ``pattern``."""
+    """Yield the rows of a text log (``pieces``) as JSON lines.
+
+    ``pattern`` is a connector's ``line``, and ``size`` the bytes read at a time.
+    """
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
         lines = pl.Series("line", block.data.decode("utf-8", errors="replace").splitlines())
         groups = lines.str.extract_groups(pattern).struct.unnest()
-        has_any = pl.any_horizontal(pl.all().is_not_null())
-        groups = groups.with_columns(some=has_any, log_ns=lines.str.extract(r"^(\d{19})\t"))
-        groups = groups.filter("some").drop("some")
+        # ``_line_of_envelope`` puts the time of the collector in front of a line.
+        groups = groups.with_columns(log_ns=lines.str.extract(r"^(\d{19})\t"))
+        groups = groups.filter(pl.any_horizontal(pl.exclude("log_ns").is_not_null()))
         if not groups.height:
             continue
         if "json" in groups.columns:
@@ -87,7 +93,10 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
 def unwrap_envelopes(
     pieces: Iterable[bytes], head: bytes, name: str, size: int
 ) -> Iterator[bytes] | None:
-    """Return the log lines without the envelopes of a log collector; None if there are none."""
+    """Return the log lines in the envelopes of a log collector; None if the file has no envelopes.
+
+    ``head`` are the file's first bytes. The lines come back in pieces of about ``size`` bytes.
+    """
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
     probed = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]

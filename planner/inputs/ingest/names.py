@@ -20,6 +20,7 @@ def _patterns(table: str) -> Mapping[str, re.Pattern[str]]:
     return {name: re.compile(text, re.IGNORECASE) for name, text in DECLARED[table].items()}
 
 
+# Patterns in names: of columns with a meaning, of columns per service, and of rates.
 NAMED, WIDE, RATE_NAMES = map(_patterns, ("patterns", "wide", "rates"))
 
 

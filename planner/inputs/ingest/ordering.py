@@ -1,4 +1,4 @@
-"""Sort requests by arrival out of core: sorted parts, merged by ranges of time."""
+"""Sort more requests by arrival than fit in memory: sorted parts, merged by ranges of time."""
 
 from __future__ import annotations
 
@@ -50,19 +50,17 @@ def merge_in_order(
     first_s: float = -np.inf,
     end_s: float = np.inf,
 ) -> None:
-    """Rewrite ``parts`` so that they follow each other in time.
+    """Rewrite the files ``parts`` in ``folder`` so that they follow each other in time.
 
-    Arrivals before ``first_s`` and from ``end_s`` on are dropped. Then ``shift_s`` (s) is
-    subtracted from all arrivals. Files stay as they are if nothing has to change. Requests with the
-    same arrival keep their order. Memory use is about ``range_rows`` rows, and one sample per
-    SAMPLE_ROWS rows of all parts.
-
-    ``on_range`` is called after each range of rows, and may raise to cancel.
+    Arrivals before ``first_s`` and from ``end_s`` on are dropped. Then ``shift_s`` is subtracted
+    from all arrivals. Requests with the same arrival keep their order. Files stay as they are if
+    nothing has to change. About ``range_rows`` rows are in memory at a time. ``on_range`` is called
+    after each such range, and may raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
     if in_order and shift_s == 0.0 and (first_s, end_s) == (-np.inf, np.inf):
         return
-    # The samples cut time into ranges of about ``range_rows`` rows without reading the parts.
+    # The sampled arrivals cut time into ranges of about ``range_rows`` rows.
     sample = np.sort(np.concatenate([part.sample for part in parts]))
     step = max(1, range_rows // SAMPLE_ROWS)
     cuts = np.unique(sample[step::step])

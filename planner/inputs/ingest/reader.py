@@ -102,7 +102,7 @@ def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
 
 
 def _figures(report: IngestReport) -> str:
-    """Return the amount, rate, tokens and times of a file that was read, as a phrase."""
+    """Return the amount, rate, tokens and times of a file: "900 requests, 0.5 per second, ..."."""
     amount, unit = report.requests or 0, "requests"
     if not amount and report.total_tokens:
         amount, unit = report.total_tokens, "tokens"
@@ -120,7 +120,11 @@ def _read(
     progress: Callable[[float], None],
     began: float,
 ) -> IngestReport:
-    """Read the file into ``work`` and return its report."""
+    """Read the file into the folder ``work`` and return its report.
+
+    ``progress`` receives the share that has been read. ``began`` is the ``perf_counter`` time at
+    which reading started.
+    """
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
     format = choose_format(table.probe, options)
@@ -187,7 +191,10 @@ def _assumptions(content: Content, reading: Reading, tally: RefusedRowCounts) ->
 
 
 def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
-    """Return the error for a file without a usable row among its first rows."""
+    """Return the error for a file without a usable row among its first rows.
+
+    Reads the rest of the table, and raises that error itself if all rows were refused.
+    """
     rows = sum(tally.begin(batch) for batch in table.batches(table.columns[:1]))
     tally.close_batch()
     tally.require_some(rows)
@@ -214,11 +221,11 @@ SHOWN = 60  # characters of a value
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The first rows of a file as text; ``guess`` maps columns to fields by their names."""
+    """The first rows of a file as text, and the likely meaning of its columns."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    guess: Mapping[str, str]  # suggested field by recognized column
+    guess: Mapping[str, str]  # field, such as input_tokens, by column with a well-known name
 
 
 def preview(path: Path | str, name: str) -> Preview:

@@ -126,8 +126,8 @@ def sampling_error(rows: float, one_in: float) -> float:
     return Z_95 * math.sqrt((1.0 - 1.0 / one_in) / max(rows, 1.0))
 
 
-def as_whole_number(amount: float) -> float:
-    """Return ``amount`` as an int if it is one, so that counts print as counts."""
+def int_if_whole(amount: float) -> float:
+    """Return ``amount`` as an int if it is whole, so that counts print as counts."""
     return int(amount) if float(amount).is_integer() else float(amount)
 
 

@@ -1,7 +1,6 @@
 """Read a request file: check rows, sort them by arrival and write them as Parquet parts."""
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -25,14 +24,14 @@ PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_
 CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
 LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
-# Share of rows that repeat an id, from which rows are parts of requests. All but this share of the
-# rows have to fit other findings.
-MOST = 0.3
+# If a larger share of the rows repeat an id, rows are parts of requests.
+MOST_REPEATED = 0.3
+LEAST_FITTING = 0.7  # share of the rows that have to fit another finding
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
 FEW_ROWS = 20  # different rows; if each comes again, files were joined
 FEW_REPEATS = 5  # fewer repeated rows may be chance
-FEW_SPANS = 5  # with spans below them
+FEW_PARENTS = 5  # spans with spans below them; fewer may be chance
 STRAY = "time far from all other rows"
 
 
@@ -108,7 +107,7 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         repeats = flat.height - flat.n_unique()
         # Equal rows are no chance if times are finer than a second, or if every row is repeated.
         ns = clock.read(probe, when).ns
-        is_sure = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
+        is_sure = (ns % clock.UNITS_NS["s"] != 0).mean() > LEAST_FITTING
         is_sure |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
         many = is_sure and repeats >= FEW_REPEATS
         finding = Finding(values={"repeats": repeats}) if many else None
@@ -116,21 +115,27 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
 
 
 def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) -> None:
-    """Check the first rows for ids of requests in ``column`` that occur several times."""
+    """Check the first rows for ids of requests in ``column`` that occur several times.
+
+    Rows with one id and several times are retries, or events of one request. Rows with one id and
+    prompt length, but several times or answers, are parts of a request if there are many of them.
+    """
     probe = reading.table.probe
-    prompt, answer = (layout.tokens[f"{side}_tokens"].columns for side in ("input", "output"))
+    prompt_columns = layout.tokens["input_tokens"].columns
+    answer_columns = layout.tokens["output_tokens"].columns
     rows = probe.filter(probe[column].is_not_null())
     if status := layout.fields.get("status"):  # failed attempts without an answer are no load
         answers = layout.tokens["output_tokens"].values(rows)
         rows = rows.filter(~checks.is_failed(rows[status], status) | (answers > 0))
-    same = rows.group_by(column, *prompt).len()
-    share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
-    times = rows.select(column, *layout.arrival).unique()
-    texts = rows.select(column, *prompt, *answer).unique()
+    ids_and_prompts = rows.group_by(column, *prompt_columns).len()
+    repeated = ids_and_prompts.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
+    ids_and_times = rows.select(column, *layout.arrival).unique()
+    ids_and_tokens = rows.select(column, *prompt_columns, *answer_columns).unique()
+    differ = max(ids_and_times.height, ids_and_tokens.height) > ids_and_prompts.height
     finding = consistency.repeated_ids(
-        times.height - times[column].n_unique(),
-        parts=share >= MOST and max(times.height, texts.height) > same.height,
-        events=_event_values(rows.drop(answer), column),
+        ids_and_times.height - ids_and_times[column].n_unique(),
+        parts=repeated >= MOST_REPEATED and differ,
+        events=_event_values(rows.drop(answer_columns), column),
     )
     reading.check("repeated_ids", finding, column)
 
@@ -138,7 +143,7 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for parent spans whose tokens are the sum of their child spans."""
     probe = reading.table.probe
-    by_name = {compact_name(c): c for c in reading.table.probe.columns}
+    by_name = {compact_name(c): c for c in probe.columns}
     parent = next((by_name[name] for name in PARENTS if name in by_name), None)
     ids = next((by_name[name] for name in SPANS if name in by_name), None)
     if parent is None or ids is None:
@@ -149,31 +154,31 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
     parents = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
     equal = ((parents["own"] - parents["below"]).abs() <= 0.01 * parents["below"]).mean()
-    are_sums = parents.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
+    are_sums = parents.height >= FEW_PARENTS and isinstance(equal, float) and equal > LEAST_FITTING
     reading.check("nested_rows", are_sums, parent)
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
-    """Return (column, value) of each kind of event that occurs once per request.
+    """Return the (column, value) pairs that select one row of each request, such as event = end.
 
-    Rows of such a kind alone are one per request. Empty if there is none.
+    ``ids`` is the column of request ids. () if there is no such pair.
     """
     requests = rows[ids].n_unique()
     for column in rows.columns:
-        kinds = rows[column].value_counts(sort=True)
-        if not 1 < kinds.height <= 10 or column == ids:
+        events = rows[column].value_counts(sort=True)
+        if not 1 < events.height <= 10 or column == ids:  # ten: more values are not kinds of event
             continue
-        usual = [k for k, count in kinds.iter_rows() if k is not None and count >= 0.9 * requests]
-        once = [k for k in usual if rows.filter(pl.col(column) == k)[ids].is_unique().all()]
+        usual = [e for e, count in events.iter_rows() if e is not None and count >= 0.9 * requests]
+        once = [e for e in usual if rows.filter(pl.col(column) == e)[ids].is_unique().all()]
         if once:
-            return tuple((column, str(kind)) for kind in once)
+            return tuple((column, str(event)) for event in once)
     return ()
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:
-    """Check for requests that start when others end, as in a benchmark.
+    """Check the first rows for requests that start when others end, as in a benchmark.
 
-    It needs a latency column whose name has a unit.
+    Without a latency column whose name has a unit, nothing is checked.
     """
     probe = reading.table.probe
     columns = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
@@ -188,7 +193,10 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
 
 
 class _Reader:
-    """Checks the rows of a request file batch by batch, writes them as parts and counts them."""
+    """Checks the rows of a request file batch by batch, writes them as parts and counts them.
+
+    A part is a Parquet file with the accepted rows of a batch, sorted by arrival.
+    """
 
     def __init__(self, reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
         self._reading, self._layout, self._clock = reading, layout, when
@@ -202,7 +210,7 @@ class _Reader:
         fields = {name: column for name, column in layout.fields.items() if name not in ignored}
         self._fields = fields
         self.columns = [c for f, c in fields.items() if f != "hash_ids"]
-        # Turns are linked by the session, or by the request before them.
+        # The fields that link the turns of a conversation: the session, or the request before.
         self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
         if not self._links and {"request_id", "parent"} <= fields.keys():
             self._links = ("request_id", "parent")
@@ -226,7 +234,7 @@ class _Reader:
         self._order = clock.Order()
         # Time of the last turn of each session, for files whose turns state delays.
         session = fields.get("session", "")
-        self._begun = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
+        self._last_turns = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
         # By batch: first and last time (ns), and the sorted hashes of the ids and times.
         self._seen: list[tuple[int, int, IntArray]] = []
 
@@ -281,7 +289,7 @@ class _Reader:
             self._write(ns, tokens, frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
-        """Return the batch with times for turns that only state a delay after the previous turn.
+        """Return the batch with times for turns that only state a delay after the turn before.
 
         The time of the answer in between is unknown, so these turns come earlier than in reality.
         """
@@ -292,17 +300,19 @@ class _Reader:
         units_per_delay = 1e9 * self._think_s / clock.UNITS_NS[unit]
         time = pl.col(arrival).cast(pl.Float64)
         wait = pl.col(delay).cast(pl.Float64) * units_per_delay
-        before = self._begun.rename({"time": "begun"})
-        frame = batch.frame.join(before, on=session, how="left", nulls_equal=True)
+        last_turns = self._last_turns.rename({"time": "last_turn"})
+        frame = batch.frame.join(last_turns, on=session, how="left", nulls_equal=True)
         # Turns without a time of their own: it is absent, or that of the turn before.
         untimed = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
         stated_time = pl.when(untimed).then(None).otherwise(time)
-        base = stated_time.forward_fill().over(session).fill_null(pl.col("begun"))
+        base = stated_time.forward_fill().over(session).fill_null(pl.col("last_turn"))
         # The delays of the turns since the last stated time add up.
-        stretch = stated_time.is_not_null().cum_sum().over(session)
-        waited = pl.when(untimed).then(wait).otherwise(0.0).cum_sum().over(session, stretch)
+        stated_times_before = stated_time.is_not_null().cum_sum().over(session)
+        delays = pl.when(untimed).then(wait).otherwise(0.0)
+        waited = delays.cum_sum().over(session, stated_times_before)
         times = frame.select(session, (base + waited).alias("time"))
-        self._begun = pl.concat([self._begun, times.drop_nulls()]).unique(session, keep="last")
+        last_turns = pl.concat([self._last_turns, times.drop_nulls()])
+        self._last_turns = last_turns.unique(session, keep="last")
         if not frame.select(untimed.any()).item():
             return batch
         self._reading.findings["delays"] = (
@@ -313,7 +323,10 @@ class _Reader:
         return Batch(with_times, batch.lines, batch.text, batch.faults)
 
     def _rows_of_load(self, batch: Batch) -> Batch:
-        """Return the rows that pass the filter and put load on a GPU."""
+        """Return the rows that pass the caller's filter, or without one those that load a GPU.
+
+        Answers from a cache and failed requests without an answer load none.
+        """
         batch = self._reading.filter_rows(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
             hits = checks.cache_hits(batch.frame[column])
@@ -328,7 +341,10 @@ class _Reader:
     def _tokens(
         self, frame: pl.DataFrame
     ) -> tuple[dict[str, IntArray], list[dict[str, BoolArray]]]:
-        """Return the tokens of each field (0 if refused), and masks of refused rows by reason."""
+        """Return the tokens of each field ``[rows]``, and the refused rows.
+
+        Refused cells are 0. The refused rows are masks by reason, of the input and of the output.
+        """
         limit, layout = self._reading.options.max_tokens, self._layout.tokens
         prompt, bad_in = token_counts(
             layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
@@ -348,10 +364,10 @@ class _Reader:
         return tokens, [bad_in, bad_out]
 
     def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray:
-        """Return the cancelled requests; none without a column that shows it."""
-        column = self._fields.get("status")
-        none = np.zeros(frame.height, np.bool_)
-        return checks.is_cancelled(frame[column], column) if column else none
+        """Return a mask of the cancelled requests; False without a column of their status."""
+        if column := self._fields.get("status"):
+            return checks.is_cancelled(frame[column], column)
+        return np.zeros(frame.height, np.bool_)
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
@@ -377,7 +393,7 @@ class _Reader:
         return repeated
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
-        """Add accepted rows to the totals of tokens, missing outputs, hours and sampling."""
+        """Add accepted rows to the totals: tokens, missing outputs, rows by hour, sample rates."""
         for name, values in tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + int(values.sum())
         empty = tokens["output_tokens"] == 0
@@ -396,7 +412,10 @@ class _Reader:
             self.weight += float(one_in.sum()) + int((~known).sum())
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
-        """Write the accepted rows of a batch as one part, sorted by arrival."""
+        """Write the accepted rows of a batch as one Parquet file, sorted by arrival.
+
+        ``ns`` are their times of arrival since 1970 (or the trace's start).
+        """
         if not self.accepted:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
         latest = np.maximum.accumulate(np.concatenate(([self.latest_ns], ns)))
@@ -414,7 +433,7 @@ class _Reader:
     def _stored_columns(
         self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame
     ) -> pl.DataFrame:
-        """Return accepted rows with the columns that a trace stores; count missing utilities."""
+        """Return accepted rows with the columns of a trace; count requests without a utility."""
         part = pl.DataFrame(
             {
                 "arrival_s": (ns - self.first_ns) / 1e9,
@@ -438,7 +457,7 @@ class _Reader:
         return part
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
-        """Return a label column: the caller's fixed label, the file's column, or null."""
+        """Return a label's column (stated, of the file, or null), and collect the names in it."""
         constant = self._reading.options.constant(label)
         column = self._layout.fields.get(label)
         if constant is None and column is not None:
@@ -523,7 +542,8 @@ class _Reader:
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on times, sorted rows, missing labels and sample rates."""
-        notes = [*clock_notes(self._clock, self.offsets), *self._layout.notes]
+        notes = [self._clock.note] if self._clock.note else []
+        notes += [*offset_notes(self.offsets), *self._layout.notes]
         if self.late:
             rows = f"{self.late:,} row{'s' * (self.late > 1)}"
             notes.append(f"Sorted {rows} that arrived before a row above them.")
@@ -541,7 +561,10 @@ class _Reader:
 
 
 def _sample_rates(column: pl.Series) -> FloatArray:
-    """Return sample rates, also written 10%, 1/100, 1:100 or 1 in 100; NaN without one."""
+    """Return sample rates as numbers, ``[rows]``: 0.1 for 10%, 100 for 1/100, 1:100 or 1 in 100.
+
+    A plain number stays as it is. NaN without a rate.
+    """
     text = column.cast(pl.String, strict=False).str.strip_chars()
     one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
     share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
@@ -555,12 +578,11 @@ def _hash_names(column: pl.Series) -> pl.Series:
     return hashes.set(names.is_null() | (names == ""), None)
 
 
-def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
-    """Return sentences on how times were read, and on their offsets from UTC."""
-    notes = [when.note] if when.note else []
+def offset_notes(offsets: set[str]) -> list[str]:
+    """Return a sentence on the ``offsets`` of times from UTC, such as +02:00; [] if all are 0."""
     if len(offsets) > 1:
         listed = ", ".join(sorted(offsets)[:5])
-        notes.append(f"Times have {len(offsets)} offsets ({listed}); all were converted to UTC.")
-    elif offsets and "+00:00" not in offsets:
-        notes.append(f"Times have the offset {min(offsets)}; converted to UTC.")
-    return notes
+        return [f"Times have {len(offsets)} offsets ({listed}); all were converted to UTC."]
+    if offsets and "+00:00" not in offsets:
+        return [f"Times have the offset {min(offsets)}; converted to UTC."]
+    return []

@@ -7,7 +7,7 @@ evaluated as code. Words compare without case. An empty cell equals nothing, so 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -39,10 +39,14 @@ class Condition:
     low: float = -np.inf
     high: float = np.inf
     strict: bool = False  # without the ends of the range
-    negated: bool = False
+    negated: bool = False  # True: keeps the other rows
+    text: str = ""  # as written
 
     def keeps(self, series: pl.Series) -> BoolArray:
-        """Return a mask of the values that meet the condition, as text or numbers, ``[rows]``."""
+        """Return a mask of the rows that meet the condition; ``series`` is the column, ``[rows]``.
+
+        Cells and values are compared as text in any case, and as numbers.
+        """
         text = series.cast(pl.String, strict=False).str.strip_chars()
         amounts = text.cast(pl.Float64, strict=False)
         if self.values:
@@ -70,13 +74,14 @@ def parse(text: str) -> tuple[Condition, ...]:
                 f"!= VALUE, in (A, B), not in (A, B), in 1..9 or >= 5, joined by and, at most "
                 f"{MAX_CONDITIONS}."
             )
-        conditions.append(_condition(match))
+        text_of_condition = match[0].removesuffix(match["more"]).strip()
+        conditions.append(replace(_condition(match), text=text_of_condition))
         position = match.end()
     return tuple(conditions)
 
 
 def _condition(match: re.Match[str]) -> Condition:
-    """Return the condition of one match of the filter's grammar."""
+    """Return the condition in a match of ``_CONDITION``."""
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
         values = tuple(map(_strip_quotes, re.findall(_VALUE, match["set"])))
@@ -114,18 +119,3 @@ def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name:
                 f"{name} has no column {condition.column!r} to filter by (where); its columns are "
                 f"{', '.join(column[:40] for column in columns[:20])}."
             )
-
-
-def condition_text(condition: Condition) -> str:
-    """Return a condition as it is written in the option ``where``."""
-    mark = "not in" if condition.negated else "in"
-    if len(condition.values) == 1:
-        return f"{condition.column} {'!=' if condition.negated else '='} {condition.values[0]}"
-    if condition.values:
-        return f"{condition.column} {mark} ({', '.join(condition.values)})"
-    end = "" if condition.strict else "="
-    if condition.high == np.inf:
-        return f"{condition.column} >{end} {condition.low:.15g}"
-    if condition.low == -np.inf:
-        return f"{condition.column} <{end} {condition.high:.15g}"
-    return f"{condition.column} {mark} {condition.low:.15g}..{condition.high:.15g}"

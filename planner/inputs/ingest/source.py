@@ -21,6 +21,7 @@ COMPRESSED = (".gz", ".zst")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
+_COMPRESSIONS = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}  # by the first bytes of a file
 PARQUET_MAGIC = b"PAR1"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -123,8 +124,8 @@ class Source:
         self.bytes = self._check()
         with self.path.open("rb") as file:
             head = file.read(4)
-        zstd = ZSTD if head == b"\x28\xb5\x2f\xfd" else PLAIN
-        self.compression = GZIP if head.startswith(b"\x1f\x8b") else zstd
+        by_magic = (kind for magic, kind in _COMPRESSIONS.items() if head.startswith(magic))
+        self.compression = next(by_magic, PLAIN)
 
     def _check(self) -> int:
         """Check extension and size, and return the size in bytes."""

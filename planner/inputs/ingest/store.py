@@ -96,6 +96,11 @@ class DemandColumns:
     output_lengths: FloatArray | None = None
     cached_tokens: FloatArray | None = None  # input tokens from a prefix cache
 
+    @property
+    def end_s(self) -> float:
+        """Return the right edge of the last bin, in epoch seconds."""
+        return self.start_s + len(self.requests) * self.bin_s
+
 
 def write_report(folder: Path, report: IngestReport) -> None:
     """Write the report, which completes a stored trace."""
@@ -162,7 +167,7 @@ def is_complete(store_dir: Path | str) -> bool:
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
-    """Return report and lazy frame of a request trace; raise IngestError for a demand file."""
+    """Return the report and the rows of a request trace; raise IngestError for a demand file."""
     report = read_report(store_dir)
     if report.kind != "requests":
         raise IngestError(f"{report.trace} holds demand per bin, not requests. Use it as such.")
@@ -211,10 +216,10 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
 
 
 def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
-    """Return the session index of each request, from 0 on; -1 means no session.
+    """Return the session number of each request, from 0 on, ``[requests]``; -1 for no session.
 
-    Returns None if no session has two requests. Without a session column, requests form a session
-    if each names the request before it.
+    ``scan`` are the stored requests. Without a session column, requests form a session if each
+    names the request before it. None if no session has two requests.
     """
     stored_columns = scan.collect_schema().names()
     if SESSION in stored_columns:
@@ -236,27 +241,31 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
 
 
 def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
-    """Return for each request the index of the first request in its chain of parents."""
+    """Return for each request the index of the first request in its chain of parents.
+
+    A request without a stored parent begins a chain.
+    """
     rows = pl.DataFrame({"id": ids, "row": np.arange(ids.len())}).unique("id", keep="first")
     parent_rows = pl.DataFrame({"id": parents}).join(
         rows, on="id", how="left", maintain_order="left"
     )
-    root = parent_rows["row"].fill_null(-1).to_numpy().astype(np.int64)
-    index = np.arange(len(root))
+    parent = parent_rows["row"].fill_null(-1).to_numpy().astype(np.int64)
+    index = np.arange(len(parent))
     # A parent must come before, so that chains end.
-    root = np.where((root >= 0) & (root < index), root, index)
-    while not np.array_equal(further := root[root], root):
-        root = further
-    return pl.Series(root)
+    ancestor = np.where((parent >= 0) & (parent < index), parent, index)
+    while not np.array_equal(further := ancestor[ancestor], ancestor):
+        ancestor = further
+    return pl.Series(ancestor)
 
 
 def _plain_columns(
     store_dir: Path | str, chosen: Sequence[str], report: IngestReport
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
-    """Return the columns, with labels as integer codes, and the names behind the codes.
+    """Return the ``chosen`` columns as arrays ``[requests]``, and the names of each label.
 
-    The name "" is added for rows without a label. Parts are read one at a time, because labels as
-    text take more memory than all other columns.
+    The column of a label (model, region, tier) has the index of the request's name. The name "" is
+    added for rows without a label. Files are read one at a time, because labels as text take more
+    memory than all other columns.
     """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
     with_unlabelled = {
@@ -337,25 +346,23 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
 
 
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
-    """Return every series from the first to the last bin of a demand trace, and notes.
+    """Return every series of a demand trace, extended to the first and last bin of all, and notes.
 
-    Outside its own bins, a series counts as zero. A note counts the series that miss more than one
-    bin at an end.
+    The added bins are zero. A note counts the series that lack more than one bin at an end.
     """
     columns = read_demand(store_dir)
     first_s = min(series.start_s for series in columns)
-    last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
+    last_s = max(series.end_s for series in columns)
     padded = [_extend_with_zeros(series, first_s, last_s) for series in columns]
-    shorter = 0
-    for series in columns:
-        end_s = series.start_s + len(series.requests) * series.bin_s
-        missing_s = max(series.start_s - first_s, last_s - end_s)
-        shorter += missing_s > 1.5 * series.bin_s
+    shorter = sum(
+        max(series.start_s - first_s, last_s - series.end_s) > 1.5 * series.bin_s
+        for series in columns
+    )
     return padded, [absent_parts(shorter, len(columns))] if shorter else []
 
 
 def absent_parts(shorter: int, total: int) -> str:
-    """Return in words that some of a trace's series do not last as long as the trace."""
+    """Return a note that ``shorter`` of a trace's ``total`` series are shorter than the trace."""
     return (
         f"{shorter} of {total} series begin later or end earlier than the trace. Outside its own "
         "bins, a series counts as zero."
@@ -368,7 +375,7 @@ def _extend_with_zeros(series: DemandColumns, first_s: float, last_s: float) -> 
     Amounts that the series does not count stay unknown in the added bins too.
     """
     before = round((series.start_s - first_s) / series.bin_s)
-    after = round((last_s - series.start_s) / series.bin_s) - len(series.requests)
+    after = round((last_s - series.end_s) / series.bin_s)
     if not before and not after:
         return series
 
@@ -404,8 +411,8 @@ def labels_of(
     names = list(_label_names(report).values())
     indices = np.unravel_index(codes, [len(each) for each in names])
     columns = (
-        [label_names[index] or None for index in label_places.tolist()]
-        for label_names, label_places in zip(names, indices, strict=True)
+        [label_names[index] or None for index in label_indices.tolist()]
+        for label_names, label_indices in zip(names, indices, strict=True)
     )
     return list(zip(*columns, strict=True))
 
@@ -421,13 +428,13 @@ def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
 
 @damage_reported(STORED, AGAIN)
 def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
-    """Return the stored requests summed per model, region, tier and bin.
+    """Return requests and tokens per bin, one series per model, region and tier.
 
-    The requests are not all loaded at once. Bins are ``bin_s`` wide and aligned to multiples of it
-    since the epoch (or the trace's origin). Amounts of a sample are scaled to all requests.
+    Bins are ``bin_s`` wide and begin at multiples of it since 1970 (or since the trace's start).
+    Amounts of a sample are scaled to all requests. The requests are not all loaded at once.
 
-    All series share the grid from the first request to the last. A bin without a request is 0. The
-    first and the last bin are usually covered only in part.
+    All series have the bins from the first request of the trace to the last. A bin without a
+    request is 0. The first and the last bin are usually covered only in part.
     """
     if not bin_s >= 0.001:
         raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
@@ -436,18 +443,25 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     first = report.start_ns // bin_ns
     bins = report.end_ns // bin_ns - first + 1
     _check_bins(bins, bin_s)
-    # From the begin of the first bin.
+    # Arrivals are counted from the begin of the first bin.
     offset_ns = report.start_ns - first * bin_ns
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + offset_ns
     bin_index = (arrival_ns // bin_ns).clip(0, bins - 1)
     # One number for labels and bin, because grouping by one column is fast.
-    sums = _sums_by_cell(scan, label_code(report) * bins + bin_index)
-    cells = sums["cell"].to_numpy()
-    codes, row = np.unique(cells // bins, return_inverse=True)
+    code_and_bin = (label_code(report) * bins + bin_index).alias("code_and_bin")
+    tokens = pl.col("input_tokens", "output_tokens").cast(pl.Int64).sum()
+    sums = (
+        scan.select(code_and_bin, "input_tokens", "output_tokens")
+        .group_by("code_and_bin")
+        .agg(pl.len().alias("requests"), tokens)
+        .sort("code_and_bin")
+        .collect(engine="streaming")
+    )
+    codes, row = np.unique(sums["code_and_bin"].to_numpy() // bins, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)
     amounts = np.zeros((3, len(codes), bins))
     for values, field in zip(amounts, AMOUNTS, strict=False):
-        values[row, cells % bins] = sums[field].to_numpy() * report.sample
+        values[row, sums["code_and_bin"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
     keys = labels_of(report, codes)
     # Missing names come first.
@@ -460,11 +474,3 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         )
         for i in order
     ]  # fmt: skip
-
-
-def _sums_by_cell(scan: pl.LazyFrame, cell: pl.Expr) -> pl.DataFrame:
-    """Return requests and tokens by the number ``cell`` of each request, in its order."""
-    grouped = scan.select(cell.alias("cell"), "input_tokens", "output_tokens").group_by("cell")
-    tokens = pl.col("input_tokens", "output_tokens").cast(pl.Int64).sum()
-    sums = grouped.agg(pl.len().alias("requests"), tokens).sort("cell")
-    return sums.collect(engine="streaming")

@@ -104,7 +104,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
 
 
 class _Stream:
-    """The bytes of a file; ``head`` are the first ones, which show its type."""
+    """The bytes of a file; ``head`` are its first PROBE_BYTES or more, which show its type."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._rest = pieces
@@ -116,7 +116,7 @@ class _Stream:
         return itertools.chain([self.head], self._rest)
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """Yield all bytes, the first of them in pieces of ``size``; the stream keeps none."""
+        """Yield all bytes once, ``head`` in pieces of ``size``; afterwards the stream is empty."""
         head, self.head = self.head, b""
         for start in range(0, len(head), size):
             yield head[start : start + size]
@@ -125,32 +125,34 @@ class _Stream:
 
 
 def _join_lines(lines: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
-    """Yield lines in longer pieces; raise IngestError if nested rows expand the file too much."""
+    """Yield the lines in pieces of 1024; raise IngestError if they expand the file too much."""
     while piece := b"".join(itertools.islice(lines, 1024)):
         expansion.add(len(piece))
         yield piece
 
 
 def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
-    """Return the path to the rows in nested JSON; None for JSON lines with one row each.
+    """Return where the rows are in nested JSON; None for JSON lines with one row each.
 
-    The first value says whether the file is one document, an array or an object.
+    The first value says whether the file is one document (an array or an object), not lines. The
+    second is the path to the rows, as for ``unfold_rows``. ``head`` are the file's first bytes.
     """
-    first = head.split(b"\n", 1)[0].strip()
+    first_line, _, other_lines = head.partition(b"\n")
     try:
-        record = json.loads(first)
+        record = json.loads(first_line)
     except (ValueError, RecursionError):
         record = None
     if isinstance(record, dict):
-        document = not head.strip().partition(b"\n")[2].strip()
-        path = path_of(record, document=document)
-        return (document, path) if path else None
-    if head.lstrip()[:1] not in (b"[", b"{"):
+        is_document = not other_lines.strip()
+        path = path_of(record, document=is_document)
+        return (is_document, path) if path else None
+    is_array = head.lstrip()[:1] == b"["
+    if not is_array and head.lstrip()[:1] != b"{":
         return None
     values = list(itertools.islice(_values(head, name), 2))
-    if head.lstrip()[:1] == b"[" or values:
-        alone = head.lstrip()[:1] != b"[" and len(values) == 1
-        return True, path_of(values[0] if values else None, document=alone)
+    if is_array or values:
+        is_one_object = not is_array and len(values) == 1
+        return True, path_of(values[0] if values else None, document=is_one_object)
     return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
 
 
@@ -163,7 +165,10 @@ def _values(head: bytes, name: str) -> Iterator[object]:
 
 
 def _path_in_text(head: bytes) -> tuple[str, ...]:
-    """Return the path to the rows of a long document, guessed from the names at its start."""
+    """Return the path to the rows of a document that ``head``, its first bytes, is a part of.
+
+    It is the path of the first tool's format whose keys are all in ``head``; () if there is none.
+    """
     for connector in CONNECTORS.values():
         path = path_steps(connector.rows)
         if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
@@ -172,7 +177,7 @@ def _path_in_text(head: bytes) -> tuple[str, ...]:
 
 
 def _text_head(head: bytes, name: str) -> bytes:
-    """Return the first bytes of a text file, without a byte order mark."""
+    """Return ``head`` without a byte order mark; raise IngestError if it is no text, or empty."""
     if (what := foreign_file_type(head)) is not None:
         raise IngestError(f"{name} is {what}.")
     head = head.removeprefix(_BOM)
@@ -182,9 +187,9 @@ def _text_head(head: bytes, name: str) -> bytes:
 
 
 def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
-    """Return the whole records at the start of a text file.
+    """Return the complete records (rows) in the first bytes of a text file.
 
-    ``quoted``: line breaks within double quotes do not end a record.
+    ``quoted``: line breaks within double quotes do not end a record. Raise IngestError without any.
     """
     if len(head) < PROBE_BYTES:  # the whole file
         if not head.strip():
@@ -239,7 +244,10 @@ class TextTable:
         return self._source.digest
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Yield every row once, in batches with ``columns``; ``ids`` has lists of integers."""
+        """Yield every row once, in batches with ``columns``.
+
+        ``ids`` is a further column, of lists of integers (prompt blocks), or None.
+        """
         name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
         needed = [*columns, *([ids] if ids else [])]
         for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):
@@ -294,8 +302,8 @@ class ParquetTable:
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         """Yield the rows in batches, with their line numbers and faults.
 
-        Only ``columns`` are read. ``ids`` is a column of prompt blocks; rows with a null in it are
-        refused.
+        Only ``columns`` are read, and ``ids``, a column of lists of integers (prompt blocks). Rows
+        with a null in such a list are refused.
         """
         needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
@@ -309,7 +317,7 @@ class ParquetTable:
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
             offset += max(1, frame.height)
             self._done = offset
-            # Grow the step slowly, because the next rows may be larger than these.
+            # Grow the batches slowly, because the next rows may be larger than these.
             row_bytes = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))
             if offset < rows:  # the decoder works while the caller reads this batch

@@ -66,7 +66,10 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
 
 
 def _pairs(value: Any) -> Row | None:
-    """Return a list of keys (or names) with values as one object; None for another value."""
+    """Return a list such as ``[{"key": "a", "value": 1}]`` as ``{"a": 1}``; None for other values.
+
+    The pairs may have "name" in place of "key".
+    """
     if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
     key = "key" if "key" in value[0] else "name"
@@ -87,7 +90,10 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return the short fields of an object and its nested objects, which its rows inherit."""
+    """Return the fields that rows inherit from an object around them.
+
+    These are up to INHERITED short fields of the object and of the objects in it.
+    """
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
@@ -99,10 +105,10 @@ def _inherited_fields(value: Mapping[str, Any]) -> Row:
 
 
 def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
-    """Return the path to the rows in a record; empty if the record itself is a row.
+    """Return the path (of ``unfold_rows``) to the rows in a record; () if it is a row itself.
 
-    The paths of known formats are tried first. Otherwise the rows of a ``document`` (as opposed to
-    one of many records) are its only list of objects.
+    The paths of known formats are tried first. If the record is a whole ``document``, its rows may
+    also be its only list of objects. A record among many others is then a row itself.
     """
     if not isinstance(record, dict):
         return ()
@@ -136,38 +142,41 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 
 
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON array, or the consecutive objects of a file."""
-    text = codecs.getincrementaldecoder("utf-8-sig")("strict")
-    waiting, started, array, count = "", False, False, 0
+    """Yield the elements of the JSON array in a file, or its consecutive objects.
+
+    ``pieces`` are the bytes of the file ``name``. Raise IngestError if it is not JSON.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
+    unread, started, is_array, count = "", False, False, 0
     for piece in itertools.chain(pieces, (None,)):  # None: the end
         try:
-            waiting += text.decode(piece or b"", final=piece is None)
+            unread += decoder.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
             raise IngestError(f"{name} is not UTF-8 text. Save the file as UTF-8.") from None
         position = 0
-        if not started and waiting.strip():
-            started, array = True, waiting.lstrip()[0] == "["
-            position = waiting.index("[") + 1 if array else 0
-        for value, end in _complete_values(waiting, position, last=piece is None):
+        if not started and unread.strip():
+            started, is_array = True, unread.lstrip()[0] == "["
+            position = unread.index("[") + 1 if is_array else 0
+        for value, end in _complete_values(unread, position, last=piece is None):
             yield value
             count += 1
             position = end
-        waiting = _SPACE.sub("", waiting[position:], count=1)
-        most_bytes = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
-        if len(waiting) > most_bytes:
+        unread = _SPACE.sub("", unread[position:], count=1)
+        most_bytes = MAX_RECORD_BYTES if is_array else DOCUMENT_BYTES
+        if len(unread) > most_bytes:
             raise IngestError(
                 f"{name}: value {count + 1} exceeds {most_bytes >> 20} MiB. Write JSON lines."
             )
-    if waiting.strip(" \r\n\t,]"):
+    if unread.strip(" \r\n\t,]"):
         raise IngestError(
-            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again."
+            f"{name} is not JSON after value {count} ({unread.strip()[:40]!r}). Write it again."
         )
 
 
 def _complete_values(text: str, position: int, *, last: bool) -> Iterator[tuple[Any, int]]:
-    """Yield each complete JSON value of ``text`` from ``position`` on, and where it ends.
+    """Yield each complete JSON value in ``text`` from ``position`` on, and the position of its end.
 
-    ``last`` means that no text follows.
+    ``last``: no text follows.
     """
     while True:
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr]

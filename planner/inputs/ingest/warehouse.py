@@ -66,9 +66,11 @@ def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggregates:
-    """Return demand by labels and bins of ``bin_s`` seconds, and a histogram of lengths.
+    """Return the demand of a table per bin of ``bin_s`` seconds, and a histogram of its lengths.
 
-    The histogram has the number of requests of each prompt length and each output length.
+    ``columns`` are those of ``columns_of``, by field. The demand is split by the labels among them.
+    The histogram has the number of requests of each prompt length and each output length. Raise
+    IngestError for too many bins, or if no row is a request.
     """
     rows = _rows(table, columns, bin_s)
     good = rows.filter(
@@ -87,7 +89,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggreg
         raise IngestError(
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
         )
-    lengths = pl.concat([_lengths(good, field) for field in ("input", "output")])
+    lengths = pl.concat([_length_histogram(good, field) for field in ("input", "output")])
     requests = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
     if not requests:
@@ -114,7 +116,7 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
     return table.select(bin=bins, **tokens, **labels)
 
 
-def _lengths(rows: Any, field: str) -> pl.DataFrame:
+def _length_histogram(rows: Any, field: str) -> pl.DataFrame:
     """Return the number of requests of each length of ``field``, "input" or "output"."""
     histogram = rows.group_by(tokens=rows[f"{field}_tokens"]).aggregate(requests=rows.count())
     lengths = _fetch(histogram).sort("tokens")
@@ -122,7 +124,7 @@ def _lengths(rows: Any, field: str) -> pl.DataFrame:
 
 
 def _fetch(expression: Any) -> pl.DataFrame:
-    """Return the result as whole numbers and text, whatever types the engine uses."""
+    """Return the result of an Ibis expression, with whole numbers of 64 bits in every engine."""
     frame = pl.DataFrame(expression.to_pyarrow())
     numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
     return frame.with_columns(pl.col(numeric).cast(pl.Int64))

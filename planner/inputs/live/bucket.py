@@ -29,6 +29,7 @@ except ModuleNotFoundError:  # 31 MB, so an optional dependency
 CONNECT_S, READ_S = 10.0, 60.0
 MOST_LISTED = 100_000  # objects, about a hundred pages of a listing
 CHUNK = 1 << 20
+# Error codes of a server in another region, and of credentials that may not do something.
 ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
 
@@ -59,7 +60,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """The server, the bucket and the prefix of keys where objects are."""
+    """Where objects are: the URL of the server, the bucket, and the prefix of their keys."""
 
     url: str
     bucket: str
@@ -67,7 +68,7 @@ class BucketPlace:
 
     @property
     def address(self) -> Address:
-        """Return the address of the objects as the allow-list has it: server, bucket, prefix."""
+        """Return the address of the objects, for comparison with the allowed addresses."""
         names = [self.bucket, self.prefix] if self.prefix else [self.bucket]
         return address_of("/".join([self.url.rstrip("/"), *names]))
 
@@ -132,8 +133,8 @@ class Bucket:
             )
         return objects
 
-    def all_objects(self, below: str = "") -> Iterator[StoredObject]:
-        """Yield the objects as :meth:`objects` returns them, without a limit on their number."""
+    def all_objects(self, below: str) -> Iterator[StoredObject]:
+        """Yield all objects below the prefix with keys that start with ``below``, by key."""
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
@@ -206,7 +207,10 @@ class Bucket:
 
     @contextmanager
     def _source_errors(self, key: str = "") -> Iterator[None]:
-        """Turn the library's exceptions into SourceError with a remedy."""
+        """Turn the library's exceptions into SourceError with a remedy.
+
+        With ``key``, an error about that object alone becomes CopyFailed.
+        """
         try:
             yield
         except _OtherAddress as problem:
@@ -228,7 +232,7 @@ class Bucket:
             ) from None
 
     def _error_words(self, code: str) -> str:
-        """Return a sentence on an error code of the bucket's server, with the remedy."""
+        """Return a sentence with the remedy for an error code of the bucket's server."""
         if code in ELSEWHERE:
             return self._wrong_region_message()
         if code == "NoSuchBucket":

@@ -24,8 +24,8 @@ STEPS = 4  # buckets of lengths per doubling of tokens
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
     """Return the demand in a file of a live source as samples in bins of ``bin_s`` seconds.
 
-    ``store`` is the folder of the imported file, and ``report`` its report. ``others`` is the table
-    of GrowingSeries.origins, which lists the bins that other files reported. Requests are added to
+    ``store`` is the folder of the imported file, and ``report`` its report. ``others`` lists the
+    bins that files of the source reported before (GrowingSeries.origins). Requests are added to
     those of other files in the same bin, because logs may be cut within a bin. Counts per bin
     replace earlier counts.
 
@@ -57,7 +57,7 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
 
 
 def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
-    """Return the demand in a log by bin; a bin without a request is 0.
+    """Return the ``series`` of a log of requests as a table of BINS.
 
     The first and the last bin are marked as only partly seen. ``origin`` identifies the file.
     """
@@ -74,9 +74,9 @@ def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
 
 
 def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
-    """Return the amounts of a demand file in bins of ``bin_s`` seconds.
+    """Return the amounts of a demand file as a table of BINS, in bins of ``bin_s`` seconds.
 
-    Raises IngestError unless the file's bin width divides that of the source.
+    Raise IngestError unless the file's bin width divides ``bin_s``.
     """
     tables = []
     for columns in read_demand(store):
@@ -120,7 +120,10 @@ def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
 def _table(
     columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
 ) -> pl.DataFrame:
-    """Return the amounts as a table with labels; an unlabelled series uses its name as model."""
+    """Return ``amounts`` of a series as a table with its labels; bins begin at ``start``.
+
+    A series without labels gets its name as model.
+    """
     labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
     if not any(labels.values()) and columns.name:
         labels["model"] = columns.name
@@ -131,7 +134,10 @@ def _table(
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
-    """Return histograms of tokens per request by key and bin, with STEPS buckets per doubling."""
+    """Return the tokens per request in a stored trace as a table of HISTOGRAMS.
+
+    There are STEPS buckets per doubling of the tokens. ``origin`` identifies the file.
+    """
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]

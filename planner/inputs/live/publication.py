@@ -31,11 +31,11 @@ LENGTH_FIELDS = ("input_tokens", "output_tokens")
 
 
 def publish(samples: Samples, name: str, store: Path) -> IngestReport:
-    """Write the samples of a live source into ``store`` as a trace that scenarios can use.
+    """Write the samples of the live source ``name`` into ``store`` as a trace for scenarios.
 
     ``store`` is replaced as a whole or not at all. ``samples`` are as returned by
     GrowingSeries.read. All series cover the same span of time. Bins without a reading are gaps.
-    Raises IngestError if no bin has a request or token.
+    Raise IngestError if no bin has a request or token.
     """
     began = time.perf_counter()
     grids, notes = _grids(samples, name)
@@ -58,7 +58,10 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return a grid of bins per series over one span of time, and notes on gaps and corrections."""
+    """Return a time grid per series, all over one span of time, and notes on gaps and corrections.
+
+    ``name`` is the source's, for series without labels and for errors.
+    """
     known_bins = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if known_bins.is_empty():
         raise IngestError(
@@ -113,7 +116,10 @@ def _raise_to_one_per_request(amounts: dict[str, FloatArray]) -> int:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield tables of SAMPLE request lengths, for each series and each of LENGTH_FIELDS."""
+    """Yield a table of SAMPLE tokens per request for each series and each of LENGTH_FIELDS.
+
+    The lengths are drawn from the histograms of ``samples``.
+    """
     histograms = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = histograms.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
@@ -129,7 +135,10 @@ def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
 def _report(
     folder: Path, grids: list[Grid], samples: Samples, name: str, notes: list[str], seconds: float
 ) -> IngestReport:
-    """Return the report of the trace that ``folder`` contains, as of a file that was read in."""
+    """Return the report of the trace in ``folder``, as if it had been read from a file.
+
+    ``seconds`` is the time that writing it took.
+    """
     # A live source has no file, so the hash is that of the stored content.
     files = (folder / DEMAND, folder / LENGTHS)
     contents = [file.read_bytes() for file in files if file.exists()]

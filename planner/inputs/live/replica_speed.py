@@ -1,4 +1,4 @@
-"""Derive the speed of replicas from live sources: mean TBT by load."""
+"""Derive the speed of replicas from samples of live sources: mean TBT by load."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ class ServedSpeed:
 
 
 def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
-    """Return the measured speeds of each model and region, from bins that have all they need.
+    """Return the measured speed of each model and region over time.
 
-    ``bins`` is as in ``live.samples``. Tiers are summed, because all tiers of a model and region
-    share its replicas.
+    ``bins`` is a table of ``live.samples``, of which only rows with all of NEEDED count. Tiers are
+    summed, because all tiers of a model and region share its replicas.
     """
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)

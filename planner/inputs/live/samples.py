@@ -47,7 +47,7 @@ WORDS = {
 BINS = {
     **dict.fromkeys(KEYS, pl.String),
     "bin_start": pl.Int64,  # left edge, whole seconds since the epoch
-    "origin": pl.String,  # parts of a bin from several files add up; "" replaces earlier data
+    "origin": pl.String,  # file that saw the bin; amounts of several add up. "": no file
     "whole": pl.Boolean,  # whether the origin saw all of the bin
     **dict.fromkeys((*AMOUNTS, *GAUGES), pl.Float64),  # null: unknown
 }
@@ -87,7 +87,7 @@ class Samples:
 
 
 def _buckets_of_row(row: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each bucket of each histogram in ``row``, with the ``keys`` of its bin."""
+    """Yield a row of HISTOGRAMS for each bucket in a sent ``row``; ``keys`` identify its bin."""
     for field, what in HISTOGRAM_FIELDS.items():
         buckets = row.get(field) or {}
         counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
@@ -96,7 +96,7 @@ def _buckets_of_row(row: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator
 
 
 def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
-    """Return rows with all columns of BINS; missing columns get a default."""
+    """Return rows as a table with all columns of BINS; missing columns get a default."""
     if not isinstance(rows, pl.DataFrame):
         rows = pl.DataFrame(list(rows), infer_schema_length=None)
     blank = {**dict.fromkeys((*KEYS, "origin"), ""), "whole": True}
@@ -106,7 +106,7 @@ def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
 
 
 def _column(name: str, kind: type[pl.DataType], blank: object, is_present: bool) -> pl.Expr:
-    """Return a column of ``kind``, with ``blank`` for missing values; None: they stay null."""
+    """Return a column as ``kind``; nulls, or all if it is not present, become ``blank``."""
     column = (pl.col(name) if is_present else pl.lit(None)).cast(kind)
     return (column if blank is None else column.fill_null(blank)).alias(name)
 
@@ -132,8 +132,9 @@ FIELDS = ("time", *KEYS, *FIGURES, *HISTOGRAM_FIELDS)
 def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime) -> Samples:
     """Return the samples that a program sent, in bins of ``bin_s`` seconds.
 
-    A row has FIELDS of one bin of one model, region and tier. ``time`` is the start of the bin. A
-    figure that is absent or None is unknown. Raises SourceError that names the row and the field.
+    A row has FIELDS of one bin of one model, region and tier. Its ``time`` is the start of the bin,
+    and not after ``now``. A figure that is absent or None is unknown. Raise SourceError that names
+    the row and the field.
     """
     if not 1 <= len(rows) <= MOST_SAMPLES:
         raise SourceError(
@@ -161,7 +162,7 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
 
 
 def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:
-    """Raise SourceError for a row with an unknown field, or an invalid time or figure."""
+    """Raise SourceError, naming ``location``, for a row with an unknown field or invalid value."""
     if unknown := row.keys() - set(FIELDS):
         raise SourceError(
             f"{location}.{min(unknown)}: this is not known here. Known: {', '.join(FIELDS)}."

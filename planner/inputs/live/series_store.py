@@ -33,14 +33,14 @@ from planner.inputs.live.samples import (
 AGAIN = "restore a backup, or remove this live source and add it again"
 TRIES = 3
 MOST_PARTS = 64  # more are merged into one
-_PLACE = (*KEYS, "bin_start")
+_BIN_KEYS = (*KEYS, "bin_start")  # columns that identify a bin of a series
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingSeries:
     """The samples of a live source in bins of ``bin_s`` seconds, stored in a folder of parts.
 
-    Each reading adds a part.
+    A part is the pair of files that one reading of the source adds (see the module).
     """
 
     folder: Path
@@ -86,14 +86,12 @@ class GrowingSeries:
         gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
         return (
             _bins_before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
-            .group_by(*_PLACE)
+            .group_by(*_BIN_KEYS)
             .agg(*amounts, *gauges)
-            .sort(*_PLACE)
+            .sort(*_BIN_KEYS)
         )
 
-    def histograms(
-        self, until_s: float | None = None, since_s: float | None = None
-    ) -> pl.DataFrame:
+    def histograms(self, until_s: float | None, since_s: float | None) -> pl.DataFrame:
         """Return only the histograms of :meth:`read`.
 
         They have many times more rows than the bins, so limit the time.
@@ -107,7 +105,7 @@ class GrowingSeries:
         ``whole`` is true if the origin saw the complete bin.
         """
         bins = _latest_bins(self._read("bins", BINS, None))
-        return bins.select(*_PLACE, "origin", "whole")
+        return bins.select(*_BIN_KEYS, "origin", "whole")
 
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self.folder.glob(f"{kind}-*.parquet"), key=_stem)
@@ -115,7 +113,11 @@ class GrowingSeries:
     def _read(
         self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
     ) -> pl.DataFrame:
-        """Return the rows of all parts, with the index of their part in ``part``."""
+        """Return the rows of all parts that end after ``since_s`` (None: all), as one table.
+
+        ``kind`` is "bins" or "histograms", with the columns ``schema``. A new column ``part`` is
+        the index of each row's part.
+        """
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # another process has just merged the parts
                 return _rows_of_parts(self._parts(kind), schema, since_s)
@@ -146,9 +148,9 @@ class GrowingSeries:
 def _rows_of_parts(
     parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
 ) -> pl.DataFrame:
-    """Return the rows of ``parts``.
+    """Return the rows of ``parts`` from ``since_s`` on, with the index of their part in ``part``.
 
-    Parts and row groups that end before ``since_s`` are not read.
+    Raise FileNotFoundError if a part has gone, and DamagedFile if it cannot be read.
     """
     tables = [pl.DataFrame(schema={**schema, "part": pl.Int64})]
     for i, path in enumerate(parts):
@@ -164,7 +166,7 @@ def _rows_of_parts(
 
 
 def _write(table: pl.DataFrame, stem: Path) -> None:
-    """Write a part atomically."""
+    """Write a table to ``stem`` with the ending .parquet, as a whole or not at all."""
     with replace_file(stem.with_name(f"{stem.name}.parquet")) as draft:
         table.write_parquet(draft, compression="zstd")
 
@@ -175,18 +177,18 @@ def _stem(path: Path) -> str:
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return the bins of each origin, each column from the last part that has a value."""
+    """Return one row per bin and origin, with each value from the last part that has it."""
     last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
     return (
         parts.sort("part", maintain_order=True)
-        .group_by(*_PLACE, "origin", maintain_order=True)
+        .group_by(*_BIN_KEYS, "origin", maintain_order=True)
         .agg(pl.col("whole").any(), *last)
     )
 
 
 def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
     """Return the histograms of each origin and bin, each from the last part that has one."""
-    keys = [*_PLACE, "origin", "what"]
+    keys = [*_BIN_KEYS, "origin", "what"]
     return parts.filter(pl.col("part") == pl.col("part").max().over(keys)).drop("part")
 
 
@@ -201,7 +203,7 @@ def _joined_histograms(histograms: pl.DataFrame) -> pl.DataFrame:
         return no_histograms().drop("origin")
     order = pl.Enum(COUNTED)
     return (
-        histograms.group_by(*_PLACE, "what", "least", "most")
+        histograms.group_by(*_BIN_KEYS, "what", "least", "most")
         .agg(pl.col("count").sum())
         .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
     )

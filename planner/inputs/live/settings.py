@@ -12,8 +12,8 @@ from planner.inputs.ingest.options import OFFERED
 from planner.schema_types import Name, Section
 
 # Only variables with this prefix, so that a source cannot send other secrets away.
-NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
-Variable = Annotated[str, Field(pattern=NAMED, max_length=80)]
+NAME_OF_VARIABLE = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
+Variable = Annotated[str, Field(pattern=NAME_OF_VARIABLE, max_length=80)]
 Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=80)]
 MOST_DAYS = 400
 # Variables that are useless without each other.
@@ -149,7 +149,10 @@ KINDS: Mapping[str, type[Section]] = {
 
 
 def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
-    """Return a source's checked settings; raise SourceError with the first fault and its field."""
+    """Return the checked settings of a source, from the ``fields`` that the user gave.
+
+    ``kind`` is a key of KINDS. Raise SourceError with the first fault and its field.
+    """
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}. Give one of {', '.join(KINDS)}.")
     if "\\u0000" in json.dumps(dict(fields), default=str):
@@ -177,7 +180,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
 
 def _fault_words(fault: Any) -> str:
     """Return the message of one pydantic error, with the remedy."""
-    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME_OF_VARIABLE:
         return (
             "name an environment variable that begins with HEADROOM_SOURCE_, such as "
             "HEADROOM_SOURCE_TOKEN; the secret itself is never stored."

@@ -12,7 +12,6 @@ from simulation.performance.fitting.fit_linear import Parameter
 from simulation.performance.rows import BenchmarkRows
 
 MILLI = ("s", "s per sequence", "s per token")  # units that are shown in thousandths
-
 LOADS = {  # columns of benchmark rows that state the load
     "batch": "sequences in a batch",
     "concurrency": "requests in flight",
@@ -22,7 +21,7 @@ LOADS = {  # columns of benchmark rows that state the load
 
 
 def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
-    """Return one row per measurement: measured and predicted value, error and flags."""
+    """Return one row per measurement of ``rows``: measured and predicted value, error, flags."""
     return measured_and_predicted(
         residuals.quantity.tolist(),
         [_label(rows, int(i)) for i in residuals.row],
@@ -44,7 +43,8 @@ def measured_and_predicted(
 ) -> pl.DataFrame:
     """Return measured and predicted values as a table, in milliseconds.
 
-    The columns are those of ``planner.selectors.profiles.profile_residuals``.
+    ``quantity`` is that of each row, or of all rows. ``inside`` marks rows in the fitted range. The
+    columns are those of ``planner.selectors.profiles.profile_residuals``.
     """
     rows = len(labels)
     return pl.DataFrame(
@@ -62,9 +62,9 @@ def measured_and_predicted(
 
 
 def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
-    """Return value and 95% interval of each parameter by name, in units of readable size.
+    """Return value, 95% interval and unit of each parameter, by its name.
 
-    The interval is None if it is not known.
+    Seconds become milliseconds. The ends of the interval are None if it is not known.
     """
     documents = {}
     for parameter in parameters:
@@ -87,18 +87,18 @@ def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
     ``columns`` are pairs of values and the noun for them. Columns without a number are left out.
     """
     parts = []
-    for values, what in columns:
+    for values, noun in columns:
         finite = values[np.isfinite(values)]
         if finite.size:
             low, high = finite.min(), finite.max()
             span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
-            parts.append(f"{span} {what}")
+            parts.append(f"{span} {noun}")
     return ", ".join(parts)
 
 
 def range_of(rows: BenchmarkRows) -> str:
-    """Return the range of benchmark rows in words."""
-    return range_words((getattr(rows, name), what) for name, what in LOADS.items())
+    """Return the range of each load of benchmark rows in words."""
+    return range_words((getattr(rows, name), noun) for name, noun in LOADS.items())
 
 
 def _label(rows: BenchmarkRows, i: int) -> str:

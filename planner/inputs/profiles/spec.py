@@ -19,12 +19,13 @@ KINDS = ("linear", "table", *COMPUTED)
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """The profile to make: its name, kind, deployment and, for a fit, the rows of a file.
+    """The profile to make: its name, kind and deployment, and the benchmark rows to fit.
 
     An operator profile is a sum of measured kernels. A roofline profile follows from published
-    peaks. Neither needs rows. ``rows_model`` and ``rows_gpu`` select rows by the names in the file
-    ("": the file has no names). ``model`` and ``gpu`` are those of the profile. Limits of None
-    follow from the rows, vLLM's defaults, and the memory left by the weights.
+    peaks. Neither needs benchmark rows. Other kinds are fitted to the rows of ``rows_model`` and
+    ``rows_gpu``, which are the names in the uploaded file ("": the file has no names). ``model``
+    and ``gpu`` are the names in the profile. Limits of None follow from the rows, vLLM's defaults,
+    and the memory left by the weights.
     """
 
     name: str
@@ -66,10 +67,10 @@ class ProfileSpec:
 def computed_profile(
     spec: ProfileSpec, model: ModelSpec, gpu: GpuSpec, kernels: Kernels | None
 ) -> core.Profile:
-    """Return an operator profile from ``kernels``, or a roofline profile.
+    """Return the operator or roofline profile that ``spec`` asks for.
 
-    ``kernels`` None: there are none. Raises CatalogueError or SimulationError if an input is
-    missing.
+    ``kernels`` are measured, for an operator profile; None: there are none. Raise CatalogueError
+    or SimulationError if an input is missing.
     """
     if spec.kind not in COMPUTED:
         raise CatalogueError(

@@ -34,25 +34,25 @@ MIXED_ITERATION = "iteration time"
 def tuned_profile(
     profile: LinearProfile, observations: Observations, covariance: FloatArray | None, source: str
 ) -> TunedProfile:
-    """Return ``profile`` fitted to observations by a Kalman filter, with its prediction errors.
+    """Return ``profile`` tuned to observations of iterations by a Kalman filter, with its errors.
 
     Each observation is predicted before the filter uses it, so the errors are out of sample. A
     phase (prefill or decode) without observations keeps its times, provenance and checks.
+    ``covariance`` is that of the last tuning, or None. ``source`` states who observed.
     """
     tuned = tune(profile, observations, covariance=covariance)
     decodes, tokens = observations.decodes, observations.prefill_tokens
     checks: list[Check] = []
-    for quantity, which in (
+    for quantity, mask in (
         (DECODE_ITERATION, tokens == 0),
         (PREFILL_ITERATION, decodes == 0),
         (MIXED_ITERATION, (tokens > 0) & (decodes > 0)),
     ):
-        if which.any():
-            seconds = observations.seconds[which]
+        if mask.any():
+            seconds = observations.seconds[mask]
+            predicted = seconds / (1 + tuned.innovation[mask])
             against = f"{seconds.size:,} observations, each predicted before it was used"
-            checks.append(
-                check(quantity, against, seconds, seconds / (1 + tuned.innovation[which]))
-            )
+            checks.append(check(quantity, against, seconds, predicted))
     measured = Provenance("measured", source)
     prefill, decode = phases_of(profile)
     unobserved = set(PHASES)
@@ -78,7 +78,7 @@ def tuned_profile(
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
     """Return observations in order of time, from rows with the keys FIELDS.
 
-    Raises CatalogueError for none or too many.
+    Raise CatalogueError for no row, or for more than MAX_OBSERVATIONS.
     """
     if not 0 < len(rows) <= MAX_OBSERVATIONS:
         raise CatalogueError(

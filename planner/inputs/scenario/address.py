@@ -17,7 +17,10 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
 
 
 def steps_of(address: str) -> tuple[str, ...]:
-    """Return the keys in an address, from the root down; raise ScenarioError if it is invalid."""
+    """Return the keys and names in an address: ("tiers", "chat", "ttft_ms") for the one above.
+
+    Raise ScenarioError if it is no address.
+    """
     if not _WHOLE.fullmatch(address):
         raise ScenarioError(
             f"{address!r} is no address of a scenario's value. Write one such as "
@@ -40,7 +43,10 @@ def names_of(entries: Sequence[Any]) -> list[str]:
 
 
 def place_of(entries: Sequence[Any], step: str, address: str) -> int:
-    """Return the index of the list entry that ``step`` of ``address`` names."""
+    """Return the index of the list entry that ``step`` names, by its name or index.
+
+    Raise ScenarioError if there is none; ``address`` is the whole address, for the error.
+    """
     names = names_of(entries)
     if step in names:
         return names.index(step)
@@ -52,16 +58,16 @@ def place_of(entries: Sequence[Any], step: str, address: str) -> int:
 
 
 def values_by_address(scenario: Scenario) -> dict[str, Any]:
-    """Return every value of a scenario by address, defaults included; empty values are omitted."""
+    """Return every value of a scenario by address, also defaults; None and [] are left out."""
     plain = scenario.model_dump(mode="json", exclude=set(TITLES), by_alias=True)
     return dict(_leaves("", plain))
 
 
 def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scenario as unchecked plain data, with ``changes`` (address to value) applied.
+    """Return the scenario as plain data with ``changes`` (address to value); nothing is checked.
 
-    None removes a value, or sets an item of a list to null. To change a text and keep its comments,
-    use ``scenario.document.edit``.
+    A value of None removes a key, or sets an item of a list to null. To change the text of a
+    scenario and keep its comments, use ``scenario.document.edit``.
     """
     plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for address, value in changes.items():
@@ -82,9 +88,9 @@ def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _leaves(address: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield address and value of every value that is set, below the address ``address``.
+    """Yield (address, value) of every value in ``value``, which is at ``address`` itself.
 
-    Keys with special characters are written in brackets.
+    Keys with special characters are written in brackets. None and [] are left out.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

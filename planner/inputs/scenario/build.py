@@ -4,7 +4,7 @@ Built-in facts are looked up. Facts that the scenario states are taken as they a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from planner.inputs.scenario.columns import (
     columns_of,
     spot_name,
     with_role,
-    with_spot,
 )
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.links import links_of
@@ -62,7 +61,7 @@ class Hardware:
     regions: tuple[Region, ...]
     tiers: tuple[Tier, ...]
     profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: the model does not run there
-    sections: dict[tuple[int, int], Profile]  # the section of the scenario for each
+    sections: dict[tuple[int, int], Profile]  # by (l, g): the row of the scenario's profiles
     links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
     capacity_gpus: IntArray  # [r, t]
     usd_by_hour: FloatArray  # [24, r, g] of a GPU, by UTC hour
@@ -90,14 +89,17 @@ class Hardware:
     asked: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
-        """Return the start times of a pool by location of the weights, or None if not stated."""
+        """Return the start times of the pool (m, r, g) by location of the weights.
+
+        None if the scenario states one start time for all.
+        """
         if self.starts is None:
             return None
         lent_gpus = 0 if self.lent is None else int(self.lent[m, r, g])
         return StartUp(local_s=self.startup_s, lent=lent_gpus, **self.starts.model_dump())
 
     def _serving(self, m: int, g: int) -> dict[str, Any]:
-        """Return the serving options of a pool of model ``m`` on column ``g``.
+        """Return the serving options of a pool of model ``m`` on column ``g``, by field of Pool.
 
         A decode pool receives sequences without prompts. It cannot schedule by the TTFT deadline
         and cannot cache prefixes.
@@ -149,7 +151,7 @@ class Hardware:
 
     @property
     def types(self) -> IntArray:
-        """Return the index of the GPU type of each column, ``[GPU column]``."""
+        """Return the index in ``gpu_types`` of the GPU type of each column, ``[GPU column]``."""
         return np.array([column.gpu for column in self.columns], np.int64)
 
     @property
@@ -182,7 +184,7 @@ class Hardware:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Return the names of GPU types, owned and spot, for messages, ``[capacity row]``."""
+        """Return the names of ``gpu_types``, owned and spot, for messages."""
         spot = {column.gpu for column in self.columns if column.spot}
         return tuple(
             spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
@@ -195,9 +197,9 @@ class Hardware:
     def capacity_of_region(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[GPU column]`` is the capacity of each column. Columns that prefill and
-        columns that decode have a total each, and the lower total counts. Mixed columns are in
-        both.
+        ``carried_tps`` ``[GPU column]`` is the capacity of the pool of each column. It is the lower
+        of two totals: of the columns that prefill, and of those that decode. Aggregated columns are
+        in both.
         """
         prefills, decodes = self.stages != STAGES["decode"], self.stages != STAGES["prefill"]
         return float(min(carried_tps[prefills].sum(), carried_tps[decodes].sum()))
@@ -213,11 +215,12 @@ class Hardware:
     def reserved_prices(
         self, term: str, starts_s: Iterable[float], period_s: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return prices in USD per GPU-hour: reserved for ``term``, and on demand.
+        """Return prices in USD per GPU-hour: reserved, and on demand.
 
-        Reserved prices are ``[region, GPU type]``, and infinite for spot and without an offer.
-        Prices on demand are ``[period, region, GPU type]``. ``starts_s`` are the starts of the
-        periods.
+        Reserved prices are ``[region, GPU type]``, and infinite for spot and without an offer for
+        ``term`` (one_year or three_years). Prices on demand are means over periods, ``[period,
+        region, GPU type]``. ``starts_s`` are the starts of the periods (epoch seconds), and
+        ``period_s`` is their length.
         """
         shape = len(self.regions), len(self.gpu_types)
         prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
@@ -242,7 +245,7 @@ class Hardware:
         ]
 
     def fleet(self, initial: IntArray) -> Fleet:
-        """Return a fleet to simulate that starts with ``initial [model, region, GPU column]``."""
+        """Return a fleet to simulate, which starts with the replicas ``initial``, ``[l, r, g]``."""
         usd = self.usd_per_gpu_hour
         pools = tuple(
             Pool(
@@ -286,7 +289,7 @@ class Hardware:
 def build_hardware(
     scenario: Scenario, user_facts: UserFacts = NO_USER_FACTS, *, spot: bool = False
 ) -> Hardware:
-    """Build the hardware of ``scenario``, which is everything except its traffic.
+    """Return the hardware and serving settings of ``scenario``: everything except its traffic.
 
     ``user_facts`` has the user's own models, GPUs, prices and profiles that the scenario names.
     With ``spot``, the GPUs that regions offer as spot are included.
@@ -324,8 +327,11 @@ def build_hardware(
     limits = replica_limits(
         scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
     )
-    gate, serving = scenario.fleet.registration, serving_of(scenario)
-    transfers = [serves.kv_transfer for serves in serving]
+    gate = scenario.fleet.registration
+    serving_rows = {row.model: row for row in scenario.serving}
+    default_serving = serving_rows.get(None, Serving())
+    serving = tuple(serving_rows.get(model.name, default_serving) for model in scenario.models)
+    transfers = [row.kv_transfer for row in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
         models=models,
@@ -363,7 +369,7 @@ def build_hardware(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Offers:
-    """The regions, and what they offer of each GPU type: all owned types, then all spot types."""
+    """The regions, and their capacity and prices of each GPU type: owned types, then spot types."""
 
     regions: tuple[Region, ...]
     capacity: IntArray  # [r, t] GPUs
@@ -378,16 +384,21 @@ def _with_spot_columns(
     sections: dict[tuple[int, int], Profile],
     spot_types: dict[int, int],
 ) -> tuple[Column, ...]:
-    """Return ``columns`` followed by their spot columns (see ``with_spot``).
+    """Return ``columns``, and after them a spot column for each whose GPU type is offered as spot.
 
-    Each spot column gets the profiles and sections of its owned column, by (model, column).
+    ``spot_types`` maps the index of a GPU type to the index of the same type as spot. ``profiles``
+    and ``sections``, by (model, column), are changed: a spot column gets those of its owned column.
     """
-    spot_columns = with_spot(columns, spot_types)
-    for spot, (owned, _) in enumerate(spot_columns, len(columns)):
-        for m in [m for m, g in profiles if g == owned]:
-            profiles[m, spot] = profiles[m, owned]
-            sections[m, spot] = sections[m, owned]
-    return (*columns, *(column for _, column in spot_columns))
+    with_spot = list(columns)
+    for g, column in enumerate(columns):
+        if column.gpu not in spot_types:
+            continue
+        for m in [m for m, owned in profiles if owned == g]:
+            profiles[m, len(with_spot)] = profiles[m, g]
+            sections[m, len(with_spot)] = sections[m, g]
+        spot_type, label = spot_types[column.gpu], spot_name(column.label)
+        with_spot.append(replace(column, gpu=spot_type, label=label, spot=True))
+    return tuple(with_spot)
 
 
 def _offers(
@@ -397,9 +408,9 @@ def _offers(
     facts: list[tuple[str, Provenance]],
     user_facts: UserFacts,
 ) -> _Offers:
-    """Return the offers of all regions for the GPU types ``names``, and for ``offered`` as spot.
+    """Return what regions offer of the GPU types ``names``, and of ``offered`` as spot.
 
-    Adds the sources of the offers to ``facts``.
+    Adds the sources of prices and other facts to ``facts``.
     """
     regions, capacity, usd, reclaims = [], [], [], []
     committed: list[CommittedPrice] = []
@@ -438,28 +449,18 @@ def _tier(section: TierSection) -> Tier:
 
 
 def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any]:
-    """Return the power limits of racks, and the GPUs of a rack by type."""
+    """Return the fields ``rack_kw`` and ``gpus_per_rack`` of Hardware."""
     rack_kw = np.full(len(scenario.regions), np.inf)
     per_rack = np.ones((len(scenario.regions), len(types)), np.int64)
     for r, region in enumerate(scenario.regions):
         tree, power = region.topology, region.power
         nodes = tree.nodes_per_rack if tree else NODES_PER_RACK
-        sizes = tree.gpus_per_node if tree else {}
-        per_rack[r] = [nodes * sizes.get(gpu.name, gpu.gpus_per_node) for gpu in types]
+        gpus_per_node = tree.gpus_per_node if tree else {}
+        per_rack[r] = [nodes * gpus_per_node.get(gpu.name, gpu.gpus_per_node) for gpu in types]
         if power is not None:
             rack_kw[r] = power.rack_kw or np.inf
             per_rack[r] = power.gpus_per_rack or per_rack[r]
     return {"rack_kw": rack_kw, "gpus_per_rack": per_rack}
-
-
-def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
-    """Return the serving settings of each model.
-
-    A model's own row is used, or else the row for all models, or else the defaults.
-    """
-    rows = {row.model: row for row in scenario.serving}
-    usual = rows.get(None, Serving())
-    return tuple(rows.get(model.name, usual) for model in scenario.models)
 
 
 def _exact_mean(values: FloatArray) -> FloatArray:
@@ -471,8 +472,8 @@ def _exact_mean(values: FloatArray) -> FloatArray:
 def _latency(scenario: Scenario) -> FloatArray:
     """Return the one-way latencies between regions in seconds, ``[home region, serving region]``.
 
-    A latency that a region states to another holds in both directions, unless the other region
-    states one too. Routes that the objective does not allow have an infinite latency.
+    A stated latency holds in both directions, unless the other region states one too. Routes that
+    the objective does not allow have an infinite latency.
     """
     names = [region.name for region in scenario.regions]
     allowed = scenario.objective.reroute

@@ -8,8 +8,8 @@ If a region offers a type as spot, its columns exist twice. Spot GPUs are separa
 others.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from planner.inputs.scenario.schema import Profile
 from planner.schema_types import ROLES
@@ -21,15 +21,11 @@ STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stag
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One GPU column of the planning problem.
+    """One GPU column of the planning problem: a GPU type with an arrangement and a role."""
 
-    ``gpu`` is an index of GPU types. ``tp`` is the GPUs of an instance, or None if it differs
-    between models. ``role`` is one of ``simulation.fleet.ROLES``.
-    """
-
-    gpu: int
-    tp: int | None
-    role: str
+    gpu: int  # index of the GPU type
+    tp: int | None  # GPUs of an instance; None: it differs between models
+    role: str  # one of simulation.fleet.ROLES
     label: str
     spot: bool = False
 
@@ -37,9 +33,11 @@ class Column:
 def columns_of(
     sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
 ) -> tuple[tuple[Column, ...], list[int]]:
-    """Return the columns of profiles in order of appearance, and the column of each profile.
+    """Return the columns (see the module), and the index of the column of each profile.
 
-    Profiles of one GPU type and role share a column if each is for another model.
+    ``sections`` are the rows of ``profiles``, ``speeds`` their speed profiles, and ``gpus`` the
+    names of the GPU types. Profiles of one GPU type and role share a column if each is for another
+    model.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for i, section in enumerate(sections):
@@ -59,18 +57,6 @@ def columns_of(
                 column_of_section[i] = len(columns)
             columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
     return tuple(columns), column_of_section
-
-
-def with_spot(columns: Sequence[Column], spot_types: Mapping[int, int]) -> list[tuple[int, Column]]:
-    """Return (g, spot column) for each owned column ``g`` whose GPU type is offered as spot.
-
-    ``spot_types`` maps the index of a GPU type to the index of the same type as spot.
-    """
-    return [
-        (g, replace(column, gpu=spot_types[column.gpu], label=spot_name(column.label), spot=True))
-        for g, column in enumerate(columns)
-        if column.gpu in spot_types
-    ]
 
 
 def spot_name(name: str) -> str:

@@ -61,9 +61,10 @@ def _yaml() -> YAML:
 
 
 def _parse_yaml(text: str) -> CommentedMap:
-    """Parse YAML into types that keep comments; raise ScenarioError for unsuitable text.
+    """Return YAML text as a mapping that keeps comments and layout.
 
-    The message lacks the name of the document at its start.
+    Raise ScenarioError for unsuitable text. Its message must still be preceded by the document's
+    name.
     """
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(f": the scenario is longer than {MAX_CHARACTERS:,} characters.")
@@ -112,9 +113,9 @@ def _load(text: str, name: str, *, cached: bool = False) -> CommentedMap:
 
 
 def _open_brackets(text: str) -> int:
-    """Return how deeply brackets are nested in a text at most, to reject deep ones.
+    """Return the largest depth of brackets in a text; quotes and comments are not recognised.
 
-    Quotes and comments are not recognised. The YAML parser would take seconds to reject such text.
+    Very deep text is rejected by this, since the YAML parser takes seconds for it.
     """
     deepest = now = 0
     for bracket in BRACKETS.findall(text):
@@ -124,9 +125,9 @@ def _open_brackets(text: str) -> int:
 
 
 def parse(text: str, name: str = "scenario") -> Scenario:
-    """Return the scenario in ``text``.
+    """Return the scenario in ``text``; ``name`` is that of the document, for errors.
 
-    Raises ScenarioError with one line per fault: the line number, the field and the remedy.
+    Raise ScenarioError with one line per fault: the line number, the field and the remedy.
     """
     data = _load(text, name, cached=True)
     try:
@@ -136,8 +137,8 @@ def parse(text: str, name: str = "scenario") -> Scenario:
         more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
         raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
     problems = [
-        f"{name}, line {_line(data, where)}: {_path(where)}{words}."
-        for where, words in references(scenario)
+        f"{name}, line {_line(data, path)}: {_path_words(path)}{words}."
+        for path, words in references(scenario)
     ]
     if problems:
         raise ScenarioError("\n".join(problems))
@@ -159,13 +160,13 @@ def unknown_keys(text: str) -> list[str]:
 
 
 def _sentence(data: CommentedMap, name: str, fault: Any) -> str:
-    """Return one pydantic error of the document ``data`` with its place."""
-    where = fault["loc"]
-    return f"{name}, line {_line(data, where)}: {_path(where)}{_message(fault)}."
+    """Return a sentence on one pydantic error of the document ``data``, with line and field."""
+    path = fault["loc"]
+    return f"{name}, line {_line(data, path)}: {_path_words(path)}{_message(fault)}."
 
 
 def dump(scenario: Scenario) -> str:
-    """Return the shortest YAML that parses to ``scenario``."""
+    """Return YAML that parses to ``scenario``, without values that are defaults."""
     return dump_mapping(scenario.model_dump(mode="json", exclude_defaults=True) | {"version": 1})
 
 
@@ -204,22 +205,27 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
 
 
 def _child(node: Any, step: str, address: str) -> Any:
-    """Return the mapping or list under the key or entry ``step``; create it if it is missing.
+    """Return the child of a mapping (``step``: key) or list (``step``: name or index of an entry).
 
-    A list entry that is a bare name becomes a mapping with that name.
+    A missing child of a mapping becomes an empty mapping. A list entry that is a bare name becomes
+    a mapping with that name. ``address`` is the whole address, for errors.
     """
-    key: Any = (
-        place_of(_plain_values(node), step, address) if isinstance(node, CommentedSeq) else step
-    )
-    inside = node[key] if isinstance(key, int) else node.get(key)
-    if isinstance(inside, Mapping | CommentedSeq):
-        return inside
-    node[key] = CommentedMap({"name": inside} if isinstance(key, int) else {})
+    if isinstance(node, CommentedSeq):
+        key: Any = place_of(_plain_values(node), step, address)
+        child, replacement = node[key], {"name": node[key]}
+    else:
+        key, child, replacement = step, node.get(step), {}
+    if isinstance(child, Mapping | CommentedSeq):
+        return child
+    node[key] = CommentedMap(replacement)
     return node[key]
 
 
 def values_of(text: str, name: str = "values") -> list[Any]:
-    """Return the comma-separated values of ``text``, for example ``0.5, 1, [a, b], null``."""
+    """Return the comma-separated YAML values of ``text``, for example ``0.5, 1, [a, b], null``.
+
+    ``name`` is that of the values, for the error.
+    """
     try:
         values = _yaml().load(f"[{text}]")
     except (YAMLError, ValueError, RecursionError):
@@ -243,17 +249,17 @@ def _bare_value(value: Any) -> Any:
 
 
 def _text_of(data: CommentedMap) -> str:
-    """Return the document as text, with comments if the text then still reads the same."""
+    """Return the document as text, without comments if they would change what the text means."""
     out = io.StringIO()
     _yaml().dump(data, out)
     return out.getvalue() if _reads_as(out.getvalue(), data) else dump_mapping(_plain_values(data))
 
 
 def _reads_as(text: str, data: CommentedMap) -> bool:
-    """Return whether ``text`` parses back to ``data``.
+    """Return whether ``text`` parses to ``data``.
 
-    ruamel.yaml garbles a block mapping after a flow mapping with a comment, if the list begins with
-    a comment. The caller then drops the comments.
+    ruamel.yaml may write text that does not: it garbles a block mapping after a flow mapping with a
+    comment, in a list that begins with a comment.
     """
     try:
         return bool(_plain_values(_load(text, "scenario", cached=True)) == _plain_values(data))
@@ -304,9 +310,9 @@ def _set_value(parent: Any, key: Any, value: Any) -> None:
 def _set_items(old: CommentedSeq, value: list[Any]) -> None:
     """Set the items of a list to ``value``; entries that are equal keep comments and layout."""
     for i, item in enumerate(value):
-        same = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
-        if same is not None:
-            for _ in range(same - i):
+        index = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
+        if index is not None:
+            for _ in range(index - i):
                 _remove(old, i)
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
             _set_value(old, i, item)
@@ -317,21 +323,22 @@ def _set_items(old: CommentedSeq, value: list[Any]) -> None:
 
 
 def _remove(items: CommentedSeq, i: int) -> None:
-    """Remove an item of a list with the comments above it; those above the next item stay.
+    """Remove item ``i`` of a list with the comments above it; those above the next item stay.
 
-    ruamel.yaml stores the lines above an item with the end of the item before it.
+    ruamel.yaml stores the comment behind an item, and the lines above the next item, in one token
+    with the last value of the item.
     """
-    tokens, slot = _end_comment(items, i)
-    below = tokens[slot].value.partition("\n")[2] if tokens[slot] else ""
+    tokens, index = _end_comment(items, i)
+    above_next = tokens[index].value.partition("\n")[2] if tokens[index] else ""
     if i:
-        tokens, slot = _end_comment(items, i - 1)
-        same_line = tokens[slot].value.partition("\n")[0] if tokens[slot] else ""
-        mark = tokens[slot].start_mark if tokens[slot] else CommentMark(0)
-        text = f"{same_line}\n{below}"
-        tokens[slot] = CommentToken(text, mark) if same_line or below else None
-    elif below:
-        column = CommentMark(len(below) - len(below.lstrip(" ")))
-        lines = [CommentToken(f"{line.strip()}\n", column) for line in below.splitlines()]
+        tokens, index = _end_comment(items, i - 1)
+        behind_previous = tokens[index].value.partition("\n")[0] if tokens[index] else ""
+        mark = tokens[index].start_mark if tokens[index] else CommentMark(0)
+        text = f"{behind_previous}\n{above_next}"
+        tokens[index] = CommentToken(text, mark) if behind_previous or above_next else None
+    elif above_next:
+        column = CommentMark(len(above_next) - len(above_next.lstrip(" ")))
+        lines = [CommentToken(f"{line.strip()}\n", column) for line in above_next.splitlines()]
         if items.ca.comment and items.ca.comment[1] is not None:
             items.ca.comment[1][:] = lines  # the mapping around the list has the same comment
         else:
@@ -340,7 +347,10 @@ def _remove(items: CommentedSeq, i: int) -> None:
 
 
 def _end_comment(node: Any, key: Any) -> tuple[list[Any], int]:
-    """Return the list and the index of the comment that follows an entry of a mapping or list."""
+    """Return where ruamel.yaml keeps the comment that follows an entry: a list, and an index in it.
+
+    ``node`` is a mapping or list, and ``key`` the key or index of the entry.
+    """
     child = node[key]
     if isinstance(child, CommentedMap | CommentedSeq) and child and not child.fa.flow_style():
         last = len(child) - 1 if isinstance(child, CommentedSeq) else next(reversed(child))
@@ -350,7 +360,7 @@ def _end_comment(node: Any, key: Any) -> tuple[list[Any], int]:
 
 
 def _in_style(item: Any, siblings: CommentedSeq) -> Any:
-    """Return a new row, in YAML flow style if the last row of the list has it."""
+    """Return a new ``item`` of a list, in YAML flow style ({...}) if the last item has it."""
     last = siblings[-1] if siblings else None
     if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
         item = CommentedMap(item)
@@ -373,11 +383,11 @@ def _plain_values(value: Any) -> Any:
     return value
 
 
-def _line(data: Any, where: Sequence[str | int]) -> int:
-    """Return the line (from 1) of the deepest part of the path ``where`` that the text has."""
+def _line(data: Any, path: Sequence[str | int]) -> int:
+    """Return the line (from 1) of the deepest part of ``path`` that the document has."""
     line = 0
     node = data
-    for step in where:
+    for step in path:
         try:
             if isinstance(node, CommentedMap) and step in node:
                 line = node.lc.key(step)[0]
@@ -393,10 +403,10 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
     return int(line) + 1
 
 
-def _path(where: Sequence[str | int]) -> str:
+def _path_words(path: Sequence[str | int]) -> str:
     """Return a field's path as users write it, with a colon at the end; "" for the whole file."""
     text = ""
-    for step in where:
+    for step in path:
         if step in PARTS_OF_TYPES:
             continue
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
@@ -437,9 +447,9 @@ def _without_quotes(names: Any) -> str:
 
 
 def section_of(document: str, name: str) -> str:
-    """Return the lines of a section as text; "" if it is missing.
+    """Return the lines of the section ``name`` of a document; "" if it is missing.
 
-    If the document is not in block style (JSON), return the value as JSON.
+    A document in JSON has no lines of a section, so its value is returned as JSON.
     """
     lines = document.splitlines(keepends=True)
     line_range = _line_range(lines, name)
@@ -452,28 +462,28 @@ def section_of(document: str, name: str) -> str:
 
 
 def with_section(document: str, name: str, other: str) -> str:
-    """Return ``document`` with one section replaced by that of ``other``, a whole document.
+    """Return ``document`` with its section ``name`` replaced by that of ``other``, with comments.
 
-    The section is removed if ``other`` has none.
+    ``other`` is a whole document. The section is removed if ``other`` has none.
     """
     lines, other_lines = (source.splitlines(keepends=True) for source in (document, other))
-    own_section, other_section = _line_range(lines, name), _line_range(other_lines, name)
-    if own_section is None and _line_range(lines, "version") is not None:
-        own_section = len(lines), len(lines)
-    if own_section is None or other_section is None:
+    own_range, other_range = _line_range(lines, name), _line_range(other_lines, name)
+    if own_range is None and _line_range(lines, "version") is not None:
+        own_range = len(lines), len(lines)  # a document in block style: append the section
+    if own_range is None or other_range is None:
         return edit(document, {name: outline(other).get(name)})
-    parts = lines[: own_section[0]], other_lines[slice(*other_section)]
+    parts = lines[: own_range[0]], other_lines[slice(*other_range)]
     ended = ("".join(part).removesuffix("\n") + "\n" for part in parts if part)
-    return "".join([*ended, *lines[own_section[1] :]])
+    return "".join([*ended, *lines[own_range[1] :]])
 
 
 def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:
-    """Return the index of a section's first line, and of the line after its last; None if missing.
+    """Return (index of its first line, index after its last line) of a section; None if missing.
 
     Comments and blank lines before the next section belong to the next section.
     """
-    head = re.compile(rf"""["']?{re.escape(name)}["']?\s*:(\s|$)""")
-    first = next((n for n, line in enumerate(lines) if head.match(line)), None)
+    key_of_section = re.compile(rf"""["']?{re.escape(name)}["']?\s*:(\s|$)""")
+    first = next((n for n, line in enumerate(lines) if key_of_section.match(line)), None)
     if first is None:
         return None
     end = first + 1

@@ -1,4 +1,4 @@
-"""Turn the faults of a scenario into those of a fleet."""
+"""Turn the faults of a scenario into faults that the simulator applies to the pools of a fleet."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ from simulation.fleet import Pool
 
 
 def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
-    """Return the scenario's faults for a fleet with ``pools``, which a policy may have changed.
+    """Return the faults to simulate on a fleet with ``pools``.
 
-    Spot instances are lost at random, at the rate at which the provider reclaims them.
+    Spot instances are lost at random too, at the rate at which the provider reclaims them.
     """
     simulated: list[Fault] = []
     for fault in declared:

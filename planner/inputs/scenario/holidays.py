@@ -14,7 +14,7 @@ from forecasting.holidays import DAY_S, Holidays
 
 EPOCH = date(1970, 1, 1)
 AHEAD_DAYS = 2 * 366  # after the traffic's end, for which holidays are listed
-SHOWN = 6  # holidays named in a sentence
+MOST_NAMED = 6  # holidays in a sentence
 GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
 
 
@@ -43,17 +43,17 @@ Holiday = Annotated[
 
 
 def holidays_of(names: Sequence[str], start_s: float, end_s: float) -> Holidays:
-    """Return the holidays in ``names``, a list of dates and countries.
+    """Return the holidays that ``names`` (dates and countries) have from ``start_s`` on.
 
-    The first is on or after ``start_s`` and the last within AHEAD_DAYS after ``end_s`` (both epoch
-    seconds).
+    The last is within AHEAD_DAYS after ``end_s``, so that they serve forecasts too. Both are epoch
+    seconds.
     """
     days = tuple((day - EPOCH).days for day, _ in _days(names, start_s, end_s))
     return Holidays(days, calendar=True)
 
 
 def holidays_in_words(names: Sequence[str], start_s: float, end_s: float) -> str:
-    """Return a sentence on the holidays in ``[start_s, end_s)``; "" if ``names`` is empty."""
+    """Return a sentence on the holidays of ``names`` in ``[start_s, end_s)``; "" without names."""
     if not names:
         return ""
     days = [
@@ -66,13 +66,14 @@ def holidays_in_words(names: Sequence[str], start_s: float, end_s: float) -> str
             f"Holidays ({', '.join(names)}): this traffic has none, so they are forecast like "
             "other days."
         )
-    listed_days = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
-    more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""
+    last = days[-MOST_NAMED:]
+    listed_days = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in last)
+    more = f" and {len(days) - MOST_NAMED} before" if len(days) > MOST_NAMED else ""
     return f"Holidays ({', '.join(names)}): {listed_days}{more}. Days are UTC."
 
 
 def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
-    """Return the dates of the holidays in ``names``, in order, each with the holiday's name.
+    """Return (date, name) of each holiday of ``holidays_of``, in order.
 
     The name is "" for a holiday that is stated as a date.
     """
@@ -89,9 +90,9 @@ def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date
 
 
 def _country(code: str, years: Sequence[int]) -> library.HolidayBase:
-    """Return the holidays of a country (US) or a part of it (DE-BY), names by date.
+    """Return the names of the holidays of a country (US) or a part of it (DE-BY), by date.
 
-    Raises NotImplementedError for an unknown code.
+    Raise NotImplementedError for an unknown code.
     """
     country, _, part = code.partition("-")
     return library.country_holidays(country, subdiv=part or None, years=years, language="en_US")

@@ -26,10 +26,11 @@ def links_of(
     transfers: Sequence[KvTransfer],
     facts: Facts,
 ) -> dict[ModelColumn, KvLink]:
-    """Return the KV-cache link of each prefill column, by (model, column).
+    """Return the link for KV caches of each prefill column, by (model, column).
 
-    ``transfers`` is the stated transfer of each model. Without one, every GPU of an instance sends
-    its part at its published rate. Adds the source of each link to ``facts``.
+    A column is a GPU type with an arrangement and a role. ``transfers`` has the transfer that the
+    scenario states for each model. Without a stated rate, every GPU of an instance sends its part
+    at its published rate. Adds the source of each link to ``facts``.
     """
     links: dict[ModelColumn, KvLink] = {}
     for (m, g), section in sections.items():
@@ -53,9 +54,10 @@ def senders_of(section: Profile, profile: Speed) -> int:
 def link_of(
     model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, transfer: KvTransfer
 ) -> tuple[KvLink, str]:
-    """Return the KV-cache link of an instance of ``tp`` GPUs, and the source of its rate.
+    """Return the link for KV caches of a prefill instance, and the source of its rate.
 
-    Raises ScenarioError if the rate is neither stated nor published.
+    ``tp`` GPUs send its KV caches. ``transfer`` has the rate that the scenario states, or None in
+    its place. Raise ScenarioError if the rate is neither stated nor published.
     """
     rate, source = transfer.gb_s, "scenario"
     if rate is None:

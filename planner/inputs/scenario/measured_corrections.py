@@ -23,7 +23,7 @@ from simulation.performance.profile import Check, check
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
 LEFT_OUT = "measured rows of this deployment, each predicted from the others"
-USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
+USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment for which nothing states one
 
 
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: UserFacts) -> str:
@@ -34,9 +34,9 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: Use
     """
     if section.engine or user_facts.own is None:
         return section.engine or ENGINE
-    rows = user_facts.own.tbt.rows
-    same = (rows.labels["model"] == layer_sizes_key(shape)) & (rows.labels["gpu"] == gpu.name)
-    return str(rows.labels["engine"][same][0]) if same.any() else ENGINE
+    labels = user_facts.own.tbt.rows.labels
+    measured = (labels["model"] == layer_sizes_key(shape)) & (labels["gpu"] == gpu.name)
+    return str(labels["engine"][measured][0]) if measured.any() else ENGINE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,11 +46,11 @@ class SpeedCorrection:
     decode: float  # factor on decode time
     prefill: float  # factor on prefill time
     users: float  # requests in flight in its rows, else in all rows
-    isl: float
+    isl: float  # input tokens in these rows
     spread: float  # standard deviation of the remaining log error, as stated
     residual: float  # log error that remains of a row at this load
     rows: int  # number of rows of the same deployment
-    same: BoolArray  # mask of those rows among the rows of TBT
+    own_rows: BoolArray  # mask of those rows among the rows of TBT
 
     @property
     def is_negligible(self) -> bool:
@@ -79,9 +79,10 @@ def deployment_of(
     apart: bool,
     version: str = "",
 ) -> Deployment:
-    """Return an instance as the deployment with which measured rows are compared.
+    """Return the deployment of an instance, for a comparison with the deployments of measured rows.
 
-    With ``apart``, prefill and decode run on separate instances.
+    Its load is nominal, because ``speed_corrections`` replaces it. ``apart``: prefill and decode
+    run on separate instances.
     """
     return Deployment(
         shape, gpu, arrangement, ISL, OSL, USERS, engine, prefill=arrangement if apart else None,
@@ -90,7 +91,7 @@ def deployment_of(
 
 
 def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[SpeedCorrection]:
-    """Return the correction of each deployment.
+    """Return how the measured rows in ``times`` correct the speed of each deployment.
 
     Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
     request in flight.
@@ -121,8 +122,8 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
                 isl=load.isl,
                 spread=float(tbt.stated[i]),
                 residual=float(tbt.residual[i]),
-                rows=max(int(load.same.sum()), int((ttft_names == name).sum())),
-                same=load.same,
+                rows=max(int(load.own_rows.sum()), int((ttft_names == name).sum())),
+                own_rows=load.own_rows,
             )
         )
     return corrections
@@ -131,20 +132,20 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
 class _DeploymentRows(NamedTuple):
     """The TBT rows of a deployment, and the geometric means of their load."""
 
-    same: BoolArray  # mask of them among all rows
+    own_rows: BoolArray  # mask of them among all rows
     users: float  # requests in flight
     isl: float
     osl: float
 
 
 def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:
-    """Return the rows of the deployment called ``name``; without any, the load of all rows."""
-    same = np.asarray(times.tbt.rows.labels["deployment"] == name)
-    load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
-    if not load.size:
-        return _DeploymentRows(same, USERS, ISL, OSL)
-    users, isl, osl = (float(value) for value in np.exp(load.mean(axis=0))[:3])
-    return _DeploymentRows(same, users, isl, osl)
+    """Return the rows labelled ``name``, and the load of them (if none, of all rows)."""
+    own_rows = np.asarray(times.tbt.rows.labels["deployment"] == name)
+    log_load = times.tbt.rows.load[own_rows] if own_rows.any() else times.tbt.rows.load
+    if not log_load.size:
+        return _DeploymentRows(own_rows, USERS, ISL, OSL)
+    users, isl, osl = (float(value) for value in np.exp(log_load.mean(axis=0))[:3])
+    return _DeploymentRows(own_rows, users, isl, osl)
 
 
 def measured_speed(
@@ -156,7 +157,10 @@ def measured_speed(
     arrangement: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """Return ``profile`` with times and error corrected by measured ``times``; None: as it is."""
+    """Return ``profile`` with times and error corrected by the user's measured ``times``.
+
+    It is returned as it is if ``times`` is None, or if nothing measured is similar.
+    """
     if times is None:
         return profile
     deployed = deployment_of(
@@ -177,21 +181,20 @@ def measured_speed(
         curve=correction.curve(profile.curve),
         start_s=correction.prefill * profile.start_s,
         spread=max(min(profile.spread, measured_spread), correction.residual),
-        checks=_errors_of_own_rows(times.tbt, correction.same) or profile.checks,
+        checks=_errors_of_own_rows(times.tbt, correction.own_rows) or profile.checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {correction.words}"
         ),
     )
 
 
-def _errors_of_own_rows(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
-    """Return the error of a deployment's own rows, each predicted from the other rows.
+def _errors_of_own_rows(learnt: LearnedCorrections, own_rows: BoolArray) -> tuple[Check, ...]:
+    """Return the error of a deployment's rows, each predicted from the other rows.
 
-    ``same`` is the mask of its rows. Empty for fewer than two rows.
+    ``own_rows`` is the mask of its rows. () for fewer than two rows.
     """
-    if same.sum() < 2:
+    if own_rows.sum() < 2:
         return ()
-    measured: FloatArray = np.exp(learnt.off[same])
-    return (
-        check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.leave_one_out_errors()[same])),
-    )
+    measured: FloatArray = np.exp(learnt.off[own_rows])
+    predicted = np.exp(learnt.leave_one_out_errors()[own_rows])
+    return (check("TBT while serving", LEFT_OUT, measured, predicted),)

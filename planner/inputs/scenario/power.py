@@ -27,7 +27,7 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Proven
 
 
 def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | None:
-    """Return the power by load; None if the model's shape or the GPU's peaks are unknown.
+    """Return the power of a replica by load; None without the model's shape or the GPU's peaks.
 
     The caller then uses the constant power of the GPU type.
     """
@@ -72,7 +72,7 @@ def under_cap(
         )
     try:
         if sweep:
-            prefill, decode = sweep_curves(sweep)
+            prefill, decode = _sweep_curves(sweep)
             prefill_speed, decode_speed = prefill.speed_at(share), decode.speed_at(share)
         else:
             prefill, decode = cap_curves()
@@ -95,7 +95,7 @@ def under_cap(
 
 
 def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
-    """Return the GPU clock (MHz) that draws ``share`` of TDP in a sweep; None without clocks."""
+    """Return the clock (MHz) that draws ``share`` of TDP in a sweep; None without clocks."""
     rows = sorted((row.cap, row.clock_mhz) for row in sweep if row.clock_mhz is not None)
     if not rows:
         return None
@@ -103,18 +103,19 @@ def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
     return float(np.interp(share, caps, clocks))
 
 
-def sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
-    """Return the curves of a measured sweep, by cap as a share of TDP; raise SimulationError."""
-    rows = sorted(sweep, key=lambda row: row.cap)
-    cap = np.array([row.cap for row in rows])
+def _sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
+    """Return the speed of prefill and of decode by cap (share of TDP), from a measured sweep.
+
+    Raise SimulationError if a curve is not valid.
+    """
+    rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
+    cap, prefill, decode = np.array(rows).T
     source = Provenance("measured", "power sweep of the scenario")
-    prefill, decode = (np.array([getattr(row, name) for row in rows])
-                       for name in ("prefill", "decode"))  # fmt: skip
     return CapCurve(cap, prefill, source), CapCurve(cap, decode, source)
 
 
 def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) -> float:
-    """Return what a GPU draws when it decodes its largest batch, as a share of TDP.
+    """Return the power of a GPU that decodes its largest batch, as a share of TDP.
 
     Sequences have the model's typical context.
     """
@@ -126,15 +127,15 @@ def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) ->
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
-    """Return the watts of a server per GPU, and their source.
+    """Return the watts of a server per GPU, without the GPU, and their source.
 
-    They are 0 for a GPU type that the scenario describes without a TDP.
+    They are 0, without a source, for a GPU type that the scenario describes without a TDP.
     """
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
 def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
-    """Return the sources of a GPU type's watts, for the list of sources in a result.
+    """Return (fact, source) of a GPU type's power, for the list of sources in a result.
 
     ``load`` is its power by load; None: not known.
     """

@@ -1,4 +1,4 @@
-"""Find unknown and duplicate names and missing counterparts in a scenario.
+"""Find faults that concern several sections of a scenario, such as unknown or repeated names.
 
 For an unknown key of the file, suggest the right one.
 """
@@ -6,14 +6,14 @@ For an unknown key of the file, suggest the right one.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
 from planner.inputs.scenario.schema import Profile, Scenario
 from planner.policies.user_policies import policy_names
 
+# Fields of a profile; two rows of ``profiles`` must differ in one of them.
 TELLS_APART = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
     "kv_precision", "lora_rank", "lora_active", "engine", "recv_interval", "name", "version",
@@ -33,13 +33,13 @@ PLACES = {
     "role": "faults[].role policies[].timetable[].role",
 }
 STEP = re.compile(r"\[\]|\{\}|\w+")
-Path = tuple[str | int, ...]
+Path = tuple[str | int, ...]  # keys and indices from the root of the scenario down
 Problems = Iterator[tuple[Path, str]]
-LISTED = 30  # keys listed if none is similar
+MOST_LISTED = 30  # keys in a message if none is similar
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Return problems that concern several sections of a scenario, each with its path."""
+    """Return the faults that concern several sections of a scenario: (path, sentence)."""
     rules = (
         _unknown_names, _duplicates, _profiles, _regions, _faults, _today, _plan, _policies,
     )  # fmt: skip
@@ -55,18 +55,19 @@ def _unknown_names(scenario: Scenario) -> Problems:
         "GPU": {profile.gpu for profile in scenario.profiles},
         "role": {profile.role for profile in scenario.profiles},
     }
-    for what, places in PLACES.items():
-        known_names = ", ".join(sorted(known[what]))
+    for kind, places in PLACES.items():
+        known_names = ", ".join(sorted(known[kind]))
         for place in places.split():
             for path, name in _names_at(scenario, STEP.findall(place)):
-                if name not in known[what]:
-                    yield path, f"{what} {name!r} is not in this scenario, which has {known_names}"
+                if name not in known[kind]:
+                    yield path, f"{kind} {name!r} is not in this scenario, which has {known_names}"
 
 
 def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield the names at a place of ``PLACES`` in ``value``, each with its path.
+    """Yield (path, name) of each name that ``steps`` lead to in ``value``.
 
-    ``steps`` lead from ``value`` to the place. ``path`` is that of ``value`` itself.
+    ``steps`` are the parts of an entry of PLACES, such as ["profiles", "[]", "model"]. ``path`` is
+    that of ``value`` itself.
     """
     if value is None:
         return
@@ -85,7 +86,7 @@ def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tup
 
 
 def _repeated_keys(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
-    """Yield entries that have the ``key`` of an earlier entry, each with its index."""
+    """Yield (index, entry) of each entry whose ``key`` equals that of an earlier entry."""
     seen: set[Any] = set()
     for i, entry in enumerate(entries):
         if key(entry) in seen:
@@ -101,7 +102,7 @@ def _profile_key(profile: Profile) -> tuple[Any, ...]:
 
 
 def _duplicates(scenario: Scenario) -> Problems:
-    """Yield entries with the name of an earlier entry, and profiles with its arrangement."""
+    """Yield entries with the name of an earlier one, and profiles with the same arrangement."""
     for section in ("gpus", "models", "regions", "tiers"):
         for i, entry in _repeated_keys(getattr(scenario, section), lambda entry: entry.name):
             yield (section, i), f"{entry.name!r} is listed twice. Keep one"
@@ -134,10 +135,7 @@ def _regions(scenario: Scenario) -> Problems:
     gpus = {profile.gpu for profile in scenario.profiles}
     for i, region in enumerate(scenario.regions):
         if not gpus & region.capacity.keys():
-            yield (
-                ("regions", i, "capacity"),
-                "none of these GPUs has a profile in this scenario",
-            )
+            yield ("regions", i, "capacity"), "none of these GPUs has a profile in this scenario"
 
 
 def _faults(scenario: Scenario) -> Problems:
@@ -209,32 +207,33 @@ def _policies(scenario: Scenario) -> Problems:
 
 
 def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
-    """Return a sentence on how to correct the unknown key at the end of ``where``.
+    """Return a sentence on how to correct the unknown key at the end of the path ``where``.
 
-    It names the most similar key, or else the known keys of the section.
+    It names the most similar key, or else the known keys of the section. ``scenario`` is the type
+    of the whole file.
     """
-    *section, wrong = where
+    *section, unknown_key = where
     known = sorted(set(_keys(scenario, section)))
-    near = get_close_matches(str(wrong), known, n=1, cutoff=0.7)
-    if near:
-        return f"this key is not known. Use {near[0]}, or remove it"
+    similar = get_close_matches(str(unknown_key), known, n=1, cutoff=0.7)
+    if similar:
+        return f"this key is not known. Use {similar[0]}, or remove it"
     if not known:
         return "this key is not known. Remove it"
-    more = ", ..." if known[LISTED:] else ""
-    return f"this key is not known. Remove it, or choose from {', '.join(known[:LISTED])}{more}"
+    listed = ", ".join(known[:MOST_LISTED]) + (", ..." if known[MOST_LISTED:] else "")
+    return f"this key is not known. Remove it, or choose from {listed}"
 
 
 def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
-    """Yield the keys that may occur in the section at the path ``section``."""
+    """Yield the keys that may occur at the path ``section`` of a file of the type ``root``."""
     models = list(_sections(root))
     for step in section:
         fields = [model.model_fields.get(str(step)) for model in models]
         inner = [field.annotation for field in fields if field is not None]
         if inner:
             models = [model for annotation in inner for model in _sections(annotation)]
-        else:  # a place in a list, a key of a mapping, or the tag of one of several types
+        else:  # an index of a list, a key of a mapping, or the tag of one of several types
             models = [
-                kind for model in models for kind in _kinds(model) if _is_selected_by(kind, step)
+                kind for model in models for kind in _kinds(model) if _has_tag(kind, step)
             ] or models
     for model in models:
         yield from model.model_fields
@@ -247,10 +246,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
     elif get_origin(annotation) is Annotated:
         yield from _sections(get_args(annotation)[0])
     elif get_origin(annotation) is not Literal:
-        parts = get_args(annotation)
-        if get_origin(annotation) in (Union, UnionType) or parts:
-            for part in parts:
-                yield from _sections(part)
+        for part in get_args(annotation):
+            yield from _sections(part)
 
 
 def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -260,8 +257,8 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
         yield from _kinds(kind)
 
 
-def _is_selected_by(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether ``tag`` selects ``model`` in a union.
+def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
+    """Return whether ``tag`` selects ``model`` in a union of types.
 
     A tag is the name of the class, or the only value of one of its fields.
     """

@@ -1,4 +1,8 @@
-"""Build the regions of a scenario from stated values and from the built-in region in ``like``."""
+"""Build the regions of a scenario, and find their GPU prices.
+
+Values come from the scenario, from its price list, or from the built-in region that a region names
+in ``like``. ``facts`` collects the source of each value.
+"""
 
 from dataclasses import dataclass
 from math import inf
@@ -21,9 +25,9 @@ Facts = list[tuple[str, Provenance]]
 
 
 def region_of(section: RegionSection, facts: Facts) -> Region:
-    """Return a region with carbon intensity and PUE; add their sources to ``facts``.
+    """Return a region of the simulator: carbon, PUE, electricity price and power limit.
 
-    Raises ScenarioError if the carbon intensity is not known.
+    Adds their sources to ``facts``. Raise ScenarioError if the carbon intensity is not known.
     """
     like = _built_in_region(section)
     carbon, hourly = _carbon(section, like, facts)
@@ -44,10 +48,10 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 def _carbon(
     section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
 ) -> tuple[float, tuple[float, ...] | None]:
-    """Return the yearly mean and 24 values by UTC hour (None: not known), in g CO2e per kWh.
+    """Return a region's carbon intensity in g CO2e per kWh: yearly mean, and values by UTC hour.
 
-    ``like`` is the built-in region with the defaults of the section. Append the source to
-    ``facts``.
+    The 24 values are None if only the mean is known. ``like`` is the built-in region with the
+    defaults, or None. Adds the source to ``facts``.
     """
     what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
     if isinstance(grams, list):
@@ -74,9 +78,9 @@ def hourly_values(value: float | list[float]) -> tuple[float, ...]:
 
 
 def listed_price(section: RegionSection, gpu: str, user_facts: UserFacts) -> OwnPrice | None:
-    """Return the entry of the scenario's price list for a GPU type in a region, or None.
+    """Return the entry of the scenario's price list for a GPU type in a region; None without one.
 
-    The region's own name is tried before the built-in region named in ``like``.
+    The list may name the region itself, or else the built-in region in ``like``.
     """
     name = gpu_known_as(gpu)
     for region in (section.name, section.like):
@@ -93,10 +97,11 @@ def price_of(
     *,
     spot: bool = False,
 ) -> tuple[float, ...]:
-    """Return USD per hour of one GPU by UTC hour, on demand or as ``spot``; 0 without such GPUs.
+    """Return USD per hour of one GPU by UTC hour (24 values), on demand or as ``spot``.
 
     The price is that of the region, else that of the price list, else that of the built-in region.
-    Raises ScenarioError if there is none. Adds the source to ``facts``.
+    It is 0 if the region has no such GPUs. Adds the source to ``facts``. Raise ScenarioError if
+    there is no price.
     """
     name, like = gpu_known_as(gpu), _built_in_region(section)
     listed_prices = listed_price(section, gpu, user_facts)
@@ -128,7 +133,7 @@ def price_of(
 
 
 def _built_in_price(region: catalogue.CatalogueRegion, gpu: str, spot: bool) -> float | None:
-    """Return the price of a GPU type in a built-in region, on demand or as ``spot``, if known."""
+    """Return USD per GPU-hour in a built-in region, on demand or as ``spot``; None if unknown."""
     return (region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour).get(gpu)
 
 
@@ -143,11 +148,12 @@ class CommittedPrice:
 
 
 def committed_of(
-    section: RegionSection, gpu: str, facts: Facts, user_facts: UserFacts = NO_USER_FACTS
+    section: RegionSection, gpu: str, facts: Facts, user_facts: UserFacts
 ) -> tuple[CommittedPrice, ...]:
-    """Return the committed prices of a GPU type in a region, one per term.
+    """Return the committed prices of a GPU type in a region, one per term that has a price.
 
-    Adds their sources to ``facts``.
+    They are the region's own, or those of the price list in ``user_facts``. Adds their sources to
+    ``facts``.
     """
     offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, user_facts)
     prices = []
@@ -163,7 +169,7 @@ def committed_of(
 
 
 def _built_in_region(section: RegionSection) -> catalogue.CatalogueRegion | None:
-    """Return the built-in region that ``like`` names, or None; raise ScenarioError if unknown."""
+    """Return the built-in region in ``like``, None if empty; raise ScenarioError if unknown."""
     if not section.like:
         return None
     built_in = catalogue.regions()

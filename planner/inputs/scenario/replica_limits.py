@@ -1,4 +1,4 @@
-"""Find the present, minimum and maximum instances of each pool."""
+"""Find the current, minimum and maximum replicas of each pool (model, region and GPU column)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -35,10 +35,11 @@ def replica_limits(
 ) -> ReplicaLimits:
     """Return the minimum, maximum, current and lent replicas of pools.
 
-    ``price`` ``[region, GPU column]`` is the price of a GPU-hour. The scenario states one minimum
-    per model and region. The cheapest arrangement gets it, or the cheapest prefill and the cheapest
-    decode arrangement if disaggregated. Spot is used only without an alternative. A prefill pool
-    without a possible decode pool has a maximum of 0, and vice versa.
+    ``sections`` and ``profiles`` are by (model, column). ``capacity_gpus`` is ``[region, GPU
+    type]``, and ``price`` ``[region, GPU column]`` is that of a GPU-hour. The scenario states one
+    minimum per model and region. The cheapest arrangement gets it, or the cheapest prefill and the
+    cheapest decode arrangement if disaggregated. Spot is used only without an alternative. A
+    prefill pool without a possible decode pool has a maximum of 0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -50,7 +51,7 @@ def replica_limits(
     for (m, g), profile in profiles.items():
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
     # A prefill pool without a decode pool serves nothing, and vice versa.
-    has_pool = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in columns_of.items()}
+    has_pool = {role: maximum[:, :, gs].any(axis=2) for role, gs in columns_of.items()}
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         for g in columns_of[role]:
             maximum[:, :, g][~has_pool[other]] = 0
@@ -75,35 +76,40 @@ def replica_limits(
 def _limits_with_today(
     rows: Sequence[tuple[Pool, Replicas]], minimum: IntArray, maximum: IntArray
 ) -> ReplicaLimits:
-    """Return the limits with the replicas of ``fleet.today`` and the limits that its rows state.
+    """Return the limits with the replicas and limits that ``rows`` of ``fleet.today`` state.
 
-    Raises ScenarioError if a row has more replicas than fit.
+    ``rows`` have the pool (model, region, column) of each row. ``minimum`` and ``maximum`` are the
+    limits without these rows. Raise ScenarioError if a row has more replicas than fit.
     """
     today, lent = np.zeros((2, *maximum.shape), np.int64)
     minimum, maximum = minimum.copy(), maximum.copy()
-    for cell, row in rows:
-        lent[cell] = row.lent or 0
-        running = row.replicas + int(lent[cell])
-        if running > maximum[cell]:
+    for pool, row in rows:
+        lent[pool] = row.lent or 0
+        running = row.replicas + int(lent[pool])
+        if running > maximum[pool]:
             raise ScenarioError(
                 f"fleet.today: {running} {'spot ' if row.spot else ''}replicas of {row.model} on "
-                f"{row.gpu} in {row.region} "
-                f"are more than the {maximum[cell]} that fit. Raise the region's capacity."
+                f"{row.gpu} in {row.region} are more than the {maximum[pool]} that fit. Raise the "
+                "region's capacity."
             )
-        today[cell] = row.replicas
+        today[pool] = row.replicas
         if row.maximum is not None:
-            maximum[cell] = min(maximum[cell], row.maximum)
-        lowest = minimum[cell] if row.minimum is None else row.minimum
-        minimum[cell] = min(lowest, maximum[cell])
+            maximum[pool] = min(maximum[pool], row.maximum)
+        lowest = minimum[pool] if row.minimum is None else row.minimum
+        minimum[pool] = min(lowest, maximum[pool])
     return ReplicaLimits(minimum, maximum, today, lent if lent.any() else None)
 
 
 def _columns_by_stage(columns_of: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
-    """Return the columns whose maximum is above 0, in the groups that each need the minimum.
+    """Return the groups of columns that each need the minimum, for one model and region.
 
-    The result is one group of aggregated columns, or a group of prefill and one of decode columns.
+    They are one group of aggregated columns, or a group of prefill and one of decode columns.
+    ``columns_of`` has the columns by role. Columns whose ``maximum`` is 0 are left out.
     """
-    usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in columns_of.items()}
+    usable = {
+        role: [g for g in role_columns if maximum[g] > 0]
+        for role, role_columns in columns_of.items()
+    }
     groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
     return [group for group in groups if group]
 
@@ -115,33 +121,35 @@ def column_of(
     sections: Mapping[ModelColumn, Profile],
     profiles: Mapping[ModelColumn, Speed],
 ) -> int:
-    """Return the index of the profile column that a row of ``fleet.today`` uses.
+    """Return the index of the GPU column that a row of ``fleet.today`` of model ``m`` uses.
 
-    Raises ScenarioError if the row fits no column or several.
+    ``sections`` and ``profiles`` are by (model, column). Raise ScenarioError if the row fits no
+    column, or several.
     """
-    of_gpu = [
+    columns_of_gpu = [
         g
         for (model, g), section in sections.items()
         if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
     ]
     fitting = [
         g
-        for g in of_gpu
+        for g in columns_of_gpu
         if (row.tp is None or row.tp == profiles[m, g].tp)
         and (row.role is None or ROLES[row.role] == columns[g].role)
         and (row.precision is None or row.precision == sections[m, g].precision)
         and (row.power_cap is None or row.power_cap == sections[m, g].power_cap)
     ]
-    if row.power_cap is None and fitting:  # several caps of one arrangement: the first one
-        plain = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
-        fitting = fitting[:1] if all(section == plain[0] for section in plain) else fitting
+    if row.power_cap is None and fitting:
+        uncapped = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
+        if all(section == uncapped[0] for section in uncapped):
+            return fitting[0]  # several power caps of one arrangement: the first one
     if len(fitting) == 1:
         return fitting[0]
     have = "; ".join(
         f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
-        for g in of_gpu
+        for g in columns_of_gpu
     )
-    if not of_gpu:
+    if not columns_of_gpu:
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )

@@ -17,7 +17,7 @@ from planner.inputs.scenario.schema.fleet import ScaleIn
 from planner.optimizer.problem import Weights
 from simulation.arrays import FloatArray
 
-NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
+# The measure (field of Weights) that each objective of ``minimise`` has alone.
 MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
 UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2e"}
 WEIGHTED = "weighted"
@@ -103,7 +103,10 @@ class PlanSettings:
     by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
 
     def with_objective(self, **changes: Any) -> PlanSettings:
-        """Return the settings with other values of the objective, as they are (not checked)."""
+        """Return the settings with other values of ``objective``, which are not checked.
+
+        Values that were derived from the objective stay.
+        """
         return replace(self, objective=self.objective.model_copy(update=changes))
 
     @property
@@ -117,10 +120,11 @@ class PlanSettings:
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
 
     def token_worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
-        """Return the priority of a token by tier and model, ``[tier, model]``, without a unit.
+        """Return the worth of a token by tier and model, ``[tier, model]``, without a unit.
 
-        Without ``tiers``, there is one row. A tier without a stated worth has the lowest worth of
-        the tiers in ``waiting``. The common pool of deferrable tiers is such a tier.
+        Without ``tiers``, there is one row: the worth by model. A tier without a stated worth, such
+        as the common pool of deferrable tiers, has the lowest worth of the tiers in ``waiting``
+        (deferrable tiers).
         """
         if not tiers:
             return self.model_worth[None]
@@ -187,8 +191,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
     limits, priorities = objective.limits, objective.priorities
     serves_by_choice = objective.limited is not None or objective.utility_usd is not None
     has_utility = any(tier.utility > 0 for tier in scenario.tiers)
-    # Without weights, the objective charges for one unit alone.
-    charged = NOTHING | {MEASURE[objective.minimise]: 1.0}
+    charged = {"usd": 0.0} | {MEASURE[objective.minimise]: 1.0}
     return PlanSettings(
         objective=objective,
         forecast=scenario.forecast,
@@ -207,7 +210,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
 
 
 def _spare(scenario: Scenario) -> SpareSettings:
-    """Return the required spare capacity; raise ScenarioError to spare the only region."""
+    """Return the required spare capacity; raise ScenarioError if the only region may be lost."""
     spare = scenario.objective.spare
     if spare.regions and len(scenario.regions) < 2:
         raise ScenarioError(
@@ -218,9 +221,9 @@ def _spare(scenario: Scenario) -> SpareSettings:
 
 
 def _reroute(scenario: Scenario) -> FloatArray | None:
-    """Return the largest share of a region's demand that another region may serve.
+    """Return the largest share of each region's demand that each other region may serve.
 
-    The shape is ``[home region, serving region]``. None means no limit.
+    The shape is ``[home region, serving region]``. None: no limit.
     """
     allowed = scenario.objective.reroute
     if allowed is None:

@@ -19,7 +19,10 @@ GB = 1e9
 
 
 def model_of(section: Model, user_facts: UserFacts) -> ModelSpec:
-    """Return the model of a section, named as in the scenario; raise ScenarioError."""
+    """Return the model that a row of ``models`` describes or names, with its name in the scenario.
+
+    Raise ScenarioError if there is no such model, or if the row is faulty.
+    """
     provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
         return ModelSpec(
@@ -51,7 +54,11 @@ def _shape(section: Model) -> ModelShape | None:
 
 
 def gpu_of(scenario: Scenario, name: str, user_facts: UserFacts) -> GpuSpec:
-    """Return the GPU type ``name``, named as in the scenario; raise ScenarioError."""
+    """Return the GPU type that the scenario calls ``name``, with that name.
+
+    The scenario describes it in full, or it is the user's or a built-in one. Raise ScenarioError if
+    there is no such type, or if its row is faulty.
+    """
     section = next((gpu for gpu in scenario.gpus if gpu.name == name and gpu.in_full), None)
     if section is None:
         spec = _find("gpus", "GPU", name, catalogue.gpus(), user_facts.gpus, catalogue.gpu)
@@ -71,10 +78,11 @@ def _find(
     own_facts: Mapping[str, T],
     by_alias: Callable[[str], T],
 ) -> T:
-    """Return the facts of ``name``; raise ScenarioError with the most similar names.
+    """Return the GPU type or model ``name``.
 
-    The catalogue's own names are tried first, then the user's facts, then other names of the
-    catalogue.
+    The catalogue's own names (``built_in``) are tried first, then the user's facts, then other
+    names of the catalogue (``by_alias``). Raise ScenarioError with the most similar names if there
+    is none; ``section`` and ``what`` are words for it.
     """
     for facts in (built_in, own_facts):
         if name in facts:

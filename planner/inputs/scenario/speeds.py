@@ -48,7 +48,10 @@ def speeds_of(
     user_facts: UserFacts,
     facts: list[tuple[str, Provenance]],
 ) -> list[Speed]:
-    """Return the speed profile of each section; add the sources of speed and power to ``facts``."""
+    """Return the speed profile of each of ``sections``, which are rows of ``profiles``.
+
+    Adds the sources of speed and power to ``facts``.
+    """
     model_of_name = {model.name: model for model in models}
     sweeps = {gpu.name: gpu.power_sweep for gpu in scenario.gpus}
     speeds = []
@@ -91,7 +94,7 @@ def speed_of(
 def _uncapped_speed(
     section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts
 ) -> Speed:
-    """Return the speed profile of a section without a power cap; raise ScenarioError."""
+    """Return the speed profile of a section without its power cap, or raise ScenarioError."""
     if section.kind == "roofline":
         return _roofline(section, model, gpu, user_facts)
     if section.name is not None:
@@ -151,11 +154,10 @@ def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearP
 
 
 def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
-    """Return the KV-cache capacity of an instance in tokens.
+    """Return the KV-cache capacity of an instance in tokens; ``tokens`` is an iteration's budget.
 
-    ``tokens`` is the token budget of an iteration. The capacity follows from the model's stated
-    memory if its shape is unknown, or if weights and KV cache are in bf16. Otherwise it follows
-    from shape and arrangement.
+    It follows from the model's stated memory if its shape is unknown, or if weights and KV cache
+    are in bf16. Otherwise it follows from shape and arrangement.
     """
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)
@@ -164,7 +166,7 @@ def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> 
 
 
 def arrangement_of(section: Profile) -> Arrangement:
-    """Return parallelism and precision of a profile's replica."""
+    """Return the parallelism and the precisions of a section's replica."""
     return Arrangement(
         **{name: getattr(section, name) for name in WIDTHS},
         weights=section.precision,
@@ -173,7 +175,10 @@ def arrangement_of(section: Profile) -> Arrangement:
 
 
 def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts) -> Speed:
-    """Return the computed profile of a section, corrected by stored measurements."""
+    """Return the roofline profile of a section, corrected by the user's stored measurements.
+
+    Raise ScenarioError if it cannot be computed.
+    """
     if model.shape is None:
         raise ScenarioError(
             f"profiles: kind: roofline needs to know what {section.model} computes. Give the model "
@@ -200,16 +205,16 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: User
         computed = roofline_profile(shape, gpu, arrangement, efficiencies(engine), limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
-    computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
+    computed = replace(computed, provenance=_with_engine(computed.provenance, engine, section))
     return measured_speed(computed, section, engine, shape, gpu, arrangement, user_facts.own)
 
 
-def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """Add to ``provenance`` the engine, and warnings on its version and LoRA adapters."""
+def _with_engine(provenance: Provenance, engine: str, section: Profile) -> Provenance:
+    """Return ``provenance`` with the engine, and warnings on its version and LoRA adapters."""
     default = "" if section.engine else " (default)"
     source = f"{provenance.source}; engine {catalogue.engine_title(engine)}{default}"
-    if later := estimate_fit().later_version(engine, section.engine_version):
-        source += f"; {later}"
+    if warning := estimate_fit().later_version_warning(engine, section.engine_version):
+        source += f"; {warning}"
     if section.lora_rank is not None:
         source += (
             f"; with {section.lora_active} LoRA adapters of rank {section.lora_rank} in use at "
@@ -219,9 +224,9 @@ def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provena
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
-    """Return the profile of an instance that splits attention and FFN as ``apart`` states.
+    """Return the profile of an instance with attention and FFN on separate GPUs (``apart``).
 
-    Raises ScenarioError if the split is not possible.
+    Raise ScenarioError if that is not possible.
     """
     assert model.shape is not None  # ``_roofline`` refuses a model without one
     shape = replace(model.shape, name=section.model)  # errors name the scenario's model
@@ -232,14 +237,14 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         bytes_s=None if apart.gb_s is None else apart.gb_s * 1e9,
         latency_s=None if apart.latency_us is None else apart.latency_us / 1e6,
     )
-    where = arrangement_of(section)
+    arrangement, context = arrangement_of(section), typical_context(shape.max_context)
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
-        capacity = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
+        capacity = kv_tokens(shape, gpu, arrangement, split, context, tokens)
         engine = EngineSettings(
             section.max_batch or MAX_BATCH, tokens, capacity, estimate_fit().calibration.iteration_s
         )
-        return attention_ffn_profile(shape, gpu, where, split, efficiencies(), engine)
+        return attention_ffn_profile(shape, gpu, arrangement, split, efficiencies(), engine)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
 
@@ -247,7 +252,7 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
 def _stored_profile(section: Profile, user_facts: UserFacts) -> Speed:
     """Return the stored profile that the section names.
 
-    The section may leave out ``tp``. Raises ScenarioError if the model, GPU or a stated tp differ.
+    Raise ScenarioError if there is none, or if its model, GPU or a stated tp differ.
     """
     name = section.name or ""
     if name not in user_facts.profiles:

@@ -29,7 +29,8 @@ class Network:
     """The network on which the instances of a scaling fleet are placed.
 
     ``topology`` is the tree of all regions. ``shares`` is the share of the link bandwidth that KV
-    caches get, by lowest common level. ``rules`` ``[model]`` is the placement rule of each model.
+    caches get, by the lowest level of the tree that sender and receiver have in common. ``rules``
+    ``[model]`` is the placement rule of each model.
     """
 
     topology: Topology
@@ -38,10 +39,10 @@ class Network:
 
 
 def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
-    """Return the network; None if it has no effect or is unknown.
+    """Return the network of a scenario; None if it is unknown or has no effect.
 
     It has no effect if no region states a topology, or if no KV caches are transferred. It is
-    unknown with spot GPUs, whose place in the tree is not known.
+    unknown with spot GPUs, whose nodes are not known.
     """
     has_topology = any(region.topology is not None for region in scenario.regions)
     if not has_topology or not hardware.links or hardware.spot.any():
@@ -60,23 +61,27 @@ def rules_of(scenario: Scenario, model: str) -> PlacedService:
 def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
     """Return all regions as one tree, in which region ``r`` is data centre ``r``.
 
-    Adds the source of each region's tree to ``facts``. Raises ScenarioError if a region's capacity
+    Adds the source of each region's tree to ``facts``. Raise ScenarioError if a region's capacity
     does not fit its topology.
     """
     types = [gpu.name for gpu in hardware.gpu_types]
-    centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
+    centres, gpus_per_node = [], np.ones((len(scenario.regions), len(types)), np.int64)
     for r, section in enumerate(scenario.regions):
-        stated_sizes = section.topology.gpus_per_node if section.topology else {}
-        if unknown := sorted(set(stated_sizes) - set(types)):
+        stated = section.topology.gpus_per_node if section.topology else {}
+        if unknown := sorted(set(stated) - set(types)):
             raise ScenarioError(
                 f"regions[{r}].topology.gpus_per_node: {unknown[0]!r} has no profile in this "
                 f"scenario, which has {', '.join(types)}."
             )
-        sizes[r] = [stated_sizes.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        gpus_per_node[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
         # Round up: a partly filled node is a node.
-        nodes = -(-hardware.capacity_gpus[r] // sizes[r])
-        centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
-        words = f"{section.name}: {describe(centres[-1][1])}"
+        nodes = -(-hardware.capacity_gpus[r] // gpus_per_node[r])
+        shape = _shape(section, int(nodes.sum()))
+        centres.append((section.name, shape, nodes.tolist()))
+        words = (
+            f"{section.name}: {shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
+            f"{shape.nodes_per_rack} nodes"
+        )
         if section.topology is None:
             words += ", derived from the capacity. To change it, give regions[].topology"
         facts.append((f"Network of {section.name}", Provenance("assumed", words)))
@@ -84,18 +89,19 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
         tree = build_topology(types, centres, [1] * len(types))
     except SimulationError as problem:
         raise ScenarioError(f"regions[].topology: {problem}") from None
-    gpus = sizes[tree.centre, tree.gpu]
-    for r, t in np.argwhere(hardware.capacity_gpus % sizes).tolist():
-        last = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
-        # The last node of a type holds the GPUs that do not fill a whole node.
-        gpus[last] = hardware.capacity_gpus[r, t] % sizes[r, t]
+    gpus = gpus_per_node[tree.centre, tree.gpu]
+    for r, t in np.argwhere(hardware.capacity_gpus % gpus_per_node).tolist():
+        last_node = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
+        # It holds the GPUs that do not fill a whole node.
+        gpus[last_node] = hardware.capacity_gpus[r, t] % gpus_per_node[r, t]
     return replace(tree, gpus=gpus)
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
-    """Return the share of link bandwidth that KV caches get, by lowest common level.
+    """Return the share of link bandwidth that KV caches get, by level of the tree.
 
-    Levels are those of ``simulation.topology``. Adds the source to ``facts``.
+    The level (of ``simulation.topology``) is the lowest that sender and receiver have in common.
+    Adds the source to ``facts``.
     """
     shares = list(KV_SHARE)
     section = scenario.placement
@@ -104,14 +110,6 @@ def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
     source = Provenance("assumed", "scenario") if is_stated else KV_SHARE_SOURCE
     facts.append(("KV bandwidth across switches", source))
     return tuple(shares)
-
-
-def describe(shape: Shape) -> str:
-    """Return a shape in words."""
-    return (
-        f"{shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
-        f"{shape.nodes_per_rack} nodes"
-    )
 
 
 def _shape(section: Region, nodes: int) -> Shape:

@@ -1,6 +1,6 @@
-"""Hold what an installation knows beyond the built-in facts.
+"""Hold the facts that users of an installation have added to the built-in ones.
 
-``build_hardware`` receives it as plain data, so that this package needs no database.
+``build_hardware`` receives them as plain data, so that this package needs no database.
 """
 
 from collections.abc import Mapping

@@ -52,7 +52,11 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 
 
 def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
-    """Return the measured rows of a table of cells as text."""
+    """Return the measured rows of a table, whose cells are text.
+
+    ``format`` is the caller's, or "auto". Raise IngestError for a cell that is no number, or for
+    units that cannot be told.
+    """
     frame, lines = table.frame, table.lines
     fields, units = _find_columns(frame.columns, name)
     numbers = {
@@ -63,7 +67,7 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
     cells = frame.with_columns(pl.all().fill_null("").str.strip_chars())
     texts = {field: cells[fields[field]].to_list() for field in TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
-    notes = _per_replica_of(kind, numbers)
+    notes = _convert_to_one_replica(kind, numbers)
     _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
     speed = numbers.pop("speed", None)  # tokens per second of one user
     if speed is not None and "tbt_s" not in numbers:
@@ -81,8 +85,8 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
     statistic = statistic_of(fields["ttft"]) if "ttft" in fields else ""
     replicas = numbers.pop("replicas", np.full(frame.height, np.nan))
-    for of_all in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
-        numbers[of_all] = numbers[of_all] / np.where(replicas > 1, replicas, 1.0)
+    for total in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
+        numbers[total] = numbers[total] / np.where(replicas > 1, replicas, 1.0)
     facts = {
         "ttft_statistic": [statistic] * frame.height,
         "loop": [CLOSED if "concurrency" in fields else ""] * frame.height,
@@ -94,10 +98,10 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
 def _convert_to_seconds(
     numbers: dict[str, FloatArray], fields: Mapping[str, str], units: Mapping[str, str], name: str
 ) -> None:
-    """Replace each time in ``numbers``, such as ttft, by one in seconds, ttft_s.
+    """Replace each time in ``numbers``, such as "ttft", by the same in seconds, "ttft_s".
 
-    ``fields`` are the columns and ``units`` the units by field. Raise IngestError for a time
-    without a unit.
+    ``fields`` has the file's column of each field, and ``units`` its unit. Raise IngestError for a
+    time without a unit.
     """
     for field in [field for field in TIMES if field in numbers]:
         if field not in units:
@@ -108,21 +112,21 @@ def _convert_to_seconds(
         numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
 
 
-def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
-    """Convert the columns of a known format to figures of one replica; return notes on it.
+def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
+    """Convert the columns of the format ``kind`` to figures of one replica; return notes on it.
 
-    Some formats have the figures of all data-parallel replicas in a row. ``numbers`` are changed in
-    place.
+    Some formats have the figures of all data-parallel replicas in a row, or times in their own
+    meaning. ``numbers`` are changed in place.
     """
     notes: list[str] = []
     if kind == "sageserve":
         # Here token_time is the time of the whole decode phase.
         numbers["tbt"] = numbers["tbt"] / numbers["osl"]
-        alone = numbers["batch"] == 1
-        numbers["prefill"] = np.where(alone, numbers["prefill"], np.nan)
-        if not alone.all():
+        is_batch = numbers["batch"] != 1
+        numbers["prefill"] = np.where(is_batch, np.nan, numbers["prefill"])
+        if is_batch.any():
             notes.append(
-                f"Prefill times of {int((~alone).sum())} rows of several sequences are excluded: "
+                f"Prefill times of {int(is_batch.sum())} rows of several sequences are excluded: "
                 "SageServe's do not grow with the batch, so they are not of the whole batch."
             )
     elif kind == "wva":
@@ -146,8 +150,19 @@ def _runs_of_log(
     numbers: dict[str, FloatArray],
     name: str,
 ) -> tuple[BenchmarkRows, list[str]]:
-    """Return the runs of a log with one row per request, and notes; ``numbers`` are changed."""
-    _add_times(numbers)
+    """Return one row per run of a log with one row per request, and notes.
+
+    ``numbers`` are changed: an end-to-end time or a time between tokens that follows from the other
+    columns is added. Raise IngestError if a column is missing.
+    """
+    if {"osl", "ttft_s"} <= numbers.keys():
+        gaps = np.maximum(numbers["osl"] - 1, 0)  # between the output tokens of a request
+        if "e2e_s" not in numbers and "tbt_s" in numbers:
+            decode_s = np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
+            numbers["e2e_s"] = numbers["ttft_s"] + decode_s
+        elif "tbt_s" not in numbers and "e2e_s" in numbers:
+            decode_s = numbers["e2e_s"] - numbers["ttft_s"]
+            numbers["tbt_s"] = np.where(gaps > 0, decode_s / np.maximum(gaps, 1), np.nan)
     if missing := [field for field in OF_REQUESTS if field not in numbers]:
         raise IngestError(
             f"{name}: one row per request ({arrivals.name}), but no column {', '.join(missing)}. "
@@ -157,23 +172,8 @@ def _runs_of_log(
     return rows_of_requests(texts, numbers)
 
 
-def _add_times(numbers: dict[str, FloatArray]) -> None:
-    """Add the end-to-end time or the time between tokens (s) if the other columns give it.
-
-    ``numbers`` are changed in place.
-    """
-    if not {"osl", "ttft_s"} <= numbers.keys():
-        return
-    gaps = np.maximum(numbers["osl"] - 1, 0)
-    if "e2e_s" not in numbers and "tbt_s" in numbers:
-        numbers["e2e_s"] = numbers["ttft_s"] + np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
-    elif "tbt_s" not in numbers and "e2e_s" in numbers:
-        decode = numbers["e2e_s"] - numbers["ttft_s"]
-        numbers["tbt_s"] = np.where(gaps > 0, decode / np.maximum(gaps, 1), np.nan)
-
-
 def read_table(text: str, name: str) -> Batch:
-    """Return the cells of a CSV as text."""
+    """Return the table in a CSV file, with cells of text; raise IngestError for a faulty line."""
     lines = blocks.all_records(text.encode(), name, quoted=True)
     header = read_header(lines, name)
     table = batch(lines, header, header.columns, name)
@@ -189,15 +189,18 @@ def read_table(text: str, name: str) -> Batch:
 
 
 def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Find the columns of measurements: (field to column, time field to the unit in its name)."""
+    """Return the file's column of each measured field, and the unit in the name of each time.
+
+    Raise IngestError if no column has times, or none states the load.
+    """
     fields: dict[str, str] = {}
     units: dict[str, str] = {}
     for title in header:
         match = re.fullmatch(r"(.*?)(?:[_ (\[]+(ms|s|us)[)\]]?)?", title.strip().lower())
         bare, unit = (match[1], match[2]) if match else (title, None)
         for field, names in COLUMNS.items():
-            timed = field in TIMES and compact_name(bare) in names
-            if field not in fields and (compact_name(title) in names or timed):
+            is_time = field in TIMES and compact_name(bare) in names
+            if field not in fields and (compact_name(title) in names or is_time):
                 fields[field] = title
                 if field in TIMES and unit:
                     units[field] = unit
@@ -250,7 +253,11 @@ def _format(
 
 
 def _numbers(cells: pl.Series, lines: IntArray, name: str, field: str) -> FloatArray:
-    """Return a column of non-negative numbers; NaN for an empty cell."""
+    """Return the cells of a column as numbers; NaN for an empty cell.
+
+    Raise IngestError for another text, and for a number that the field cannot have. ``lines`` are
+    the line numbers of the cells.
+    """
     values, _ = numbers_of(cells)
     least = 1.0 if field in WHOLE else 0.0
     good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))

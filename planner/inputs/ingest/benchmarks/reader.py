@@ -117,9 +117,9 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
 def _tool_rows(
     results: list[dict[str, object]], table: Batch | None, name: str, format: str
 ) -> ToolRows:
-    """Return the measured rows of a tool's results, else of a table.
+    """Return the measured rows of a tool's ``results``, or of the ``table`` if there are none.
 
-    Raises IngestError if the caller's ``format`` is another.
+    Raise IngestError if the file is of another format than the caller's ``format``.
     """
     of_tool = rows_of_declared_tool(results, name) if results else None
     if of_tool is None:
@@ -182,9 +182,9 @@ def _text_of(source: Source) -> str:
 
 
 def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
-    """Return flat objects with a measured time as a table.
+    """Return JSON objects that have a measured time and nothing nested as a table.
 
-    Raise IngestError for results of a tool without completed requests, and of several tools.
+    Raise IngestError for other objects, such as results without completed requests.
     """
     columns = list(dict.fromkeys(key for document in documents for key in document))
     cells = [cell for document in documents for cell in document.values()]
@@ -209,7 +209,7 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:
-    """Return the objects of a JSON document, of a list, or of concatenated documents."""
+    """Return the objects in a JSON file: one, a list, or several; raise IngestError for others."""
     try:
         results = list(documents(iter([text.encode()]), name))
     except RecursionError:

@@ -62,10 +62,10 @@ NOTABLE = 0.05  # share of failed requests that is reported
 
 
 def arrival_column(header: Sequence[str], rows: int) -> str | None:
-    """Return the name of the arrival column, or None; a table with one is a log of requests.
+    """Return the column of arrival times in a log of requests; None for a table of runs.
 
-    From LOG_ROWS rows on, any name of a time column is accepted. A shorter table may have one row
-    per run instead.
+    ``header`` has the names of the columns, and ``rows`` is their length. A table of fewer than
+    LOG_ROWS rows with a column of other times has one row per run.
     """
     names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
     titles = {compact_name(title): title for title in header}
@@ -87,10 +87,10 @@ def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
 def rows_of_requests(
     texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
 ) -> tuple[BenchmarkRows, list[str]]:
-    """Return one row per model, GPU, precision and tp, aggregated over its requests.
+    """Return one row per run (model, GPU, precision and tp) of a log of requests, and notes.
 
-    ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
-    and times are medians, as benchmarks report them.
+    ``texts`` and ``numbers`` have the values of every request: isl, osl, arrival_s, e2e_s, ttft_s,
+    tbt_s. A row has mean lengths and median times, as benchmarks report them.
     """
     needed = ("arrival_s", "ttft_s", "e2e_s", "isl", "osl")
     is_complete = np.isfinite(sum(numbers[name] for name in needed))
@@ -139,9 +139,9 @@ class Tool:
     extras: tuple[str, ...] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
-        """Return the runs in a document, which may be one, a list or an object of them.
+        """Return the runs of this tool in a document, which may be one run or hold several.
 
-        Empty if it has none of this tool.
+        Empty if it is of another tool.
         """
         if self.rows:
             rows = value_at(document, self.rows)
@@ -153,7 +153,7 @@ class Tool:
         return values if values and all(map(self._is_result, values)) else []
 
     def unread(self, run: Mapping[str, Any]) -> list[str]:
-        """Return the keys of a run with numbers, or tables of them, that no field uses."""
+        """Return the keys of a run that have numbers or objects, and that no field reads."""
         paths = [path for each in self.fields.values() for path in re.split(r" [-|/] ", each)]
         used = {"report", *self.known_by, *paths} | {path.split(".")[0] for path in paths}
         return [
@@ -176,9 +176,9 @@ def _read(path: Path) -> Tool:
 
 
 def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
-    """Return a run with the facts of the whole file (``report``) and of the user's metadata.
+    """Return a run with the whole file as its ``report``, and with the fields of its metadata.
 
-    ``extras`` are paths to that metadata. The run's own fields win.
+    ``extras`` are paths to metadata that users add to a run. The run's own fields win.
     """
     if not isinstance(run, dict):
         return run
@@ -193,10 +193,10 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def value_at(run: Any, path: str) -> Any:
-    """Return the value at a dotted path, or None. Only the last name may contain dots.
+    """Return the value at a dotted path in a run; None if it has none.
 
-    Of a list, a number is an index, ``*`` the first item with the rest of the path, and ``#`` the
-    number of such items.
+    The steps of a path are names of an object, and in lists an index, ``*`` (the first item that
+    has the rest of the path) or ``#`` (the number of such items). Only the last name may have dots.
     """
     if isinstance(run, dict) and path in run:
         return run[path]
@@ -218,18 +218,21 @@ def statistic_of(name: str) -> str:
 
 
 def _statistic(tool: Tool, run: Any, where: str) -> str:
-    """Return the statistic (mean or median) of the first TTFT path that has a value."""
+    """Return "mean" or "median" if the run's path to the TTFT says so, else "".
+
+    Of the tool's alternative paths, the first one with a value counts.
+    """
     expression = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
     paths = (path for path in expression.split(" | ") if not math.isnan(_number(run, path, where)))
     return statistic_of(next(paths, ""))
 
 
 def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float:
-    """Return the value of an expression of paths in ``run``; NaN if a part is absent.
+    """Return the value of a tool's expression, such as ``ttft.mean | e2e - decode``, for a run.
 
-    The first alternative with a value counts; alternatives are separated by " | ". A time is
-    returned in units of ``unit_s`` seconds, whatever unit the file states. ``where`` names the run
-    in errors.
+    Of alternatives, separated by " | ", the first with a value counts. NaN if none has. A time is
+    converted from the unit that the file states beside it to units of ``unit_s`` seconds; 0: it is
+    no time. ``where`` names the run in errors.
     """
     values = (_term(run, text, where, unit_s) for text in expression.split(" | "))
     return next((value for value in values if not math.isnan(value)), math.nan)
@@ -258,7 +261,7 @@ def _term(run: Any, text: str, where: str, unit_s: float) -> float:
 
 
 def _value(value: Any, path: str, where: str) -> float:
-    """Return ``value`` as a number of at least 0; NaN for None. Raise IngestError otherwise."""
+    """Return the ``value`` at a path as a number from 0, or NaN if None; or raise IngestError."""
     if value is None:
         return math.nan
     number = finite_number(value)
@@ -279,7 +282,10 @@ class ToolRows(NamedTuple):
 
 
 def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | None:
-    """Return the results of a declared tool; None if the documents are of none."""
+    """Return the rows of results, if all ``documents`` are of one tool of TOOLS; else None.
+
+    ``name`` is the file's name, for errors.
+    """
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):
@@ -291,7 +297,7 @@ def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | Non
 def _rows_of_tool(
     tool: Tool, tool_runs: Sequence[Any], name: str
 ) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return rows, notes and facts of the runs ``tool_runs`` in the file ``name``.
+    """Return the measured rows, notes and facts of the runs of a tool in the file ``name``.
 
     Raise IngestError if no run completed a request.
     """
@@ -320,7 +326,7 @@ def _rows_of_tool(
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
-    """Return the values of a run: the fields that ``tool`` declares, and facts of all tools.
+    """Return the fields of a run that ``tool`` declares, and its FACTS (such as the engine).
 
     Times are in seconds. ``where`` names the run in errors.
     """
@@ -359,7 +365,10 @@ def _declared_values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
 
 
 def _row(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the measured row of one replica from the fields of a run."""
+    """Return the columns of BenchmarkRows for a run, from the fields of ``_values``.
+
+    They are of one replica. ``by_law`` is the number in flight by Little's law.
+    """
 
     def value(key: str, otherwise: float = math.nan) -> float:
         """Return a number of the run, or ``otherwise`` if it has none."""
@@ -369,7 +378,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     osl, ttft = value("osl"), value("ttft")
     e2e_of_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
     mean_e2e = value("mean_e2e", value("e2e") if math.isnan(e2e_of_tokens) else e2e_of_tokens)
-    # The time to the first token is apart from those between tokens.
+    # A request has osl - 1 gaps between tokens after its first token.
     mean_tbt = (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
     rate = value("rate", value("rate_per_min") / 60)
     replicas = float(values["replicas"] or 1.0)
@@ -394,7 +403,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return one row per benchmark run in a log of requests, with notes and facts."""
+    """Return one row per run of a log of requests (``values``: their fields), notes and facts."""
     columns = {
         (key if key in ("isl", "osl") else f"{key}_s"): np.array(
             [request.get(key, math.nan) for request in values]
@@ -407,15 +416,16 @@ def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, l
 
 
 def facts_of_log(rows: BenchmarkRows) -> Facts:
-    """Return the facts about rows that were computed from a log of requests."""
+    """Return the facts of rows that were computed from a log of requests, an entry per row."""
     facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
     return {name: [value] * rows.rows for name, value in facts.items()}
 
 
 def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:
-    """Return figures per replica, where ``replicas`` is the number behind rows that state none.
+    """Return the rows with the figures of one replica, for a benchmark of a gateway.
 
-    The number used is recorded in ``facts``.
+    Rows that do not state their number of replicas were measured on ``replicas``; others are of one
+    already. The number is written into ``facts``.
     """
     stated_replicas = facts["replicas"]
     counts = np.array([1.0 if count else replicas for count in stated_replicas])
@@ -425,14 +435,17 @@ def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> Benchmark
 
 
 def unread_note(names: Iterable[str]) -> list[str]:
-    """Return a sentence on the columns or values of a file that no field uses, if there are any."""
+    """Return a sentence on the columns that no field reads (``names``); [] if there are none."""
     unread = [name[:40] for name in dict.fromkeys(names)]
     more = f" and {len(unread) - LISTED} more" if len(unread) > LISTED else ""
     return [f"Not read: {', '.join(unread[:LISTED])}{more}."] if unread else []
 
 
 def _notes(runs_used: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return sentences on failed requests, replicas and missing times between tokens."""
+    """Return sentences on failed requests, replicas and missing times between tokens.
+
+    ``runs_used`` are the fields of the runs, and ``rows`` their columns from ``_row``.
+    """
     notes = []
     for number, (run, row) in enumerate(zip(runs_used, rows, strict=True), 1):
         if run.get("pools", 1.0) > 1:

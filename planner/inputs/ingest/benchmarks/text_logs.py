@@ -27,7 +27,11 @@ _YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
 
 
 def text_documents(text: str, name: str) -> list[dict[str, object]]:
-    """Return the documents of MLPerf's logs or of a YAML report; empty for another file."""
+    """Return the results that a tool writes as text, as objects with keys; [] for another file.
+
+    These are printed results (vLLM, SGLang), MLPerf's logs, tables of metrics (AIPerf) and YAML
+    reports.
+    """
     if _PRINTED in text:
         return [*_parse_printed_results(text)]
     if _SUMMARY in text:
@@ -62,7 +66,7 @@ def _parse_printed_results(text: str) -> Iterator[dict[str, object]]:
 
 
 def _metrics(text: str, name: str) -> dict[str, object]:
-    """Return a table of metrics of AIPerf or GenAI-Perf in the structure of their JSON."""
+    """Return a CSV table of metrics of AIPerf or GenAI-Perf, with the structure of their JSON."""
     metrics: dict[str, object] = {}
     names: list[str] = []
     for _, cells in csv_rows(text, name, IngestError):
@@ -78,7 +82,10 @@ def _metrics(text: str, name: str) -> dict[str, object]:
 
 
 def _server_facts(facts: dict[str, object], key: str, name: str) -> dict[str, object]:
-    """Return the facts of a run with token latencies; raise IngestError for other scenarios."""
+    """Return ``facts`` of an MLPerf run; raise IngestError if they lack the latency ``key``.
+
+    Only the Server scenario has token latencies.
+    """
     if key not in facts:
         scenario = facts.get("Scenario") or facts.get("effective_scenario") or "this"
         raise IngestError(

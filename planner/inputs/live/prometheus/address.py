@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from planner.errors import SourceError
@@ -27,13 +27,16 @@ class Address:
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     def is_at_or_below(self, other: Address) -> bool:
-        """Return whether the address is equal to ``other`` or below its path."""
-        same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
-        return same and f"{self.path}/".startswith(f"{other.path}/")
+        """Return whether this is an address on the server of ``other``, at or below its path."""
+        is_same_server = replace(self, path=other.path) == other
+        return is_same_server and f"{self.path}/".startswith(f"{other.path}/")
 
 
 def address_of(url: str, where: str = "url") -> Address:
-    """Return the address in ``url``; raise SourceError if it is no plain address of a server."""
+    """Return the address in ``url``; raise SourceError if it is no plain address of a server.
+
+    ``where`` names the setting in the error.
+    """
     try:
         parts: SplitResult = urlsplit(url)
         port = parts.port
@@ -54,7 +57,10 @@ def address_of(url: str, where: str = "url") -> Address:
 
 
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
-    """Return the address if it is on the list; raise SourceError that names the variable."""
+    """Return the address in ``url``; raise SourceError unless an ``allowed`` one is at or above it.
+
+    The error names the environment variable with the allowed addresses.
+    """
     address = address_of(url)
     if any(address.is_at_or_below(address_of(entry, VARIABLE)) for entry in allowed):
         return address

@@ -83,7 +83,7 @@ class QueryTimes:
         return self.start_s + (self.points - 1) * self.step_s
 
     def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, QueryTimes]]:
-        """Yield the times in pieces of at most ``most`` points, with the index of each first."""
+        """Yield the times in parts of at most ``most`` points: (index of the first point, part)."""
         for first in range(0, self.points, most):
             count = min(most, self.points - first)
             yield first, QueryTimes(self.start_s + first * self.step_s, self.step_s, count)
@@ -125,9 +125,9 @@ class Prometheus:
         return frozenset(names)
 
     def range(self, query: str, steps: QueryTimes) -> list[TimeSeries]:
-        """Evaluate a query at every step, in several requests if needed.
+        """Return the series of a query, evaluated at the times ``steps``, sorted by labels.
 
-        Series are sorted by labels.
+        Several requests are sent if needed.
         """
         values_by_labels: dict[tuple[tuple[str, str], ...], FloatArray] = {}
         for first, piece in steps.pieces():
@@ -140,9 +140,10 @@ class Prometheus:
     def _piece(
         self, query: str, steps: QueryTimes
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
-        """Evaluate a query; yield the labels, time indices and values of each series.
+        """Yield the labels, time indices and values of each series of a query.
 
-        If the response is too large, split the times in half and ask twice.
+        The times ``steps`` fit into one request. If the response is too large, they are split in
+        half and two requests are sent.
         """
         body = {
             "query": query, "start": str(steps.start_s), "end": str(steps.end_s),
@@ -173,7 +174,7 @@ class Prometheus:
             raise self._not_prometheus_error() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
-        """Request the API's path ``what`` and return its data; raise SourceError if that fails.
+        """Return the data of the API's path ``what``; raise SourceError if the request fails.
 
         With a ``body``, the request is a POST.
         """
@@ -204,7 +205,10 @@ class Prometheus:
         return document.get("data")
 
     def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
-        """Read a response within the limits on bytes and time."""
+        """Return the body of a response; raise SourceError if it is too large, or too slow.
+
+        ``deadline`` is a time of ``perf_counter``.
+        """
         parts, size = [], 0
         # The opener's timeout is per socket operation. A slow server could exceed it in total.
         while part := answer.read(CHUNK):
@@ -233,8 +237,7 @@ class Prometheus:
         if 300 <= refused.code < 400:
             return SourceError(
                 f"{host} redirects to another address (HTTP {refused.code}), which is not "
-                "followed. "
-                "Give the address itself as url."
+                "followed. Give the address itself as url."
             )
         reason = ""
         try:

@@ -50,7 +50,7 @@ class Engine:
     metrics: tuple[Metric, ...]
     signs: tuple[str, ...]  # prefixes of metric names that only this engine has
     source: str
-    front: bool = False  # it only forwards requests
+    front: bool = False  # it is a router or gateway, which only forwards requests
     leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series that are not counted
 
 
@@ -73,7 +73,7 @@ def _engine(name: str, declared: dict[str, Any]) -> Engine:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names in a text; those with a colon also as Ray writes them, without it."""
+    """Return the names of metrics in a text; those with a colon also as Ray writes them (_)."""
     names = text.split()
     return (*names, *(name.replace(":", "_") for name in names if ":" in name))
 
@@ -91,9 +91,9 @@ POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
     """Return the engines to read from a server, each with the metrics that the server has.
 
-    ``on_server`` are the names of the server's metrics. With ``engine`` "auto", all engines that
-    count requests are returned. If none does, it is the first front end (router or gateway) that
-    does.
+    ``on_server`` are the names of the server's metrics. An engine must count requests. If
+    ``engine`` is not "auto", only that engine is returned. A front end (router or gateway) is only
+    returned if no engine counts requests.
     """
     engines = []
     for candidate in ENGINES:
@@ -106,26 +106,26 @@ def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[En
         has_sign = any(name.startswith(candidate.signs) for name in names)
         if counts_requests and (has_sign or engine == candidate.name):
             engines.append(replace(candidate, metrics=metrics))
-    behind_front_ends = [candidate for candidate in engines if not candidate.front]
-    return tuple(behind_front_ends or engines[:1])
+    without_front_ends = [candidate for candidate in engines if not candidate.front]
+    return tuple(without_front_ends or engines[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class ServerMetrics:
-    """The engines and the power metric that one server reports."""
+    """What one server reports: metrics of engines, and perhaps the power of GPUs."""
 
-    engines: tuple[Engine, ...]
-    power: bool
+    engines: tuple[Engine, ...]  # each with the metrics that the server has
+    power: bool  # it has the metric POWER
 
 
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
     """One metric and its query."""
 
-    engine: str
-    what: str
-    metric: str
-    query: str
+    engine: str  # its title
+    what: str  # the quantity, a column of samples
+    metric: str  # its name on the server
+    query: str  # in PromQL
     words: str  # label of the quantity
 
 
@@ -161,7 +161,7 @@ def _metric_words(metric: Metric) -> str:
 
 
 def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
-    """Return the names of the series to query: sum and count for the mean of a histogram."""
+    """Return the names of the series to query for a metric: for a mean, the sum and the count."""
     return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
 
 
@@ -185,10 +185,10 @@ def query_of(
 
 
 def open_bin(bin_s: int) -> str:
-    """Return the range selector of a bin, without its left edge.
+    """Return the duration for a PromQL range over one bin: one millisecond less than the bin.
 
-    The edge belongs to the bin before. Until Prometheus 3 a range included both ends, so a scrape
-    on the left edge would be counted twice, and could make up for a missing one.
+    A scrape on the left edge belongs to the bin before. Until Prometheus 3 a range included both
+    ends, so that scrape would be counted twice, and could stand for a missing one.
     """
     return f"{1000 * bin_s - 1}ms"
 
@@ -202,7 +202,10 @@ def power_query(settings: PrometheusSettings, bin_s: int) -> str:
 
 
 def label_matchers(settings: PrometheusSettings, engine: Engine | None) -> str:
-    """Return PromQL label matchers with quoted values; "" without any."""
+    """Return the PromQL matchers for the labels of a source's series, such as ``{job="vllm"}``.
+
+    Series that ``engine`` says not to count are left out. "" if nothing is to be matched.
+    """
     terms = [f"{label}={_quote(value)}" for label, value in settings.match.items()]
     if engine is not None:
         terms += [f"{label}!={_quote(value)}" for label, value in engine.leave_out]

@@ -37,7 +37,7 @@ from planner.inputs.live.samples import (
 from planner.inputs.live.settings import PrometheusSettings
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-MOST_SPREAD = 6  # bins over which growth is spread evenly; in a longer gap, demand may have changed
+MOST_SPREAD = 6  # bins of a gap over which growth is spread; in a longer one, demand may change
 Key = tuple[str, str, str]  # model, region, tier; "" if unknown
 MOST_BINS = MOST_POINTS - 1  # of one span; counters need one more bin
 # The labels that identify a process in Prometheus.
@@ -55,7 +55,7 @@ class Increases:
 
     amount: FloatArray
     missing: BoolArray
-    there: BoolArray  # scraped in the bin, or in a gap whose growth is spread
+    known: BoolArray  # scraped in the bin, or in a gap whose growth is spread
 
 
 def increases(
@@ -65,19 +65,22 @@ def increases(
     *,
     targets: IntArray,
 ) -> Increases:
-    """Return the increase of each series in each bin.
+    """Return the increase of each counter in each bin.
 
     ``last`` ``[series, bins + 1]`` is the last scrape within each bin, NaN without one. Its first
     column is the bin before. ``lowest`` and ``highest`` have the same shape: the smallest and the
     largest scrape in the bin. ``targets`` ``[series]`` is the number of the process of each series.
 
-    - A counter that fell was reset. Its present value was counted after the reset. The rise to
-      ``highest`` above the last scrape before was counted before it.
+    A target is a process that Prometheus scrapes.
+
+    - A counter that fell was reset. It counted its present value after the reset. Before, it
+      counted from the last scrape of the bin before up to ``highest``.
     - A series that returns after missing scrapes with no smaller value is the same process. Its
       growth is spread evenly over the bins in between and the bin of its return. If these are more
       than MOST_SPREAD bins, they are unknown.
     - A series that returns with a smaller value is a new process. Nothing was counted in between.
-    - A new series of a target that was seen in the bin before counts from 0: a label's first event.
+    - A new series of a target that was seen in the bin before counts from 0: it is the first event
+      with these labels.
     - A new series of a new target counts from its first scrape in the bin (``lowest``), because the
       target may have run unseen before.
     """
@@ -100,23 +103,23 @@ def increases(
         new_target = is_first & ~target_seen_before
         amount[new_target] = (last - lowest)[new_target]
 
-    missing, is_known = np.zeros(last.shape, bool), scraped.copy()
+    missing, known = np.zeros(last.shape, bool), scraped.copy()
     # A loop is fast enough, because few series return.
     for row, column in zip(*np.nonzero(grew & ~adjacent), strict=True):
         gap = slice(previous_column[row, column] + 1, column + 1)
         bins = gap.stop - gap.start
         if bins <= MOST_SPREAD:
             amount[row, gap] = (last - previous)[row, column] / bins
-            is_known[row, gap] = True
+            known[row, gap] = True
         else:
             missing[row, gap] = True
-    return Increases(amount[:, 1:], missing[:, 1:], is_known[:, 1:])
+    return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
 
 
 def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return the scrape before each one of ``last [series, points]``, and its column.
+    """Return the last scrape before each point of ``last [series, points]``, and its column.
 
-    Without one, the value is NaN and the column is -1.
+    Both have the shape of ``last``. Without a scrape before, they are NaN and -1.
     """
     columns = np.where(np.isnan(last), -1, np.arange(last.shape[1]))
     latest_column = np.maximum.accumulate(columns, axis=1)
@@ -127,9 +130,10 @@ def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def _target_seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
-    """Return whether any series of the same target was scraped at the point before.
+    """Return where any series of the same target was scraped at the point before.
 
-    The shape is that of ``scraped [series, points]``. ``targets [series]`` are numbers.
+    The shape is that of ``scraped [series, points]``. ``targets [series]`` is the number of the
+    target of each series.
     """
     seen = np.zeros((int(targets.max(initial=-1)) + 1, scraped.shape[1]), bool)
     np.logical_or.at(seen, targets, scraped)
@@ -140,8 +144,8 @@ def _target_seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
     """Return whether ``increases`` needs the lowest and highest scrapes of each bin.
 
-    It does if a counter fell or a new target appeared. The extremes cost two further queries.
-    The arguments are as in ``increases``.
+    It does if a counter fell or a new target appeared. They take two further queries. The arguments
+    are those of ``increases``.
     """
     if bool((np.diff(last, axis=1) < 0).any()):
         return True
@@ -180,12 +184,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CounterIncrease:
-    """The increase of a counter for one key, arrays ``[bins]``; NaN without a scrape."""
+    """The increase of a counter for one model, region and tier, arrays ``[bins]``."""
 
     key: Key
-    amount: FloatArray
+    amount: FloatArray  # NaN without a scrape
     missing: BoolArray  # bins of a long gap between scrapes
-    targets: FloatArray
+    targets: FloatArray  # number of targets (processes) scraped; NaN if none
 
 
 def find(
@@ -193,7 +197,7 @@ def find(
 ) -> ServerMetrics:
     """Return the engines whose metrics a server has between two times (epoch seconds).
 
-    Raise SourceError if there are none.
+    Raise SourceError if it has none.
     """
     selector = label_matchers(settings, None)
     metric_names = client.names(start_s, end_s, selector if settings.match else "")
@@ -211,10 +215,10 @@ def find(
 def read_span(
     client: Prometheus, settings: PrometheusSettings, present: ServerMetrics, span: Span
 ) -> Samples:
-    """Return all samples of the span.
+    """Return the samples of a span of time from the metrics ``present`` on a server.
 
     A bin of a long gap between the scrapes of a running counter has no amount: it is a gap, not
-    zero. If several engines count the same model, only the first is used.
+    zero. If several engines count the same model, region and tier, only the first is used.
     """
     tables: list[pl.DataFrame] = []
     histogram_tables = [no_histograms()]
@@ -246,7 +250,10 @@ class _EngineReader:
     def read(
         self,
     ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], pl.DataFrame]]:
-        """Return counts and gauges per bin, and histograms, both by series and quantity."""
+        """Return counts and gauges per bin by key and quantity, and histograms by both.
+
+        A key is (model, region, tier). A quantity is a column of samples.
+        """
         amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
         histograms: dict[tuple[Key, str], pl.DataFrame] = {}
         missing: dict[Key, BoolArray] = {}
@@ -281,7 +288,7 @@ class _EngineReader:
         return self.client.range(query, self.span.ends)
 
     def _key(self, labels: Mapping[str, str]) -> Key:
-        """Return model, region and tier from settings, or else from a series' labels."""
+        """Return model, region and tier of a series: from the settings, or else from its labels."""
         settings = self.settings
         model = settings.model or labels.get(settings.model_label or self.engine.model_label, "")
         region = settings.region or labels.get(settings.region_label or "", "")
@@ -289,11 +296,7 @@ class _EngineReader:
         return model, region, tier
 
     def _increases(self, name: str) -> Iterator[_CounterIncrease]:
-        """Yield a counter's increase per bin for each series, with the number of targets seen.
-
-        A target is one server that Prometheus scrapes. A bin is missing if a target's reset in it
-        hides part of the increase.
-        """
+        """Yield the increase of the counter ``name`` for each model, region and tier."""
         span = self.span
         selector = f"{name}{label_matchers(self.settings, self.engine)}[{open_bin(span.bin_s)}]"
         lasts = self._by_labels(f"last_over_time({selector})")
@@ -320,17 +323,17 @@ class _EngineReader:
             rows[self._key(dict(labels))].append(row)
         for key, own_rows in rows.items():
             missing: BoolArray = np.logical_or.reduce(growth.missing[own_rows])
-            seen = growth.there[own_rows].any(axis=0) & ~missing
+            known = growth.known[own_rows].any(axis=0) & ~missing
             scraped = np.zeros((len(target_numbers), span.bins), bool)
-            np.logical_or.at(scraped, targets[own_rows], growth.there[own_rows])
+            np.logical_or.at(scraped, targets[own_rows], growth.known[own_rows])
             count = scraped.sum(axis=0).astype(np.float64)
-            amount = np.where(seen, growth.amount[own_rows].sum(axis=0), np.nan)
+            amount = np.where(known, growth.amount[own_rows].sum(axis=0), np.nan)
             yield _CounterIncrease(key, amount, missing, np.where(count > 0, count, np.nan))
 
     def _by_labels(self, query: str) -> dict[tuple[tuple[str, str], ...], FloatArray]:
         """Return the values ``[bins + 1]`` of each series of a query, by its labels.
 
-        The metric's name is left out of the labels. The first value is of the bin before the span.
+        The labels are without the metric's name. The first value is of the bin before the span.
         """
         by_labels = {}
         for series in self.client.range(query, self.span.edges):
@@ -339,10 +342,11 @@ class _EngineReader:
         return by_labels
 
     def _means(self, metric: Metric, name: str) -> dict[Key, FloatArray]:
-        """Return the mean of a histogram per bin, by key: growth of its sum over that of its count.
+        """Return the mean of the histogram ``name`` per bin, by (model, region, tier).
 
-        Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
-        ``increase`` gives nothing for such a bin.
+        It is the growth of the histogram's sum over that of its count. Both are read as counters,
+        so a bin with one scrape has a mean. From Prometheus 3 on, ``increase`` gives nothing for
+        such a bin.
         """
         total, count = (
             {counter.key: counter.amount for counter in self._increases(part)}
@@ -350,15 +354,15 @@ class _EngineReader:
         )
         unknown = np.full(self.span.bins, np.nan)
         return {
-            key: np.divide(total[key], grown, out=unknown.copy(), where=(grown > 0))
-            for key, grown in count.items()
+            key: np.divide(total[key], events, out=unknown.copy(), where=(events > 0))
+            for key, events in count.items()
             if key in total
         }
 
     def _histograms(self, metric: Metric, name: str) -> dict[Key, pl.DataFrame]:
-        """Return the buckets of a histogram by key, with the counts of each bucket alone.
+        """Return the histogram ``name`` by (model, region, tier), as tables of HISTOGRAMS.
 
-        A row is a bin in which a bucket counted something.
+        A row has the count of one bucket alone in one bin, if it is above 0.
         """
         cumulative_by_key: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
         for series in self._series(metric, name):
@@ -390,7 +394,7 @@ class _EngineReader:
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
-    """Set the unknown bins of the quantity ``what`` in ``row`` to ``values``.
+    """Fill the unknown bins of the quantity ``what`` in ``row`` with ``values``.
 
     The present names of a metric are read first. A former name only fills the bins that they lack.
     """
@@ -398,16 +402,12 @@ def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
 
 
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
-    """Return a table with the bins of a span, labels and value columns."""
-    table = {
-        "bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64),
-        **{name: _nulls_for_unknown(values) for name, values in columns.items()},
-    }
+    """Return ``columns`` of a span's bins as a table of BINS, labelled with ``key``.
+
+    Unknown amounts become null, and withdrawn ones (MISSING) become NaN.
+    """
+    table = {"bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64)}
+    values = (pl.Series(name, column).fill_nan(None) for name, column in columns.items())
+    withdrawn = (series.set(series == MISSING, np.nan) for series in values)
     labels = (pl.lit(value).alias(name) for name, value in zip(KEYS, key, strict=True))
-    return bins_frame(pl.DataFrame(table).with_columns(*labels))
-
-
-def _nulls_for_unknown(values: FloatArray) -> pl.Series:
-    """Return the values as a series with null for unknown amounts and NaN for withdrawn ones."""
-    series = pl.Series(values).fill_nan(None)
-    return series.set(series == MISSING, np.nan)
+    return bins_frame(pl.DataFrame(table).with_columns(*withdrawn, *labels))

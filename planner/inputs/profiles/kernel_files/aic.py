@@ -25,7 +25,10 @@ DISTRIBUTION = "power_law_1.2"
 
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
-    """Return the frame split by GPU and by the values of ``columns``, sorted by name."""
+    """Return the frame split by GPU type and by the values of ``columns``, sorted by these.
+
+    An entry is (GPU type, values of ``columns``, part of the frame).
+    """
     parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
     return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
 
@@ -41,16 +44,16 @@ def _precision(frame: Frame, name: str) -> str:
 
 
 def gemm(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of matrix products."""
+    """Yield (GPU type, kernel rows) of matrix products."""
     for gpu, (dtype,), part in _parts(frame, "gemm_dtype"):
         columns = part.columns({"m": "m", "n": "n", "k": "k"})
         yield gpu, _rows("gemm", _precision(part, dtype), columns, part)
 
 
 def attention(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of prefill attention (``step`` 0) and of decode attention.
+    """Yield (GPU type, kernel rows) of attention: of prefill, or of decode if all ``isl`` are 1.
 
-    Decode rows have ``isl`` 1 and ``step`` earlier tokens.
+    The column ``step`` is the number of tokens that are in the KV cache already.
     """
     names = {
         "batch": "batch_size", "isl": "isl", "context": "step", "heads": "num_heads",
@@ -67,9 +70,9 @@ def attention(frame: Frame, shapes: Shapes) -> Rows:
 
 
 def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> Rows:
-    """Yield rows of mixture-of-experts layers with ``distribution`` as their routing.
+    """Yield (GPU type, kernel rows) of mixture-of-experts layers, routed by ``distribution``.
 
-    Rows with other routing distributions are counted as set aside.
+    Rows with other distributions of tokens over experts are counted as set aside.
     """
     names = {
         "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
@@ -83,14 +86,14 @@ def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> R
 
 
 def nccl(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of collectives; ``message_size`` counts elements (half: 2 bytes, int8: 1)."""
+    """Yield (GPU type, kernel rows) of collectives; ``message_size`` counts elements."""
     for gpu, (dtype, op), part in _parts(frame, "nccl_dtype", "op_name"):
         name = "all_to_all" if op == "alltoall" else op
         yield gpu, _collective(name, part, 1.0 if dtype == "int8" else 2.0)
 
 
 def custom_allreduce(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of vLLM's own all-reduce kernels.
+    """Yield (GPU type, kernel rows) of vLLM's own all-reduce kernels.
 
     Rows outside a CUDA graph include the launch from Python, so they are set aside.
     """
@@ -102,7 +105,7 @@ def custom_allreduce(frame: Frame, shapes: Shapes) -> Rows:
 
 
 def _collective(op: str, part: Frame, element_bytes: float) -> KernelRows:
-    """Return the rows of a collective."""
+    """Return the kernel rows of the collective ``op``, whose elements have ``element_bytes``."""
     columns = part.columns({"gpus": "num_gpus", "message_bytes": "message_size"})
     columns["message_bytes"] = columns["message_bytes"] * element_bytes
     return _rows(op, "bf16" if element_bytes == 2.0 else "int8", columns, part)

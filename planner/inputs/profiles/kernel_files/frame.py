@@ -35,7 +35,7 @@ class Frame:
     set_aside: Counter[str] = field(default_factory=Counter)
 
     def select(self, mask: pl.Expr | BoolArray) -> Frame:
-        """Return the frame with the rows of ``mask`` only."""
+        """Return a frame of only the rows in ``mask``; it shares the counter ``set_aside``."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))
         chosen = self.data.with_row_index("__row").filter(mask)
@@ -90,5 +90,5 @@ class Frame:
         return self.numbers(column, low=1e-12) * per_unit
 
     def columns(self, names: Mapping[str, str]) -> dict[str, FloatArray]:
-        """Return number columns by the planner's names; ``names`` maps these to the file's."""
-        return {ours: self.numbers(theirs) for ours, theirs in names.items()}
+        """Return columns of numbers by the planner's names; ``names`` maps these to the file's."""
+        return {name: self.numbers(in_file) for name, in_file in names.items()}

@@ -1,7 +1,7 @@
 """Read files that time the layers of a named model: vidur and LLMServingSim.
 
-Their rows become calls of known size. A projection of a model at a tensor parallelism is a product
-of m tokens with the k x n matrix of that projection.
+Each row becomes a call of an operator (kernel) of known size. For example, a projection is a
+product of m tokens with its k x n matrix, which is split by tensor parallelism.
 """
 
 import numpy as np
@@ -36,9 +36,9 @@ V0_LAYERS = {
 
 
 def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
-    """Return the shape of ``model``.
+    """Return the shape of a model that a file names; ``shapes`` are the known ones by name.
 
-    The name matches with or without organisation and the usual suffixes. Raises IngestError for an
+    The name matches with or without organisation and the usual suffixes. Raise IngestError for an
     unknown model.
     """
     canonical = find_model(model, {plain_name(name): name for name in shapes})
@@ -50,54 +50,43 @@ def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
     )
 
 
-def _gemm(m: FloatArray, n: int, k: int, seconds: FloatArray) -> KernelRows:
-    """Return timings of products of ``m`` rows with one k x n matrix."""
-    columns = {"m": m, "n": np.full_like(m, n), "k": np.full_like(m, k)}
-    return KernelRows("gemm", "bf16", columns, seconds)
-
-
-def _elementwise(m: FloatArray, read: int, written: int, seconds: FloatArray) -> KernelRows:
-    """Return timings of an operator that reads and writes so many elements per row of ``m``."""
-    columns = {"m": m, "k": np.full_like(m, read), "n": np.full_like(m, written)}
-    return KernelRows("elementwise", "bf16", columns, seconds)
-
-
-def _attention(
-    op: str, heads: tuple[int, int, int], columns: dict[str, FloatArray], seconds: FloatArray
+def _kernel_rows(
+    op: str, columns: dict[str, FloatArray], sizes: dict[str, int], seconds: FloatArray
 ) -> KernelRows:
-    """Return attention timings; ``heads`` are query heads, KV heads and head dimension of all."""
-    names = ("heads", "kv_heads", "head_dim")
-    fixed = {n: np.full_like(seconds, v) for n, v in zip(names, heads, strict=True)}
-    return KernelRows(op, "bf16", {**columns, **fixed}, seconds)
+    """Return timed calls of an operator; ``sizes`` are columns with one value for all calls."""
+    constant = {name: np.full_like(seconds, size) for name, size in sizes.items()}
+    return KernelRows(op, "bf16", {**columns, **constant}, seconds)
 
 
 def _rows_of_operator(
-    graph: OperatorGraph, name: str, m: FloatArray, seconds: FloatArray
+    graph: OperatorGraph, name: str, tokens: FloatArray, seconds: FloatArray
 ) -> KernelRows | None:
-    """Return timings of an operator of ``graph`` as rows; None if the graph lacks it.
+    """Return timed calls of the operator ``name`` of ``graph``.
 
-    ``m`` is the number of tokens of each call.
+    ``tokens`` and ``seconds`` are those of each call. None if the graph lacks the operator, or if
+    its kind has no kernel rows here (attention and collectives).
     """
     if name not in {operator.name for operator in graph.operators}:
         return None
     operator = graph[name]
     if isinstance(operator, Gemm):
-        return _gemm(m, operator.n, operator.k, seconds)
+        return _kernel_rows("gemm", {"m": tokens}, {"n": operator.n, "k": operator.k}, seconds)
     if isinstance(operator, Elementwise):
-        return _elementwise(m, operator.read, operator.written, seconds)
+        sizes = {"k": operator.read, "n": operator.written}
+        return _kernel_rows("elementwise", {"m": tokens}, sizes, seconds)
     if isinstance(operator, Experts):
+        # Rows have the width of a whole expert, and the operator has one GPU's part.
         sizes = {
             "hidden": operator.hidden, "intermediate": operator.intermediate * operator.tp,
             "experts": operator.experts, "top_k": operator.top_k, "moe_tp": operator.tp,
             "moe_ep": operator.ep,
         }  # fmt: skip
-        columns = {name: np.full_like(m, size) for name, size in sizes.items()}
-        return KernelRows("experts", "bf16", {"tokens": m, **columns}, seconds)
+        return _kernel_rows("experts", {"tokens": tokens}, sizes, seconds)
     return None
 
 
 def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield kernel rows by GPU from ``vidur_mlp_ops``, which has medians of a layer in ms."""
+    """Yield (GPU type, kernel rows) of a file ``vidur_mlp_ops``: medians of one layer in ms."""
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
     for key, part in frame.parts(*keys):
@@ -119,8 +108,9 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
             if rows is not None:
                 yield gpu, rows
         # Our norm includes the residual addition. Vidur times it separately.
-        norm = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
-        yield gpu, _elementwise(tokens, 2 * shape.hidden, 2 * shape.hidden, norm)
+        norm_s = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
+        sizes = {"k": 2 * shape.hidden, "n": 2 * shape.hidden}
+        yield gpu, _kernel_rows("elementwise", {"m": tokens}, sizes, norm_s)
 
 
 def _int(text: str) -> int:
@@ -128,7 +118,7 @@ def _int(text: str) -> int:
 
 
 def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
+    """Yield (GPU type, kernel rows) of a file ``vidur_network``: all-reduces over NVLink."""
     for (node, collective), part in frame.parts("node_sku", "collective"):
         all_of_node = part.numbers("num_workers") == part.numbers("devices_per_node")
         inside = part.select(all_of_node)
@@ -137,83 +127,96 @@ def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
         if not usable:
             continue
         columns = inside.columns({"gpus": "num_workers", "message_bytes": "size_bytes"})
-        seconds = inside.seconds("median_ms", 1e-3)
-        yield GPUS[node], KernelRows("all_reduce", "bf16", columns, seconds)
+        yield GPUS[node], _kernel_rows("all_reduce", columns, {}, inside.seconds("median_ms", 1e-3))
 
 
 def v0_layers(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield kernel rows from a file ``llmservingsim_v0_layers``, in nanoseconds.
+    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v0_layers``, which has ns.
 
     Layers ran in eager PyTorch. So the projections of attention and of the FFN, which engines fuse,
     are rows of their own.
     """
+    return _layer_rows(frame, shapes, V0_LAYERS, "input_tokens", ("latency_ns", 1e-9), fused=False)
+
+
+def v1_layers(frame: Frame, shapes: Shapes) -> Rows:
+    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v1_layers``: vLLM's layers, in us."""
+    return _layer_rows(frame, shapes, V1_LAYERS, "n", ("time_us", 1e-6), fused=True)
+
+
+def _layer_rows(
+    frame: Frame,
+    shapes: Shapes,
+    operators: dict[str, str],
+    tokens: str,
+    time: tuple[str, float],
+    *,
+    fused: bool,
+) -> Rows:
+    """Yield (GPU type, kernel rows) of a file of LLMServingSim with a row per layer and call.
+
+    ``operators`` maps its names of layers to operators of the graph. ``tokens`` is the column of
+    tokens, and ``time`` the column of the time with its unit in seconds. Without ``fused``, the
+    projections that engines fuse are rows too. Other layers are counted as left out.
+    """
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
-        m, seconds = part.numbers("input_tokens", 1), part.seconds("latency_ns", 1e-9)
-        heads = split(shape.heads, _int(tp)) * shape.head_dim
-        kv_heads = split(shape.kv_heads, _int(tp)) * shape.head_dim
-        ffn_width = split(shape.intermediate, _int(tp))
-        widths_of_projections = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
-        if not shape.experts:
-            widths_of_projections |= {"gate_proj": ffn_width, "up_proj": ffn_width}
-        rows: KernelRows | None = None
-        if layer in widths_of_projections:
-            rows = _gemm(m, widths_of_projections[layer], shape.hidden, seconds)
-        elif layer in V0_LAYERS:
-            rows = _rows_of_operator(graph, V0_LAYERS[layer], m, seconds)
+        counts, seconds = part.numbers(tokens, 1), part.seconds(*time)
+        widths = {} if fused else _projection_widths(shape, _int(tp))
+        if layer in widths:
+            sizes = {"n": widths[layer], "k": shape.hidden}
+            rows: KernelRows | None = _kernel_rows("gemm", {"m": counts}, sizes, seconds)
+        else:
+            rows = _rows_of_operator(graph, operators.get(layer, ""), counts, seconds)
         if rows is None:
             part.leave_out(f"layer {layer} is no operator of the graph")
         else:
             yield GPUS.get(hardware, hardware), rows
 
 
+def _projection_widths(shape: ModelShape, tp: int) -> dict[str, int]:
+    """Return the columns, on one of ``tp`` GPUs, of each projection's matrix that engines fuse."""
+    heads, kv_heads = (split(n, tp) * shape.head_dim for n in (shape.heads, shape.kv_heads))
+    widths = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
+    if not shape.experts:
+        widths |= dict.fromkeys(("gate_proj", "up_proj"), split(shape.intermediate, tp))
+    return widths
+
+
+def _head_sizes(heads: int, kv_heads: int, head_dim: int, tp: int) -> dict[str, int]:
+    """Return the columns of attention on one of ``tp`` GPUs; the arguments are of all GPUs."""
+    return {"heads": split(heads, tp), "kv_heads": split(kv_heads, tp), "head_dim": head_dim}
+
+
 def v0_attention(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of ``llmservingsim_v0_attention``: one layer in ms; heads of the whole model."""
+    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v0_attention``: one layer, in ms."""
     keys = ("hardware", "tp", "n_embd", "n_q_head", "n_kv_head")
     for (hardware, tp, hidden, heads, kv_heads), part in frame.parts(*keys):
-        sizes = (
-            split(_int(heads), _int(tp)), split(_int(kv_heads), _int(tp)),
-            _int(hidden) // _int(heads),
-        )  # fmt: skip
+        head_dim = _int(hidden) // _int(heads)
+        sizes = _head_sizes(_int(heads), _int(kv_heads), head_dim, _int(tp))
         gpu = GPUS.get(hardware, hardware)
         prefill = part.select(pl.col("attn_prefill_ms").is_not_null())
         if prefill.data.height:
             names = {"batch": "batch_size", "isl": "prefill_chunk_size", "context": "kv_cache_size"}
             seconds = prefill.seconds("attn_prefill_ms", 1e-3)
-            columns = prefill.columns(names)
-            yield gpu, _attention("attention_prefill", sizes, columns, seconds)
+            yield gpu, _kernel_rows("attention_prefill", prefill.columns(names), sizes, seconds)
         decode = part.select(pl.col("attn_decode_ms").is_not_null())
         if decode.data.height:
             columns = decode.columns({"batch": "batch_size", "context": "kv_cache_size"})
             seconds = decode.seconds("attn_decode_ms", 1e-3)
-            yield gpu, _attention("attention_decode", sizes, columns, seconds)
-
-
-def v1_layers(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of ``llmservingsim_v1_layers``: the fused layers of vLLM, in microseconds."""
-    for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
-        shape = shape_of(frame, shapes, model)
-        graph = operator_graph(shape, Arrangement(tp=_int(tp)))
-        m, seconds = part.numbers("n", 1), part.seconds("time_us", 1e-6)
-        rows = _rows_of_operator(graph, V1_LAYERS.get(layer, ""), m, seconds)
-        if rows is None:
-            part.leave_out(f"layer {layer} is no operator of the graph")
-        else:
-            yield GPUS.get(hardware, hardware), rows
+            yield gpu, _kernel_rows("attention_decode", columns, sizes, seconds)
 
 
 def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield rows of ``llmservingsim_v1_attention``: one layer, in microseconds.
+    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v1_attention``: one layer, in us.
 
-    A call may have a prompt chunk and decodes. The time beyond that of the chunk alone is counted
-    for its decodes ("attention_beside").
+    A call may have a prompt chunk and decodes. Its time beyond that of the chunk alone is the time
+    of its decodes, as operator "attention_beside".
     """
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
         shape = shape_of(frame, shapes, model)
-        sizes = (
-            split(shape.heads, _int(tp)), split(shape.kv_heads, _int(tp)), shape.head_dim,
-        )  # fmt: skip
+        sizes = _head_sizes(shape.heads, shape.kv_heads, shape.head_dim, _int(tp))
         gpu = GPUS.get(hardware, hardware)
         decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
         prefill = part.select((decodes == 0) & (chunk > 0))
@@ -222,15 +225,14 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
         if prefill.data.height:
             columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
             seconds = prefill.seconds("time_us", 1e-6)
-            columns["batch"] = np.ones_like(seconds)
-            yield gpu, _attention("attention_prefill", sizes, columns, seconds)
+            yield gpu, _kernel_rows("attention_prefill", columns, sizes | {"batch": 1}, seconds)
         if decode.data.height:
             columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
             seconds = decode.seconds("time_us", 1e-6)
-            yield gpu, _attention("attention_decode", sizes, columns, seconds)
+            yield gpu, _kernel_rows("attention_decode", columns, sizes, seconds)
         columns, seconds = _decodes_with_chunks(mixed_calls, prefill.data)
         if seconds.size:
-            yield gpu, _attention("attention_beside", sizes, columns, seconds)
+            yield gpu, _kernel_rows("attention_beside", columns, sizes, seconds)
         if seconds.size < mixed_calls.height:
             reason = "prefill and decode in one call, without a measurement of the chunk"
             part.set_aside[reason] += mixed_calls.height - seconds.size
@@ -239,16 +241,18 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
 def _decodes_with_chunks(
     mixed_calls: pl.DataFrame, chunks: pl.DataFrame
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return batch and context of decodes that run with a prompt chunk, and their extra seconds.
+    """Return the columns "batch" and "context" of the decodes in mixed calls, and their seconds.
 
-    The extra time of a call is its time less that of a call with the prompt chunk alone.
+    The time of the decodes is the call's time minus that of a call with the prompt chunk alone.
+    ``chunks`` are the calls with a chunk alone. Mixed calls without such a call are left out.
     """
     chunk = ["prefill_chunk", "kv_prefill"]
-    joined = (
-        mixed_calls.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)
-        .select("n_decode", "kv_decode", more=(pl.col("time_us") - pl.col("alone")) * 1e-6)
-        .filter(pl.col("more") > 0)
+    chunk_alone = chunks.group_by(chunk).agg(alone_us=pl.col("time_us").median())
+    decodes = (
+        mixed_calls.join(chunk_alone, on=chunk)
+        .select("n_decode", "kv_decode", seconds=(pl.col("time_us") - pl.col("alone_us")) * 1e-6)
+        .filter(pl.col("seconds") > 0)
         .cast(pl.Float64)
     )
-    sequences, context, extra_s = (joined[name].to_numpy() for name in joined.columns)
-    return {"batch": sequences, "context": context}, extra_s
+    sequences, context, seconds = (decodes[name].to_numpy() for name in decodes.columns)
+    return {"batch": sequences, "context": context}, seconds

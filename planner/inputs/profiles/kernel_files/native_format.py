@@ -44,7 +44,8 @@ from simulation.performance.specs import BYTES
 from simulation.provisioning.interference import GEMM_MEMORY_BOUND
 
 MAX_JSON_BYTES = 256 << 20
-FEW_ROWS = 256  # products of fewer rows wait for memory: peak FLOP/s over bytes/s is 150 to 300
+# Matrix products of up to so many rows wait for memory: peak FLOP/s over bytes/s is 150 to 300.
+FEW_ROWS = 256
 COLUMNS = (
     "op", "dtype", "m", "n", "k", "batch", "isl", "context", "heads", "kv_heads", "head_dim",
     "kv_dtype", "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep", "gpus",
@@ -74,7 +75,7 @@ MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The slowdown of an operator that gets a part of the GPU, or runs beside another one."""
+    """The slowdown of an operator that gets a part of the GPU, or runs at once with another."""
 
     gpu: str
     op: str  # as in the file, or gemm_memory_bound
@@ -86,9 +87,10 @@ class Sharing:
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """Return the interference measurements of a file, relative to the same call on its own.
+    """Return the interference measurements of a file.
 
-    Calls that were not also measured on their own are omitted.
+    They are calls on a part of the GPU, or at once with another operator. Calls that were not also
+    measured on a whole GPU on their own are left out.
     """
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
@@ -115,7 +117,10 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
 
 
 def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions for the share of the multiprocessors, and for the concurrent operator."""
+    """Return expressions for the share of the multiprocessors, and for the concurrent operator.
+
+    A share that is not stated is 1, and such an operator is "".
+    """
     share, concurrent = pl.lit(1.0), pl.lit("")
     if "sm_share" in data.columns:
         share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
@@ -125,7 +130,7 @@ def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
 
 
 def read(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield the rows of a file in this format with their GPU, without interference measurements."""
+    """Yield (GPU type, kernel rows) of a file in this format, without interference measurements."""
     keys = "gpu", "op", "dtype", "kv_dtype"
     for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(*keys):
         precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
@@ -140,7 +145,7 @@ def read(frame: Frame, shapes: Shapes) -> Rows:
 
 
 def _exclusive_rows(frame: Frame) -> Frame:
-    """Return only rows on a whole GPU without a concurrent operator; count the others."""
+    """Return only rows on a whole GPU without a concurrent operator; count others as set aside."""
     if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame
     share, concurrent = _sharing_conditions(frame.data)
@@ -151,10 +156,10 @@ def _exclusive_rows(frame: Frame) -> Frame:
     return alone
 
 
-def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
+def json_frame(path: Path, name: str, max_bytes: int) -> Frame:
     """Return the rows of a JSON file, a list of objects; all cells are texts.
 
-    For messages, the index of a row replaces its line number. Raises IngestError for a file that
+    In messages, the index of a row stands for its line number. Raise IngestError for a file that
     is too large or no such list.
     """
     limit = min(max_bytes, MAX_JSON_BYTES)

@@ -99,8 +99,8 @@ def read_kernels(
     """Return the measured kernels in a file.
 
     ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
-    are the catalogue's types. ``gpu`` is the type for a file that names none. Rows are checked
-    against the peaks of known types. The limit is ``max_bytes``, and four times that unpacked.
+    are the GPU types whose published peaks rows are checked against. ``gpu`` is the type for a
+    file that names none. The file may have ``max_bytes``, and four times as many unpacked.
 
     Raises IngestError with file, line or column, and the remedy.
     """
@@ -121,9 +121,10 @@ def read_kernels(
     except IngestError:
         raise
     except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
+        cause = str(problem).split("\n", 1)[0].strip()[:200]
         raise IngestError(
-            f"{frame.name} is not as the format {kind} has it ({_cause(problem)}). A cell that "
-            "names a GPU, a model or a size is empty or no number. Correct or remove its row."
+            f"{frame.name} is not as the format {kind} has it ({cause}). A cell that names a GPU, "
+            "a model or a size is empty or no number. Correct or remove its row."
         ) from None
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
@@ -134,13 +135,11 @@ def read_kernels(
     return KernelFile(frame.name, kind, frame.name, frame.data.height, by_gpu, set_aside, shared)
 
 
-def _cause(problem: BaseException) -> str:
-    """Return the first line of an error's message, at most 200 characters."""
-    return str(problem).split("\n", 1)[0].strip()[:200]
-
-
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
-    """Return the format of a file by its columns, without reading all of it; raise IngestError."""
+    """Return the format of a file of kernels by its columns, without reading all of it.
+
+    ``name`` is its original name. Raise IngestError if the format is unknown.
+    """
     if is_json(path, name):
         return detect(read_frame(path, name, max_bytes).data.columns, name)
     with opened_table(path, _options(name, max_bytes)) as table:
@@ -198,11 +197,11 @@ def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
-    """Return ``rows`` without those that are faster than the peak FLOP/s of ``gpu`` allows.
+    """Return the tables of ``rows`` without calls faster than the peak FLOP/s of ``gpu`` allows.
 
-    A table with a larger share of such rows than ``MOST_IMPOSSIBLE`` is removed whole. Removed rows
-    are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
-    that is measured repeatedly finds its data in the cache.
+    A table with a larger share of such calls than MOST_IMPOSSIBLE is removed whole. Removed calls
+    are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel that is measured
+    repeatedly finds its data in the cache.
     """
     plausible_rows = []
     for table in rows:
@@ -225,7 +224,10 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
 
 
 def _seconds_at_peak(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
-    """Return the seconds of each row at the peak FLOP/s; None if operator or peak is unknown."""
+    """Return the least seconds of each call, at the GPU's peak FLOP/s.
+
+    None for operators other than matrix products and prefill attention, or without a known peak.
+    """
     sizes = rows.columns
     if rows.op == "gemm":
         flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
@@ -242,12 +244,12 @@ def _seconds_at_peak(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
     return None
 
 
-# Vidur writes statistics as ``time_stats.OPERATOR.median`` and names GPU and model in the path of
-# the file alone. Newer files of aiconfigurator name the device as its driver does.
 def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
-    """Return a table with the column names that the readers know.
+    """Return a table with the column names that the readers of formats know.
 
-    ``gpu`` is the type that the caller gave, or "".
+    Vidur writes statistics as ``time_stats.OPERATOR.median``, and names GPU and model in the path
+    of the file alone. Newer files of aiconfigurator name the device as its driver does. ``gpu`` is
+    the type that the caller gave, or "". ``name`` is the file's.
     """
     medians = {column: match[1] for column in data.columns if (match := _MEDIAN.match(column))}
     have = set(data.columns)
@@ -280,6 +282,9 @@ def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFr
 
 
 def _system(device: str) -> str:
-    """Return the catalogue's system for a driver's name such as ``NVIDIA H100 80GB HBM3``."""
+    """Return aiconfigurator's name of a device (``h100_sxm``) from the driver's name of it.
+
+    The driver's name is returned if it is not known, such as ``NVIDIA H100 80GB HBM3``.
+    """
     words = re.split(r"[^A-Za-z0-9]+", device)
     return next((_DEVICES[word] for word in words if word in _DEVICES), device)

@@ -1,4 +1,4 @@
-"""Sections on faults. None happens unless it is listed. Times are seconds of the window."""
+"""Sections of the scenario file on faults. Times are seconds from the start of the window."""
 
 from __future__ import annotations
 

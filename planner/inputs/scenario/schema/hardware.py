@@ -229,11 +229,11 @@ class Profile(CheckedSection):
 
     @property
     def _spread(self) -> list[str]:
-        """Return the widths beside tp that are above 1."""
+        """Return the fields of parallelism besides tp that are above 1."""
         return [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
 
     def _faults_of_kind(self) -> Iterator[str]:
-        """Yield faults of fields that only computed or only measured profiles have."""
+        """Yield the faults of fields that only computed or only measured profiles may have."""
         computed = self.kind == "roofline"
         if computed and (self.name is not None or self.in_full):
             yield "kind: roofline is computed. Leave out name and alpha_ms to delta_ms"
@@ -249,7 +249,7 @@ class Profile(CheckedSection):
             yield "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
 
     def _faults_of_split(self) -> Iterator[str]:
-        """Yield fields that a profile with attention and FFN on separate GPUs cannot have."""
+        """Yield the faults of a profile with attention and FFN on separate GPUs."""
         if self.kind != "roofline":
             yield "attention_ffn is computed. Give kind: roofline with it"
         if self.role == "mixed":

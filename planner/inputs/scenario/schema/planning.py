@@ -1,4 +1,4 @@
-"""Forecast, objective and window of the plan."""
+"""Sections of the scenario file on the forecast, the objective and the window of the plan."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -158,12 +158,13 @@ class Objective(CheckedSection):
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
     def _faults(self) -> Iterator[str]:
-        limits, greedy = ("usd", "carbon_kg", "changes"), self.limited not in (None, "Exact")
-        of_window = [f"limits.{name}" for name in limits if getattr(self.limits, name) is not None]
-        of_window += [name for name in ("lend_share", "reserve") if getattr(self, name) is not None]
-        of_window += ["defer: cheapest"] if self.defer == "cheapest" else []
-        if self.periods == "one" and of_window:
-            yield f"{', '.join(of_window)} is about the whole window. Give periods: all with it"
+        greedy = self.limited not in (None, "Exact")
+        totals = ("usd", "carbon_kg", "changes")
+        about_window = [f"limits.{x}" for x in totals if getattr(self.limits, x) is not None]
+        about_window += [x for x in ("lend_share", "reserve") if getattr(self, x) is not None]
+        about_window += ["defer: cheapest"] if self.defer == "cheapest" else []
+        if self.periods == "one" and about_window:
+            yield f"{', '.join(about_window)} is about the whole window. Give periods: all with it"
         if self.utility_usd is not None and (self.weights or self.minimise != "cost" or greedy):
             yield "utility_usd is compared with dollars. Leave out weights, minimise and limited"
         if self.reroute is not None and greedy:

@@ -4,7 +4,7 @@ Networks and placement: HeteroScale, methods.md D5 and D6.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -20,11 +20,12 @@ Kilowatts = Annotated[float, Field(gt=0, le=10_000_000)]
 
 
 class Topology(Section):
-    """A region's tree: S2 switches, S1 switches, racks (S0), nodes. Default: from the capacity.
+    """A region's tree of switches: S2, below each several S1, below each several racks of nodes.
 
     GPUs fill it type by type. Under ``mixed_s1`` S2 switches, the racks of an S1 switch have
     different GPU types (high priority). Under ``mixed_s2`` S2 switches, each S1 switch has one GPU
-    type, but not all the same (medium priority). All other S2 switches have one type.
+    type, but not all the same (medium priority). All other S2 switches have one type. Default: the
+    tree follows from the capacity.
     """
 
     s2: Parts  # S2 switches of the region
@@ -61,15 +62,10 @@ class Placement(Section):
     across_s2: Share = 0.64  # the same across S2 switches (assumed)
 
 
-def _gpu_count(count: Any) -> Any:
-    """Return a number of GPUs for "unlimited", and other values as they are."""
-    return UNLIMITED_GPUS if count == UNLIMITED else count
-
-
 # A number of GPUs, or no limit (the WVA's unlimited mode).
 Gpus = Annotated[
     Count,
-    BeforeValidator(_gpu_count),
+    BeforeValidator(lambda count: UNLIMITED_GPUS if count == UNLIMITED else count),
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1_000_000}, {"const": UNLIMITED}]}
     ),

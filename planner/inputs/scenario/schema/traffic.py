@@ -136,12 +136,12 @@ class Growth(Section):
 
     @property
     def words(self) -> str:
-        """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
-        words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        """Return the growth as "1.5 times, and 4.0% more each month"; "" without growth."""
+        phrases = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
         if self.per_month:
             direction = "more" if self.per_month > 0 else "less"
-            words.append(f"{abs(self.per_month):.1%} {direction} each month")
-        return ", and ".join(words)
+            phrases.append(f"{abs(self.per_month):.1%} {direction} each month")
+        return ", and ".join(phrases)
 
 
 class Traffic(Section):

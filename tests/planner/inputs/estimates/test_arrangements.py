@@ -7,9 +7,9 @@ from bench.accuracy.consistency import max_tokens_per_s
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.estimates.at_rate import (
+    gpu_uses,
     narrower_arrangements,
     narrower_is_faster_sentence,
-    uses_of_deployment,
 )
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.performance.efficiency import modelled_s
@@ -65,10 +65,7 @@ def test_more_gpus_of_a_kind_never_carry_less_however_they_are_arranged(
 def test_a_group_that_is_too_wide_says_what_fewer_give_and_how_all_give_more() -> None:
     """8 L40S as one group give less than 2 of them, which is said with both figures."""
     (sentence,) = narrower_is_faster_sentence(on("L40S", 8, 256.0))
-    (wide,), (two,) = (
-        uses_of_deployment(on("L40S", 8, 256.0)),
-        uses_of_deployment(on("L40S", 2, 256.0)),
-    )
+    wide, two = gpu_uses([on("L40S", 8, 256.0), on("L40S", 2, 256.0)])
     assert wide.tokens_per_s < two.tokens_per_s
     assert sentence.startswith(
         f"2 of the 8 GPUs give {two.tokens_per_s:,.0f} tokens/s here, all as"

@@ -30,7 +30,7 @@ def test_a_counter_that_begins_anew():
 def test_growth_across_missing_scrapes_is_spread():
     grown = of([10, N, N, 40, 50])
     assert grown.amount.tolist() == [[10, 10, 10, 10]]
-    assert grown.there.all() and not grown.missing.any()
+    assert grown.known.all() and not grown.missing.any()
 
 
 def test_a_long_gap_is_no_zero():
