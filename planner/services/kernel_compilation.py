@@ -78,14 +78,17 @@ def compiled_count() -> str | None:
     return None
 
 
-def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
-    """Wait until no process compiles the simulator.
+def wait_until_compiled(progress: Callable[[float, str], None]) -> bool:
+    """Wait until no process compiles the simulator; return whether it had to wait.
 
     ``progress`` gets how far it is in words. It may raise to stop the wait.
     """
+    waited = False
     while (count := compiled_count()) is not None:
+        waited = True
         progress(0.0, compiling_sentence(count))
         time.sleep(0.5)
+    return waited
 
 
 def compiling_sentence(count: str) -> str:

@@ -179,8 +179,11 @@ def _carry_out(
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with use_workspace(run.workspace), logging_run(run.pk), watcher as watch:
         try:
-            if run.kind not in WITHOUT_SIMULATOR:
-                kernel_compilation.wait_until_compiled(watch.progress)
+            if run.kind not in WITHOUT_SIMULATOR and kernel_compilation.wait_until_compiled(
+                watch.progress
+            ):
+                # The estimate of the time left counts only the run's own work.
+                shared.active_row().update(started_at=timezone.now())
             result = run_body(
                 run=run, progress=watch.progress, parts=IN_PROCESS if raise_errors else shared
             )

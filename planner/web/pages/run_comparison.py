@@ -55,6 +55,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         "numbers": numbers,
         "verdict": verdict(comparison, results, main),
         "note": main.note if main else "",
+        "unlike": main is None and len({run.kind for run in runs}) > 1,
         "main": list(_main_lines(comparison, results, main, names)) if main else [],
         "differences": setting_lines(comparison.differences, scenarios),
         "groups": [

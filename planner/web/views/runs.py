@@ -169,12 +169,12 @@ def compare(request: Request) -> HttpResponse:
     """Compare the runs that the URL names; if too few, show runs to choose from."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < MIN_RUNS:
-        # Offer other runs, those of the same scenario and kind first.
+        # Offer other runs, those of the same kind and scenario first.
         first = run_get(numbers[0]) if numbers else None
         rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
         offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
         if first is not None:
-            offered.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
+            offered.sort(key=lambda run: (run.kind != first.kind, run.name != first.name, -run.pk))
         context = {"first": first, "runs": offered, "choose": True}
         return render(request, "web/beside_choose.html", context)
     return render(request, "web/beside.html", page_context(runs_to_compare(numbers), request.GET))
