@@ -118,7 +118,7 @@ def _corrected_by_measurements(
     ]  # fmt: skip
     corrections = speed_corrections(
         [
-            deployment_of(shape, instance.gpu, instance.where, engine, apart=apart)
+            deployment_of(shape, instance.gpu, instance.where, engine, disaggregated=apart)
             for instance, engine, apart in uses
         ],
         times,

@@ -37,10 +37,12 @@ def corrections_of(
         decode = candidate.candidate.decode
         apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
         prefill = candidate.candidate.prefill or decode
-        deployed_decode = deployment_of(shape, decode.gpu, decode.where, engine, apart=apart)
+        deployed_decode = deployment_of(
+            shape, decode.gpu, decode.where, engine, disaggregated=apart
+        )
         roles += [
             deployed_decode,
-            deployment_of(shape, prefill.gpu, prefill.where, engine, apart=apart),
+            deployment_of(shape, prefill.gpu, prefill.where, engine, disaggregated=apart),
         ]
         deployments.append(
             replace(

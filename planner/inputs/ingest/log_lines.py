@@ -67,26 +67,27 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
         groups = groups.filter(pl.any_horizontal(pl.exclude("log_ns").is_not_null()))
         if not groups.height:
             continue
-        if "json" in groups.columns:
+        if "json" in groups.columns:  # the line holds the row itself
             yield "".join(f"{row}\n" for row in groups["json"]).encode()
             continue
-        if {"finished", "took_s"} <= set(groups.columns):
+        if {"finished", "took_s"} <= set(groups.columns):  # arrival = end - duration
             took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
             moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
             ended = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
             zone = pl.col("finished").str.extract("(Z?)$")
             arrival = (ended - took).dt.to_string("iso:strict") + zone
             groups = groups.with_columns(arrival=arrival)
-        if "monthday" in groups.columns:
+        if "monthday" in groups.columns:  # times without a year: count from the first line
             text = f"{LEAP}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
             groups = groups.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
             if not groups.height:  # a month and a day that do not exist
                 continue
             first = first or groups["moment"][0]
-            since = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
-            since = pl.coalesce(pl.col("log_ns").cast(pl.Int64) // 1_000_000_000, since)
-            groups = groups.with_columns(seconds=since).drop("moment")
+            since_first = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
+            collected_s = pl.col("log_ns").cast(pl.Int64) // 1_000_000_000
+            seconds = pl.coalesce(collected_s, since_first)
+            groups = groups.with_columns(seconds=seconds).drop("moment")
         yield groups.write_ndjson().encode()
 
 

@@ -7,7 +7,7 @@ Redirects and proxies are not followed. Only the given credentials are used.
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,18 +40,17 @@ class CopyFailed(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials of a bucket; empty for a public bucket."""
+    """Credentials of a bucket, which no text shows; empty for a public bucket."""
 
-    access: str = ""
-    secret: str = ""
-    session: str = ""
-
-    def __repr__(self) -> str:
-        return "Keys(...)"
+    access: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+    session: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
+    """An object in a bucket, without its content."""
+
     key: str
     bytes: int
     etag: str  # changes if the object is written again

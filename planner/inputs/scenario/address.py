@@ -17,9 +17,9 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
 
 
 def steps_of(address: str) -> tuple[str, ...]:
-    """Return the keys and names in an address: ("tiers", "chat", "ttft_ms") for the one above.
+    """Return the keys and names in an address, or raise ScenarioError if it is none.
 
-    Raise ScenarioError if it is no address.
+    They are ("tiers", "chat", "ttft_ms") for ``tiers[chat].ttft_ms``.
     """
     if not _WHOLE.fullmatch(address):
         raise ScenarioError(

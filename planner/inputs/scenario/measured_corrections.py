@@ -76,17 +76,17 @@ def deployment_of(
     arrangement: Arrangement,
     engine: str,
     *,
-    apart: bool,
+    disaggregated: bool,
     version: str = "",
 ) -> Deployment:
     """Return the deployment of an instance, for a comparison with the deployments of measured rows.
 
-    Its load is nominal, because ``speed_corrections`` replaces it. ``apart``: prefill and decode
-    run on separate instances.
+    Its load is nominal, because ``speed_corrections`` replaces it. ``disaggregated``: prefill and
+    decode run on separate instances.
     """
     return Deployment(
-        shape, gpu, arrangement, ISL, OSL, USERS, engine, prefill=arrangement if apart else None,
-        version=version,
+        shape, gpu, arrangement, ISL, OSL, USERS, engine,
+        prefill=arrangement if disaggregated else None, version=version,
     )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def measured_speed(
         gpu,
         arrangement,
         engine,
-        apart=section.role != "mixed",
+        disaggregated=section.role != "mixed",
         version=section.engine_version,
     )
     (correction,) = speed_corrections([deployed], times)

@@ -104,10 +104,11 @@ def rows_of_requests(
     arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
     # From the first arrival to the last completion.
     seconds = (arrival + e2e).max() - arrival.min()
+    # Requests without times count as failed, in proportion to the completed ones of each run.
     rows = frame.group_by(*TEXTS, "tp", maintain_order=True).agg(
         pl.col("isl", "osl").mean(),
         pl.col("ttft_s", "tbt_s", "e2e_s").median(),
-        (e2e.sum() / seconds).alias("concurrency"),
+        (e2e.sum() / seconds).alias("concurrency"),  # Little's law
         (osl.sum() / seconds).alias("throughput"),
         osl.len().cast(pl.Float64).alias("completed"),
         (osl.len() * failed / count).alias("failed"),

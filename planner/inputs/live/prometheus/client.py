@@ -8,7 +8,7 @@ import math
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 from urllib.error import HTTPError, URLError
@@ -46,7 +46,7 @@ class Access:
     Secrets come from the operator's environment and stay in memory.
     """
 
-    authorization: str = ""  # value of the header
+    authorization: str = field(default="", repr=False)  # value of the header
     ca_file: str = ""  # authorities in addition to the system's
 
     @classmethod
@@ -57,9 +57,6 @@ class Access:
     def basic(cls, user: str, password: str, ca_file: str = "") -> Access:
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
         return cls(f"Basic {pair}", ca_file)
-
-    def __repr__(self) -> str:
-        return "Access(...)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

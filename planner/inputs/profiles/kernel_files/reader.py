@@ -111,12 +111,13 @@ def read_kernels(
         raise IngestError(
             f"There is no kernel format {kind!r}. Choose one of auto, {', '.join(FORMATS)}."
         )
-    missing = [c for c in FORMATS[kind][0] if c not in frame.data.columns]
+    needed, read_rows = FORMATS[kind]
+    missing = [column for column in needed if column not in frame.data.columns]
     if missing:
         raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {kind}.")
     try:
         by_gpu: dict[str, list[KernelRows]] = {}
-        for type_name, rows in FORMATS[kind][1](frame, shapes):
+        for type_name, rows in read_rows(frame, shapes):
             by_gpu.setdefault(type_name, []).append(rows)
     except IngestError:
         raise
