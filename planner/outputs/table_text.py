@@ -5,6 +5,7 @@ from typing import Any
 
 from planner.domain.columns import HOURS, KG, KWH, REASONS, SHARE, TEXT, USD
 from planner.domain.formats import figure, milliseconds, percent
+from planner.domain.report import limit_name
 
 Row = Mapping[str, Any]
 WRITTEN = {HOURS, KWH, KG, USD}  # units that are written with a figure
@@ -20,7 +21,9 @@ def figure_text(value: Any, unit: str) -> str:
         return milliseconds(value)
     if unit == SHARE:
         return percent(value, 2)
-    return str(value) if unit == TEXT else figure(value, unit if unit in WRITTEN else "")
+    if unit == TEXT:
+        return limit_name(str(value))  # "ttft" as TTFT; other words stay
+    return figure(value, unit if unit in WRITTEN else "")
 
 
 def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Draw replicas and cost of several runs, by time or from the start of each window."""
+"""Draw replicas and cost of several runs, over time or over hours since each window's start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

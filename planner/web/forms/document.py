@@ -209,7 +209,7 @@ def _plain(old: Row, row: Row) -> Row:
 
 
 def _tidy_number(value: Any) -> Any:
-    """Return a value with whole numbers as int, since forms return 1000 as 1000.0."""
+    """Return a whole number as int, since forms return 1000 as 1000.0; other values unchanged."""
     return tidy(value) if isinstance(value, float) else value
 
 

@@ -62,7 +62,7 @@ class ProfileChoice:
 
     @classmethod
     def decode(cls, text: str) -> ProfileChoice:
-        """Return the choice in a text by ``encode``; raise ValueError for any other text."""
+        """Return the choice that ``encode`` wrote as ``text``; raise ValueError for other text."""
         parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
         for key in ("tp", "version"):
             if key in parts:

@@ -104,7 +104,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
 
 
 def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
-    """Return the step to the proposals that the user can approve, or None."""
+    """Return the next step that leads to the proposals that the user can approve, or None."""
     if not to_review:
         return None
     first = to_review[0]
@@ -121,7 +121,7 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
 
 
 def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
-    """Return the step to the newest of the user's proposals that waits for others, or None."""
+    """Return the next step for the newest of the user's ``own`` proposals, or None without any."""
     if not own:
         return None
     reason = f"Your proposal “{own[0].title}” {waiting_for(own[0])}."
@@ -130,7 +130,7 @@ def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
 
 
 def _outdated_step(own: Iterable[Proposal]) -> NextStep | None:
-    """Return the step to the newest of the user's proposals that no longer fits, or None."""
+    """Return the next step for the newest ``own`` proposal whose active plan changed, or None."""
     for proposal in own:
         if why_outdated(proposal):
             reason = f"Your proposal “{proposal.title}” is out of date: the active plan changed."

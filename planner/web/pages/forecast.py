@@ -69,7 +69,7 @@ class MissedPeaks:
 
     @property
     def share(self) -> float:
-        """Return the missed share of all periods."""
+        """Return the share of periods whose demand exceeded the plan in at least one bin."""
         return self.missed / self.periods
 
 

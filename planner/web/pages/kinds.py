@@ -229,7 +229,11 @@ def deployments_context(run: Run, _: QueryDict) -> TemplateContext:
 
 
 def _ratio_uses(run: Run) -> list[tuple[str, str]]:
-    """Return the better of aggregated and disaggregated serving, if the scenario has the other."""
+    """Return a button for aggregated or disaggregated serving, if it is better than the scenario's.
+
+    A button is its label and the profiles as JSON. The list is empty if the scenario has the better
+    one.
+    """
     result, service = typed_result(run, PdRatioResult), run.options.get("service")
     rows = [row for row in _profiles(run) if service in (None, row.get("model"))]
     split, first = any(row.get("role") in ROLES for row in rows), dict(next(iter(rows), {}))
@@ -247,7 +251,10 @@ def _profiles(run: Run) -> list[Row]:
 
 
 def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the report of a ratio, with that of the scenario's newest comparison next to it."""
+    """Return the report of a P:D ratio run, with the split of the scenario's newest plan added.
+
+    The answer says what to do with the split of today's fleet, if it has one.
+    """
     context = report_context(run, params)
     context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
     if decision := _split_decision(run):
@@ -309,9 +316,9 @@ def _newest_comparison(run: Run) -> Run | None:
 def _against_best(
     split: tuple[int, int], service: str, compared: StoredResult
 ) -> tuple[str, Meaning]:
-    """Return words on how a plan's split compares with the best of as many replicas.
+    """Return how a plan's ``split`` (prefill, decode) compares with the best one, and its meaning.
 
-    ``compared`` has the best split; the words are "" if it has none of that size.
+    ``compared`` has the best split of each number of replicas; "" if it has none of this number.
     """
     for ratio in compared.pd_ratios:
         if ratio.model == service and ratio.prefill and ratio.instances == sum(split):

@@ -170,10 +170,10 @@ def _ignores_context(profile: Profile, batch: Any) -> bool:
 
 
 def _clean(values: Any) -> list[float | None]:
-    """Return values with five digits; None for those that are not finite, which JSON lacks."""
+    """Return values rounded to five digits, with None for NaN and infinity, which JSON lacks."""
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]
 
 
 def _round(values: pl.Series) -> list[float]:
-    """Return values with five digits."""
+    """Return values rounded to five digits."""
     return [float(f"{value:.5g}") for value in values.to_list()]

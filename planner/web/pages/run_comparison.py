@@ -111,17 +111,20 @@ def scenario_of(run: Run) -> Scenario | None:
 
 
 def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Group | None) -> str:
-    """Return which run is cheapest and meets the SLO, or why the runs do not compare."""
-    costs = next(
-        (row.values for row in main.rows if row.name in ("cost_usd", "usd")) if main else iter(()),
-        (),
-    )
+    """Return which run is cheapest and meets the SLO, or why the costs of the runs do not compare.
+
+    ``main`` is the group with the costs; its note says why they do not compare. Return "" if fewer
+    than ``MIN_RUNS`` runs have a cost.
+    """
+    if main is None:
+        return ""
+    costs = next((row.values for row in main.rows if row.name in ("cost_usd", "usd")), ())
     priced = {
         compared.run: (float(usd), result.policies.get(compared.policy))
         for compared, result, usd in zip(comparison.runs, results, costs, strict=False)
         if usd is not None
     }
-    if main is None or len(priced) < MIN_RUNS:
+    if len(priced) < MIN_RUNS:
         return ""
     planned = main.rows[0].name in PLANNED
     # A simulated run costs more than its plan, and its own page shows the simulated cost.
@@ -130,37 +133,44 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
         for compared, result in zip(comparison.runs, results, strict=True)
         if planned and compared.policy in result.policies
     )
-    also = f" (simulated: {simulated})" if simulated else ""
+    simulated_note = f" (simulated: {simulated})" if simulated else ""
     if main.note:
-        stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
         unsimulated = [run for run, (_, policy) in priced.items() if policy is None]
         if simulated and unsimulated:
             return _unsimulated_verdict(comparison, results, priced, unsimulated)
-        return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{also}"
-    meeting = {
-        run: usd
-        for run, (usd, policy) in priced.items()
-        if planned or (policy and all(policy.slo_met.values()))
-    }
-    of = meeting or {run: usd for run, (usd, _) in priced.items()}
-    cheapest = min(of, key=lambda run: of[run])
-    others = [usd for run, (usd, _) in priced.items() if run != cheapest]
-    next_usd = min([usd for run, usd in of.items() if run != cheapest] or others)
-    less = 1 - of[cheapest] / next_usd if next_usd else 0.0
+        stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
+        return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{simulated_note}"
+    usd_by_run = {run: usd for run, (usd, _) in priced.items()}
     if planned:
-        end = f"as planned{also or ', not simulated'}"
-    elif len(meeting) == len(priced):
-        end = "and all runs meet the SLO"
-    elif not meeting:
-        return f"No run meets the SLO. Run {cheapest} costs least: {figure(of[cheapest], '$')}"
-    elif len(meeting) == 1:
-        return f"Only run {cheapest} meets the SLO: {figure(of[cheapest], '$')}"
-    else:
-        end = f"of the {len(meeting)} runs that meet the SLO"
-    if abs(less) < SAME_COST:
-        return f"The cost is the same, {figure(of[cheapest], '$')}, {end}"
-    cost = f"{figure(of[cheapest], '$')}, {percent(less)} less than the next"
-    return f"Run {cheapest} is cheapest: {cost}, {end}"
+        return _cheapest(usd_by_run, usd_by_run, f"as planned{simulated_note or ', not simulated'}")
+    meeting = {
+        run: usd for run, (usd, policy) in priced.items() if policy and all(policy.slo_met.values())
+    }
+    if not meeting:
+        cheapest = min(usd_by_run, key=lambda run: usd_by_run[run])
+        cost = figure(usd_by_run[cheapest], "$")
+        return f"No run meets the SLO. Run {cheapest} costs least: {cost}"
+    if len(meeting) == 1:
+        ((run, usd),) = meeting.items()
+        return f"Only run {run} meets the SLO: {figure(usd, '$')}"
+    if len(meeting) == len(priced):
+        return _cheapest(meeting, usd_by_run, "and all runs meet the SLO")
+    return _cheapest(meeting, usd_by_run, f"of the {len(meeting)} runs that meet the SLO")
+
+
+def _cheapest(candidates: Mapping[int, float], usd_by_run: Mapping[int, float], basis: str) -> str:
+    """Return which of the ``candidates`` is cheapest, and how much the next one costs more.
+
+    Both mappings have the dollars of a run by its number. ``basis`` ends the sentence.
+    """
+    cheapest = min(candidates, key=lambda run: candidates[run])
+    others = [usd for run, usd in candidates.items() if run != cheapest]
+    next_usd = min(others or [usd for run, usd in usd_by_run.items() if run != cheapest])
+    saving = 1 - candidates[cheapest] / next_usd if next_usd else 0.0
+    if abs(saving) < SAME_COST:
+        return f"The cost is the same, {figure(candidates[cheapest], '$')}, {basis}"
+    cost = f"{figure(candidates[cheapest], '$')}, {percent(saving)} less than the next"
+    return f"Run {cheapest} is cheapest: {cost}, {basis}"
 
 
 def _unsimulated_verdict(
@@ -169,9 +179,10 @@ def _unsimulated_verdict(
     priced: Mapping[int, tuple[float, StoredPolicy | None]],
     unsimulated: Sequence[int],
 ) -> str:
-    """Return what plans without a simulation cost next to the cheapest simulated run.
+    """Return how the cost of each unsimulated plan differs from that of the cheapest simulated run.
 
-    ``priced`` has the planned cost of each run, ``unsimulated`` the runs without a simulation.
+    ``priced`` has the planned dollars and the simulated policy (None: not simulated) by run.
+    ``unsimulated`` are the numbers of the runs without a simulation.
     """
     spare = {
         compared.run: bool(result.plan and result.plan.spare)
@@ -234,7 +245,7 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     """Return replicas over time and the labels of policies: as simulated, else as planned.
 
     The table has columns time, policy, ready and those of a pool. It is None if the run has none.
-    A page asks for several policies, so the table stays with the row.
+    Cached on ``run``, because a page asks for several policies.
     """
     if "replica_steps" not in vars(run):
         vars(run)["replica_steps"] = _read_replica_steps(run)

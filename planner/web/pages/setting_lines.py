@@ -136,7 +136,7 @@ def setting_lines(
 
 
 def _entries(scenario: Row, section: str) -> dict[str, Row]:
-    """Return the entries of a list of a scenario by the names that addresses have."""
+    """Return the entries of the list ``section`` of a scenario, by the name in a setting's key."""
     node: Any = scenario
     for key in section.split("."):
         node = (node or {}).get(key)
@@ -145,7 +145,7 @@ def _entries(scenario: Row, section: str) -> dict[str, Row]:
 
 
 def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Row]]) -> Line | None:
-    """Return one line with the ``entries`` of each run, or None if all runs read alike."""
+    """Return one line with the ``entries`` of each run, or None if their texts are equal."""
     words = [[*dict.fromkeys(map(section.words, of_run.values()))] for of_run in entries]
     if all(each == words[0] for each in words):
         return None

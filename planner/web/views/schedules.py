@@ -214,7 +214,7 @@ def _values(schedule: Schedule) -> dict[str, Any]:
 
 
 def _repeat_of(cron: str) -> dict[str, str | time]:
-    """Return the values of ``often`` and ``at`` for a cron line, else the line as ``cron``."""
+    """Return a cron line as form values: ``often`` and ``at`` if it has them, else ``cron``."""
     minute, hour, rest = cron.split(maxsplit=2)
     often = HOURLY if (hour, rest) == ("*", "* * *") else rest
     try:
