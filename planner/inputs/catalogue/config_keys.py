@@ -104,10 +104,7 @@ def precision_of(config: Mapping[str, Any]) -> str:
 
 
 def _precision_of_section(section: Any, key: str) -> str:
-    """Return the precision of most layers in a section such as ``quantization_config``.
-
-    ``key`` is the section's name. Raise CatalogueError if the precision is unknown.
-    """
+    """Return the precision of most layers in the section ``key`` (``quantization_config``)."""
     if not isinstance(section, Mapping):
         raise _unknown(key, section)
     layers, groups = section.get("quantized_layers"), section.get("config_groups")

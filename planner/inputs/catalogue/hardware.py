@@ -57,10 +57,7 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
-    """Return models by their short names, built once; their memory is that in two precisions.
-
-    ``weights`` and ``kv_cache`` are the precisions.
-    """
+    """Return models by their short names, with memory for these precisions, built once."""
     return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries("models")})
 
 

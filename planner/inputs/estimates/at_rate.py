@@ -213,10 +213,7 @@ def built_in_section(deployment: Deployment, any_engine: bool) -> Section | None
 
 
 def _roofline_section(deployment: Deployment) -> Section:
-    """Return the row of ``profiles`` in a scenario for a roofline of the deployment.
-
-    Raise PlannerError for a KV cache in a precision that scenarios do not have.
-    """
+    """Return the row of ``profiles`` in a scenario for a roofline, or raise PlannerError."""
     arrangement, adapters = deployment.decode, deployment.shape.adapters
     if arrangement.kv_cache not in ("bf16", "fp8"):
         raise PlannerError(f"kv_cache is {arrangement.kv_cache}; with a rate, give bf16 or fp8.")

@@ -71,10 +71,7 @@ class _Row(dict[str, Any]):
     def choice(
         self, field: str, known: Mapping[str, Any], default: str, shown: tuple[str, ...]
     ) -> Any:
-        """Return the value that ``known`` has for the name in ``field`` (else for ``default``).
-
-        ``shown`` are the names that the error offers.
-        """
+        """Return the value in ``known`` for the name in ``field``; the error offers ``shown``."""
         name = str(self.get(field, default)).strip().lower()
         if name not in known:
             raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
@@ -142,10 +139,7 @@ def deployment(row: Mapping[str, Any], user_facts: UserFacts = NO_USER_FACTS) ->
 
 
 def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserFacts) -> Deployment:
-    """Return the deployment of a row, with weights in the precision ``weights``.
-
-    It is aggregated or disaggregated. Raise PlannerError if a field is missing or wrong.
-    """
+    """Return the deployment of a row with ``weights`` as precision, or raise PlannerError."""
     gpu_name = fields.text("gpu")
     gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
     engine = fields.choice("engine", ENGINE_NAMES, "vllm", ENGINES)

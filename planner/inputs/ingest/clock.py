@@ -281,10 +281,7 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
 
 
 def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
-    """Return the strptime format that reads most rows; "" if none reads any.
-
-    Of formats that read equally many rows, the first is returned.
-    """
+    """Return the first strptime format that reads the most rows; "" if none reads any."""
     fits = [_parse(text, form).count() for form in forms]
     return forms[int(np.argmax(fits))] if any(fits) else ""
 
@@ -438,10 +435,7 @@ CHANGING = tuple(DECLARED["times"]["changing"].split())
 
 
 def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
-    """Return the zones of CHANGING in which the clock skips a local time.
-
-    If not ``skipped``: those in which the clock shows it twice.
-    """
+    """Return the zones of CHANGING whose clock skips a local time, or else shows it twice."""
     sign = -1 if skipped else 1
     return tuple(zone for zone in CHANGING if sign * _set_back_s(local_ns, zone) > 0)
 

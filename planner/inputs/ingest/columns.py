@@ -297,10 +297,7 @@ class Resolver:
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
-        """Return the only column whose name has a word of each of the field's two word lists.
-
-        None if no column has, or several have.
-        """
+        """Return the only column with a word of both word lists of a field, or None."""
         if field not in _WORDS:
             return None
         first_list, second_list = _WORDS[field]
@@ -350,10 +347,7 @@ class Resolver:
         return tuple(self.exact(field, part) for part in parts), unit
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
-        """Return the error for a field without a column.
-
-        ``otherwise`` is another remedy, added to the sentence that tells to choose a column.
-        """
+        """Return the error for a field without a column; ``otherwise`` is another remedy."""
         return ColumnMissing(
             f"{self.name} has no column known to hold {field}. Choose one of its columns for "
             f"{field} ({_column_list(self.columns)}){otherwise}.",

@@ -421,10 +421,7 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Return the name, model, region and tier of a series.
-
-        ``labels`` are those of its rows in the file; what the caller states wins over them.
-        """
+        """Return the names of a series: what the caller states, or else ``labels`` of its rows."""
         options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
         name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
         names = {label: options.constant(label) or labels[label] for label in LABELS}

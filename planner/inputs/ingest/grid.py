@@ -222,10 +222,7 @@ def _require_equal(
     name: str,
     unit: str,
 ) -> None:
-    """Raise IngestError if a series has two different amounts for one bin.
-
-    ``repeats`` marks the rows of the same series and bin as the row before.
-    """
+    """Raise IngestError if two rows of one series and bin (``repeats``) have other amounts."""
     for field in AMOUNTS:
         differs = repeats & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():

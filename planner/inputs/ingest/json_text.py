@@ -67,10 +67,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
-    """Yield the path of every field in a JSON object, with nested objects down to DEPTH.
-
-    ``above`` is the path of the object itself.
-    """
+    """Yield the path of every field of an object at the path ``above``, down to DEPTH."""
     for key, inner in value.items():
         path = (*above, key)
         if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):

@@ -241,10 +241,7 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
 
 
 def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
-    """Return for each request the index of the first request in its chain of parents.
-
-    A request without a stored parent begins a chain.
-    """
+    """Return the index of the first request in each request's chain of stored parents."""
     rows = pl.DataFrame({"id": ids, "row": np.arange(ids.len())}).unique("id", keep="first")
     parent_rows = pl.DataFrame({"id": parents}).join(
         rows, on="id", how="left", maintain_order="left"

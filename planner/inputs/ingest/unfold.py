@@ -90,10 +90,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return the fields that rows inherit from an object around them.
-
-    These are up to INHERITED short fields of the object and of the objects in it.
-    """
+    """Return up to INHERITED short fields of an object and of those in it, for its rows."""
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}

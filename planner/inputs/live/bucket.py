@@ -206,10 +206,7 @@ class Bucket:
 
     @contextmanager
     def _source_errors(self, key: str = "") -> Iterator[None]:
-        """Turn the library's exceptions into SourceError with a remedy.
-
-        With ``key``, an error about that object alone becomes CopyFailed.
-        """
+        """Turn the library's errors into SourceError, or CopyFailed for the object ``key``."""
         try:
             yield
         except _OtherAddress as problem:

@@ -120,10 +120,7 @@ def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
 def _table(
     columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
 ) -> pl.DataFrame:
-    """Return ``amounts`` of a series as a table with its labels; bins begin at ``start``.
-
-    A series without labels gets its name as model.
-    """
+    """Return ``amounts`` as a table with labels; an unlabelled series uses its name as model."""
     labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
     if not any(labels.values()) and columns.name:
         labels["model"] = columns.name

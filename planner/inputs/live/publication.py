@@ -135,10 +135,7 @@ def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
 def _report(
     folder: Path, grids: list[Grid], samples: Samples, name: str, notes: list[str], seconds: float
 ) -> IngestReport:
-    """Return the report of the trace in ``folder``, as if it had been read from a file.
-
-    ``seconds`` is the time that writing it took.
-    """
+    """Return the report of the trace in ``folder``, as if it had been read from a file."""
     # A live source has no file, so the hash is that of the stored content.
     files = (folder / DEMAND, folder / LENGTHS)
     contents = [file.read_bytes() for file in files if file.exists()]

@@ -89,10 +89,7 @@ class Hardware:
     asked: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
-        """Return the start times of the pool (m, r, g) by location of the weights.
-
-        None if the scenario states one start time for all.
-        """
+        """Return the start times of a pool by location of the weights; None: one time for all."""
         if self.starts is None:
             return None
         lent_gpus = 0 if self.lent is None else int(self.lent[m, r, g])

@@ -222,10 +222,7 @@ def _child(node: Any, step: str, address: str) -> Any:
 
 
 def values_of(text: str, name: str = "values") -> list[Any]:
-    """Return the comma-separated YAML values of ``text``, for example ``0.5, 1, [a, b], null``.
-
-    ``name`` is that of the values, for the error.
-    """
+    """Return the comma-separated YAML values of ``text``, such as ``0.5, 1, [a, b], null``."""
     try:
         values = _yaml().load(f"[{text}]")
     except (YAMLError, ValueError, RecursionError):

@@ -103,10 +103,7 @@ class PlanSettings:
     by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
 
     def with_objective(self, **changes: Any) -> PlanSettings:
-        """Return the settings with other values of ``objective``, which are not checked.
-
-        Values that were derived from the objective stay.
-        """
+        """Return settings with other values of ``objective``, unchecked; derived values stay."""
         return replace(self, objective=self.objective.model_copy(update=changes))
 
     @property

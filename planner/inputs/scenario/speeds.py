@@ -48,10 +48,7 @@ def speeds_of(
     user_facts: UserFacts,
     facts: list[tuple[str, Provenance]],
 ) -> list[Speed]:
-    """Return the speed profile of each of ``sections``, which are rows of ``profiles``.
-
-    Adds the sources of speed and power to ``facts``.
-    """
+    """Return the speed profile of each section; add the sources of speed and power to ``facts``."""
     model_of_name = {model.name: model for model in models}
     sweeps = {gpu.name: gpu.power_sweep for gpu in scenario.gpus}
     speeds = []
@@ -175,10 +172,7 @@ def arrangement_of(section: Profile) -> Arrangement:
 
 
 def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts) -> Speed:
-    """Return the roofline profile of a section, corrected by the user's stored measurements.
-
-    Raise ScenarioError if it cannot be computed.
-    """
+    """Return the roofline profile of a section, corrected by the user's stored measurements."""
     if model.shape is None:
         raise ScenarioError(
             f"profiles: kind: roofline needs to know what {section.model} computes. Give the model "

@@ -219,10 +219,7 @@ def statistic_of(name: str) -> str:
 
 
 def _statistic(tool: Tool, run: Any, where: str) -> str:
-    """Return "mean" or "median" if the run's path to the TTFT says so, else "".
-
-    Of the tool's alternative paths, the first one with a value counts.
-    """
+    """Return "mean" or "median" if the path of the run's TTFT says so, else ""."""
     expression = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
     paths = (path for path in expression.split(" | ") if not math.isnan(_number(run, path, where)))
     return statistic_of(next(paths, ""))
@@ -283,10 +280,7 @@ class ToolRows(NamedTuple):
 
 
 def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | None:
-    """Return the rows of results, if all ``documents`` are of one tool of TOOLS; else None.
-
-    ``name`` is the file's name, for errors.
-    """
+    """Return the rows of results if all ``documents`` are of one tool of TOOLS; else None."""
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):

@@ -82,10 +82,7 @@ def _metrics(text: str, name: str) -> dict[str, object]:
 
 
 def _server_facts(facts: dict[str, object], key: str, name: str) -> dict[str, object]:
-    """Return ``facts`` of an MLPerf run; raise IngestError if they lack the latency ``key``.
-
-    Only the Server scenario has token latencies.
-    """
+    """Return ``facts`` of an MLPerf run; raise IngestError without the latency ``key``."""
     if key not in facts:
         scenario = facts.get("Scenario") or facts.get("effective_scenario") or "this"
         raise IngestError(

@@ -33,10 +33,7 @@ class Address:
 
 
 def address_of(url: str, where: str = "url") -> Address:
-    """Return the address in ``url``; raise SourceError if it is no plain address of a server.
-
-    ``where`` names the setting in the error.
-    """
+    """Return the address in ``url`` (in errors: ``where``); raise SourceError if it is none."""
     try:
         parts: SplitResult = urlsplit(url)
         port = parts.port
@@ -57,10 +54,7 @@ def address_of(url: str, where: str = "url") -> Address:
 
 
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
-    """Return the address in ``url``; raise SourceError unless an ``allowed`` one is at or above it.
-
-    The error names the environment variable with the allowed addresses.
-    """
+    """Return the address in ``url``; raise SourceError if no ``allowed`` one is at or above it."""
     address = address_of(url)
     if any(address.is_at_or_below(address_of(entry, VARIABLE)) for entry in allowed):
         return address

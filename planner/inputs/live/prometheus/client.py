@@ -202,10 +202,7 @@ class Prometheus:
         return document.get("data")
 
     def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
-        """Return the body of a response; raise SourceError if it is too large, or too slow.
-
-        ``deadline`` is a time of ``perf_counter``.
-        """
+        """Return the body of a response; raise SourceError if too large, or after ``deadline``."""
         parts, size = [], 0
         # The opener's timeout is per socket operation. A slow server could exceed it in total.
         while part := answer.read(CHUNK):

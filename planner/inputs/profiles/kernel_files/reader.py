@@ -137,10 +137,7 @@ def read_kernels(
 
 
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
-    """Return the format of a file of kernels by its columns, without reading all of it.
-
-    ``name`` is its original name. Raise IngestError if the format is unknown.
-    """
+    """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
         return detect(read_frame(path, name, max_bytes).data.columns, name)
     with opened_table(path, _options(name, max_bytes)) as table:
