@@ -91,7 +91,7 @@ def fuzz(name: str, minutes: float) -> None:
         import django
 
         django.setup()
-        from planner.errors import EXPECTED, of_input
+        from planner.errors import EXPECTED, input_error_of
 
         read = reader(name)
     corpus = KEPT / name
@@ -107,7 +107,7 @@ def fuzz(name: str, minutes: float) -> None:
         except EXPECTED:
             pass
         except Exception as problem:  # noqa: BLE001 - which ones there are is the question
-            if of_input(problem) is not None:
+            if input_error_of(problem) is not None:
                 return
             where = place(problem)
             if where not in seen:

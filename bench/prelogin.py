@@ -10,7 +10,7 @@ tables as a stranger, with an unknown token and with a session that has expired.
   kernel took. It is an upper bound of what the server read: the receive buffer of the socket, which
   is made small here, is part of it.
 - ``escapes``: addresses, but for the public ones of ``planner.config.public_addresses``, that
-  answer such a request or one without a body with 2xx, or that read more than STRANGER_BYTES.
+  answer such a request or one without a body with 2xx, or read over MAX_BODY_BYTES_SIGNED_OUT.
   Addresses that answer nothing at all are among them.
 - ``login_attempts_per_minute_max``: most guesses that were sent and tried within any minute, by
   form and API together, with a new name and new forwarded headers each time.
@@ -184,7 +184,7 @@ def walk(
     port: int, paths: dict[str, str], methods: list[str], known: Credentials
 ) -> dict[str, Any]:
     """Ask every address in every way; return the figures and what escaped."""
-    from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
+    from planner.config.public_addresses import MAX_BODY_BYTES_SIGNED_OUT, PUBLIC
 
     csrf = {"X-CSRFToken": known.csrf, "Cookie": f"headroom_csrf={known.csrf}"}
     whose: dict[str, dict[str, str]] = {
@@ -204,7 +204,7 @@ def walk(
         view, path, method, who, headers, size = parts
         answer = send(port, method, path, headers, size)
         shown = 200 <= answer.status < 300 and view not in PUBLIC
-        if shown or answer.status == 0 or answer.bytes_taken > STRANGER_BYTES:
+        if shown or answer.status == 0 or answer.bytes_taken > MAX_BODY_BYTES_SIGNED_OUT:
             told = f"{method} {path} of {who}, {size:,} bytes: {answer}"
             print(told, file=sys.stderr)
             return view, answer.bytes_taken

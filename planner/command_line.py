@@ -15,12 +15,12 @@ from planner.management.help import overview
 from planner.second_process import second_process
 from planner.version import VERSION
 
-# Commands that ask no database, and so run beside one of any version.
+# Commands that use no database, so that they run with one of any version.
 WITHOUT_DATABASE = ("check", "collectstatic", "help", "makemigrations", "warm_up")
 ALIASES = {"run": "serve"}
 HELP = ("help", "-h", "--help")
 VERSIONS = (["--version"], ["version"])
-# Modules of the commands that share their work with a second process.
+# The modules that a second process needs, by the command that shares its work with it.
 FORECASTING = ("forecasting.selection",)
 SIZING = ("simulation.sizing.batch_sizing",)
 SHARED = {
@@ -50,10 +50,11 @@ class Utility(ManagementUtility):
     """Django's command line, which refuses an unfit database before any command."""
 
     def main_help_text(self, commands_only: bool = False) -> str:
-        """Return the commands by job."""
+        """Return the names of the commands, or without ``commands_only`` an overview by purpose."""
         return super().main_help_text(commands_only) if commands_only else overview()
 
     def fetch_command(self, subcommand: str) -> Any:
+        """Return the command of this name or alias; raise UnfitDatabase if it needs another one."""
         if subcommand not in WITHOUT_DATABASE:
             check_migrations()
         command = super().fetch_command(ALIASES.get(subcommand, subcommand))
@@ -70,7 +71,7 @@ def manage(argv: Sequence[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A what-if that simulates shares the work of a simulation.
+    # A command with --simulate shares the work of a simulation.
     job = "simulate" if "--simulate" in argv else "".join(argv[1:2])
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
     with second_process(SHARED.get(job, ())), exit_with_sentence():

@@ -27,20 +27,16 @@ class ScenarioError(PlannerError):
     title = "The scenario is not valid"
 
 
-SHOWN = 40  # characters of a refused value that are shown
+SHOWN = 40  # most characters of a refused value that are shown
 
 
 class OptionFault(NamedTuple):
-    """What is wrong with one option of a run.
-
-    ``value`` is empty if none was given. ``path`` includes the place in a list, such as
-    ``policies.0``.
-    """
+    """What is wrong with one option of a run."""
 
     name: str
-    value: str
+    value: str  # as given; "" if none was given
     remedy: str
-    path: str
+    path: str  # with the place in a list, such as ``policies.0``
 
 
 class OptionsRefused(PlannerError):
@@ -56,9 +52,11 @@ class OptionsRefused(PlannerError):
     def of(
         cls, faults: Sequence[OptionFault], called: Callable[[str], str] = str
     ) -> "OptionsRefused":
-        """Return the error for these faults; ``called`` gives an option's name for the reader."""
-        named = (f"{called(f.name)} {f.value[:SHOWN]}".strip() for f in faults)
-        sentences = (f"{name}: {f.remedy}." for name, f in zip(named, faults, strict=True))
+        """Return the error for these faults; ``called`` returns how the reader calls an option."""
+        sentences = []
+        for fault in faults:
+            name_and_value = f"{called(fault.name)} {fault.value[:SHOWN]}".strip()
+            sentences.append(f"{name_and_value}: {fault.remedy}.")
         return cls(" ".join(sentences), faults)
 
 
@@ -69,16 +67,16 @@ class IngestError(PlannerError):
 
 
 class Choice(NamedTuple):
-    """One possible reading of a file: the option of reading that chooses it, and its figures."""
+    """One way in which a file can be read, and the option that chooses it."""
 
     label: str
-    option: str  # an option of reading; "map" for a mapping of columns
+    option: str  # an option of reading files; "map" for a mapping of columns
     value: str
     figures: str = ""  # what the file then holds, as a sentence
 
     @property
     def flag(self) -> str:
-        """Return the choice as it is written on the command line."""
+        """Return the choice as an option of the command line."""
         return f"--{self.option} {shlex.quote(self.value)}"
 
 
@@ -182,7 +180,7 @@ class KeyReused(PlannerError):
 
     @classmethod
     def of(cls, key: str, thing: str) -> "KeyReused":
-        """Return the error for a key that made ``thing``."""
+        """Return the error for a key with which ``thing`` was created before."""
         return cls(
             f"The idempotency key {key!r} belongs to {thing}, with other values. Send a new key "
             "for a new request."
@@ -190,12 +188,12 @@ class KeyReused(PlannerError):
 
 
 def reason_of(problem: BaseException) -> str:
-    """Return the kind of an expected error, in the same words for all errors of the kind."""
+    """Return the kind of an expected error in words, which are the same for all of the kind."""
     return str(getattr(problem, "title", "Not possible"))
 
 
 class RunCancelled(Exception):
-    """Raised out of a progress callback when the user asked the run to stop."""
+    """Raised by a run's ``progress`` callback if somebody cancelled the run."""
 
 
 EXPECTED = (ForecastError, SimulationError, PlannerError)
@@ -232,27 +230,28 @@ class Away(PlannerError):
 AWAY = ("connection", "database system is", "administrator command", "could not translate host")
 
 
-def of_servers(error: BaseException) -> Away | None:
-    """Return the sentence if the database or the queue does not answer; None for other errors."""
-    module, name = type(error).__module__.partition(".")[0], type(error).__name__
+def server_error_of(error: BaseException) -> Away | None:
+    """Return the expected error if the database or the queue does not answer; else None."""
+    module = type(error).__module__.partition(".")[0]
+    name = type(error).__name__
     if module in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
-        what = "queue (Redis)"
+        server = "queue (Redis)"
     elif (
         module == "django"
         and name in ("OperationalError", "InterfaceError")
         and any(words in str(error) for words in AWAY)
     ):
-        what = "database"
+        server = "database"
     else:
         return None
     return Away(
-        f"The {what} of this installation does not answer. Saved data is not lost. Try "
+        f"The {server} of this installation does not answer. Saved data is not lost. Try "
         "again in a minute, and tell whoever runs it if it lasts."
     )
 
 
-def of_input(error: BaseException) -> PlannerError | None:
-    """Return the sentence for an error of the input or the disk; None for a bug of the program."""
+def input_error_of(error: BaseException) -> PlannerError | None:
+    """Return the expected error for an error of the input or the disk; None for a bug."""
     text = str(error)
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):

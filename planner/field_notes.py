@@ -1,7 +1,7 @@
-"""Read the comments of fields in the source of sections, as their documentation.
+"""Read the comments of fields in the source code of classes, as their documentation.
 
-A comment stands above its field or at the end of its line. The published pages and the JSON Schema
-show it.
+A comment is above its field or at the end of its line. Documentation pages and the JSON Schema of
+scenarios show it.
 """
 
 import inspect
@@ -17,7 +17,7 @@ FIELD = re.compile(r"    ([a-z_][a-z0-9_]*): ")
 
 
 def field_notes(section: type) -> dict[str, str]:
-    """Return the comment of each field of a model or dataclass; "" for none.
+    """Return the comment of each field of a pydantic model or dataclass; "" if it has none.
 
     Inherited fields are included.
     """
@@ -39,11 +39,10 @@ def _own_notes(kind: type) -> dict[str, str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT and "noqa" not in token.string
     }
-    lines = source.splitlines()
     notes: dict[str, str] = {}
-    above: list[str] = []
-    field = ""
-    for number, line in enumerate(lines, 1):
+    above: list[str] = []  # comment lines above the next field
+    field = ""  # the field that a comment at the end of this line belongs to
+    for number, line in enumerate(source.splitlines(), 1):
         if line.strip().startswith("#"):
             above.append(comments[number])
             field = ""
@@ -64,7 +63,7 @@ def _sentence(note: str) -> str:
     note = note.strip()
     if not note:
         return ""
-    first = note.split()[0]
-    if first == "default:" or not first.endswith(":"):  # else the name of a value
+    first_word = note.split()[0]
+    if first_word == "default:" or not first_word.endswith(":"):  # else it is the name of a value
         note = note[0].upper() + note[1:]
     return note + ("" if note[-1] == "." else ".")

@@ -22,19 +22,19 @@ IN_CHECKOUT = (ROOT / "manage.py").is_file()
 # Folder of templates, static files and documents; a wheel has them inside the package.
 FILES = ROOT if IN_CHECKOUT else ROOT / "planner" / "shipped"
 COMMAND = "bin/manage" if IN_CHECKOUT else "headroom"
-REFUSED = 2  # exit status of a command that has printed its reason
-LARGE_UNUSED = ("widgetbundle.js", "datasets", "templates")  # Plotly's, for notebooks
+REFUSED = 2  # exit status of a command that has printed why it failed
+LARGE_UNUSED = ("widgetbundle.js", "datasets", "templates")  # files of Plotly for notebooks
 
 
 class SetUpError(Exception):
-    """One sentence: what is wrong and the remedy."""
+    """An error of the set-up: one sentence that says what is wrong, and the remedy."""
 
 
 def data_folder() -> Path:
-    """Return the folder that the product writes to.
+    """Return the folder that the product writes to: HEADROOM_DATA_DIR if it is set.
 
-    HEADROOM_DATA_DIR names it. Default: ``var`` of the checkout, else ``headroom`` in the folder
-    that the system keeps for data of programs (XDG_DATA_HOME, or ~/.local/share).
+    Default: ``var`` of the checkout. Without a checkout: ``headroom`` in the folder for data of
+    programs (XDG_DATA_HOME, or ~/.local/share).
     """
     given = os.environ.get("HEADROOM_DATA_DIR", "").strip()
     if IN_CHECKOUT:
@@ -51,7 +51,7 @@ class Installation:
     python: Path
 
     def prepare(self, *, web: bool) -> None:
-        """Bring the database up to date, and for ``web`` the static files too."""
+        """Create or upgrade the database, and for ``web`` collect the static files."""
         self.make_data_folder()
         with turn(self.data / "preparing"):
             # Checks import all pages, which takes half of the time.
@@ -86,15 +86,15 @@ class Installation:
             sys.exit(REFUSED)
 
     def _step(self, command: str, sources: Iterable[Path], *arguments: str) -> None:
-        """Run a command if the files ``sources`` or the required packages changed."""
+        """Run a command of the product if ``sources`` or the required packages changed since."""
         packages = [ROOT / name for name in ("requirements.txt", "constraints.txt")]
         packages += ROOT.glob("headroom-*.dist-info/METADATA")
         stamp = self.data / f"{command}.stamp"
-        wanted = digest([*sorted(sources), *packages])
-        if not fresh(stamp, wanted):
+        current_digest = digest([*sorted(sources), *packages])
+        if not fresh(stamp, current_digest):
             say(command.replace("_", " "))
             self._manage(command, *arguments)
-            stamp.write_text(wanted)
+            stamp.write_text(current_digest)
 
     def _manage(self, command: str, *arguments: str) -> None:
         run(
@@ -108,7 +108,10 @@ class Installation:
 
 @contextmanager
 def turn(lock: Path) -> Iterator[None]:
-    """Wait until no other process prepares the same: half of a step looks like a stopped one."""
+    """Wait until no other process holds the file ``lock``, and hold it in the block.
+
+    A step of another process that is under way looks like one that was interrupted.
+    """
     # O_RDONLY: the file may belong to another user.
     with os.fdopen(os.open(lock, os.O_RDONLY | os.O_CREAT, 0o600)) as file:
         try:
@@ -120,7 +123,7 @@ def turn(lock: Path) -> Iterator[None]:
 
 
 def digest(files: Iterable[Path], root: Path = ROOT) -> str:
-    """Return a digest of names and contents, and of the version of the interpreter."""
+    """Return a digest of the names and contents of files, and of the version of Python."""
     total = hashlib.sha256(sys.version.encode())
     for file in files:
         if file.is_file():
@@ -129,7 +132,7 @@ def digest(files: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def fresh(stamp: Path, source_digest: str) -> bool:
-    """Return whether ``stamp`` holds the digest ``source_digest``."""
+    """Return whether the file ``stamp`` contains ``source_digest``: the step is up to date."""
     return stamp.exists() and stamp.read_text() == source_digest
 
 
@@ -142,8 +145,8 @@ def run(
 ) -> None:
     """Run a command, with its output on stderr; raise SetUpError with ``problem`` if it fails.
 
-    ``at_end`` is called when the command ends by itself, well or not. ``refused`` is the status of
-    a command that has printed its reason; this process then exits with it.
+    ``at_end`` is called when the command has ended, unless a signal killed it. If the command ends
+    with the status ``refused``, it has printed the reason, and this process exits with it too.
     """
     status = subprocess.run(  # noqa: S603 - our own commands
         command, check=False, stdout=sys.stderr, cwd=folder
@@ -156,9 +159,9 @@ def run(
         raise SetUpError(problem)
 
 
-def say(what: str) -> None:
-    """Print a step of the set-up."""
-    sys.stderr.write(f"Headroom set-up: {what} ...\n")
+def say(step: str) -> None:
+    """Print the step of the set-up that begins."""
+    sys.stderr.write(f"Headroom set-up: {step} ...\n")
 
 
 def here() -> Installation:

@@ -1,4 +1,4 @@
-"""Define what sections consist of: bounded numbers, names, and the refusal of unknown keys."""
+"""Define the types of a scenario's fields and the base classes of its sections (mappings)."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +15,7 @@ Usd = Annotated[float, Field(ge=0, le=1_000_000)]
 CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
 LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
 Buffer = Annotated[float, Field(ge=0, le=100)]
-QUANTILES = 0.05, 0.95  # the range of forecasts
+QUANTILES = 0.05, 0.95  # the lowest and highest that forecasts have
 Quantile = Annotated[float, Field(ge=QUANTILES[0], le=QUANTILES[1])]
 BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
 Peak = Annotated[float, Field(ge=0.1, le=1_000_000)]
@@ -28,7 +28,7 @@ Name = Annotated[
 Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
 # mixed: a replica prefills and decodes. Otherwise prefill pools hand over to decode pools.
 Role = Literal["mixed", "prefill", "decode"]
-# name in the scenario to name in the core
+# The role of a pool in the simulator, by its role in the scenario.
 ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}
 
 
@@ -46,7 +46,7 @@ Moment = Annotated[datetime, AfterValidator(check_year)]
 
 
 class Section(BaseModel):
-    """A model that refuses unknown keys and does not change after loading."""
+    """A section of a scenario: it refuses unknown keys, and does not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -66,13 +66,13 @@ class CheckedSection(Section):
 
 
 def expand_name(value: Any) -> Any:
-    """Expand ``- H100``, which is short for ``- name: H100``."""
+    """Return ``{"name": value}`` for a text, which is its short form; other values unchanged."""
     return {"name": value} if isinstance(value, str) else value
 
 
-def missing_fields_message(what: Section, fields: tuple[str, ...]) -> Iterator[str]:
-    """Yield a sentence if some of the fields are given and others are not."""
-    missing = [name for name in fields if getattr(what, name) is None]
+def missing_fields_message(section: Section, fields: tuple[str, ...]) -> Iterator[str]:
+    """Yield a sentence if a section has some of the fields and lacks others."""
+    missing = [name for name in fields if getattr(section, name) is None]
     if missing and len(missing) < len(fields):
         yield (
             f"{', '.join(missing)} missing: give all of {', '.join(fields)}, or none of them to "

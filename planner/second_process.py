@@ -4,8 +4,8 @@ Python runs one thread at a time, so imports and closed forms gain nothing from 
 process is forked as a command starts: before any thread exists, and before anything large is
 imported. It imports what its calls need while the first process imports the rest.
 
-Calls are begun with ``begin``. ``result_of`` takes the result, or computes it here if the second
-process has not reached the call. Results are the same with and without a second process.
+``begin`` sends a call to the second process. ``result_of`` returns its result, or computes it here
+if the second process has not begun it. Results are the same with and without a second process.
 """
 
 import gc
@@ -26,33 +26,33 @@ Ts = TypeVarTuple("Ts")
 
 
 class SecondProcess:
-    """A forked process that carries out calls in the order in which they were begun."""
+    """A forked process that carries out calls in the order in which they were sent."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         context = multiprocessing.get_context("fork")
-        self._connection, theirs = context.Pipe()
+        self._connection, child_connection = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, self._connection, modules), daemon=True
+            target=_serve, args=(child_connection, self._connection, modules), daemon=True
         )
         self._process.start()
-        theirs.close()
-        # One thread waits for answers, so that a full pipe never blocks the command.
-        self._asking = ThreadPoolExecutor(max_workers=1)
+        child_connection.close()
+        # One thread waits for results, so that a full pipe never blocks the command.
+        self._waiting_thread = ThreadPoolExecutor(max_workers=1)
         self._stopped = False
 
     def begin(self, function: Callable[[*Ts], T], *arguments: *Ts) -> Future[T]:
-        """Begin ``function(*arguments)``; function, arguments and result must be picklable."""
-        return self._asking.submit(self._ask, function, arguments)
+        """Send the call ``function(*arguments)``; all of it and the result must be picklable."""
+        return self._waiting_thread.submit(self._call, function, arguments)
 
     def stop(self) -> None:
-        """End the process, without waiting for calls that were begun."""
+        """End the process, without waiting for results."""
         self._stopped = True
         self._process.kill()
         self._process.join()
-        self._asking.shutdown(wait=False, cancel_futures=True)
+        self._waiting_thread.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, function: Callable[[*Ts], T], arguments: tuple[*Ts]) -> T:
-        """Have the process carry out a call; do it here if the process has died."""
+    def _call(self, function: Callable[[*Ts], T], arguments: tuple[*Ts]) -> T:
+        """Have the process carry out a call, or carry it out here if the process has died."""
         try:
             self._connection.send((function, arguments))
             result, error = self._connection.recv()
@@ -66,7 +66,10 @@ class SecondProcess:
 
 
 def _serve(connection: Connection, other_end: Connection, modules: Sequence[str]) -> None:
-    """Carry out calls until the first process ends."""
+    """Carry out the calls from ``connection`` until the first process ends.
+
+    ``other_end`` is the first process's end of the connection, ``modules`` are imported first.
+    """
     other_end.close()  # else the end of the first process would go unnoticed
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process, which ends this
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -112,15 +115,15 @@ def second_process(modules: Sequence[str]) -> Iterator[None]:
 
 
 def begin(function: Callable[[*Ts], T], *arguments: *Ts) -> None:
-    """Begin a call whose result is needed later; without a second process do nothing."""
+    """Send a call to the second process, for a later ``result_of``; do nothing without one."""
     if _running and (key := _key(function, arguments)) not in _begun:
         _begun[key] = _running[0].begin(function, *arguments)
 
 
 def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return ``function(*arguments)``, from the second process if ``begin`` sent the call there.
+    """Return ``function(*arguments)``, from the second process if it has begun the call.
 
-    Without ``begin``, or if the call still waits in the second process's queue, compute it here.
+    Otherwise compute it here.
     """
     call = _begun.pop(_key(function, arguments), None) if _begun else None
     # cancel() succeeds only for a call that has not started.
@@ -133,10 +136,10 @@ def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 def results_of(
     function: Callable[[*Ts], T], calls: Sequence[tuple[*Ts]], progress: Callable[[float], None]
 ) -> list[T]:
-    """Return the results of ``function`` with each of ``calls``, in their order.
+    """Return the result of ``function`` for the arguments of each of ``calls``, in their order.
 
-    The second process works from the first call forwards, this one from the last call backwards.
-    ``progress`` takes the share that is done.
+    If all were begun before, the second process works forwards from the first call, and this one
+    backwards from the last. ``progress`` takes the share that is done, 0 to 1.
     """
     results = []
     for done, arguments in enumerate(reversed(calls)):

@@ -29,15 +29,14 @@ def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "h
 
 def _is_plain_address(parts: SplitResult) -> bool:
     """Return whether an address has a host, perhaps a port and path, and nothing else."""
-    named = "@" in parts.netloc or parts.query or parts.fragment
-    dots = {".", ".."} & set(parts.path.split("/"))
-    return bool(parts.hostname and is_host(parts.hostname) and parts.port != 0) and not (
-        named or dots
-    )
+    has_more = "@" in parts.netloc or parts.query or parts.fragment
+    has_dots = {".", ".."} & set(parts.path.split("/"))
+    has_host = parts.hostname and is_host(parts.hostname) and parts.port != 0
+    return bool(has_host and not has_more and not has_dots)
 
 
 def is_host(text: str) -> bool:
-    """Return whether it is a host name, an IPv4 or an IPv6 address."""
+    """Return whether ``text`` is a host name, an IPv4 or an IPv6 address."""
     return HOST.fullmatch(text) is not None
 
 
@@ -50,12 +49,12 @@ def is_host_name(text: str) -> bool:
 
 
 def is_csrf_origin(text: str) -> bool:
-    """Return whether it is an origin as Django's CSRF_TRUSTED_ORIGINS takes it."""
+    """Return whether ``text`` is an origin as in Django's CSRF_TRUSTED_ORIGINS."""
     return is_url(text.replace("://*.", "://", 1), path=False) and not text.endswith("/")
 
 
 def is_host_origin_or_network(text: str) -> bool:
-    """Return whether it is an entry that ``planner.services.outgoing_requests`` accepts."""
+    """Return whether ``text`` is a host, an origin or a network, as outgoing_requests takes it."""
     with suppress(ValueError):
         ipaddress.ip_network(text)
         return True
@@ -63,16 +62,16 @@ def is_host_origin_or_network(text: str) -> bool:
 
 
 def is_domain(text: str) -> bool:
-    """Return whether it is a domain name."""
+    """Return whether ``text`` is a domain name."""
     return DOMAIN.fullmatch(text) is not None
 
 
 def is_slug(text: str) -> bool:
-    """Return whether it is a slug of letters, digits, hyphens and underscores."""
+    """Return whether ``text`` is 1 to 40 letters, digits, hyphens and underscores."""
     return SLUG.fullmatch(text) is not None
 
 
 def is_mail_address(text: str) -> bool:
-    """Return whether it is ``user@host`` or ``Name <user@host>``."""
+    """Return whether ``text`` is ``user@host`` or ``Name <user@host>``."""
     match = MAIL.fullmatch(text)
     return match is not None and text.isprintable() and is_domain(match["host"])

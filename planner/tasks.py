@@ -12,7 +12,7 @@ from planner.models.workspace import Workspace, use_workspace
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
 def run_execute_task(run_id: int, queue: str = "long") -> None:
-    """Execute one run of a queue; the run is chosen now, not when the message was sent."""
+    """Execute the next run of a queue, which need not be ``run_id``: the order may have changed."""
     from planner.services import worker
 
     worker.run_next(queue)
@@ -20,7 +20,7 @@ def run_execute_task(run_id: int, queue: str = "long") -> None:
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task(queue: str = "short") -> None:
-    """Take up runs that lost their worker, and replace lost messages."""
+    """Queue runs again that lost their worker, and send lost messages again."""
     from planner.services import runs
 
     runs.resend_lost_messages(queue)
@@ -101,7 +101,7 @@ def source_read_task(source_id: int) -> None:
 
 @shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
 def source_speeds_task(source_id: int) -> None:
-    """Judge the speed of replicas by a source's last reading."""
+    """Compare the replica speeds that a source measured with those of active plans."""
     from planner.services import plan_outcomes
 
     plan_outcomes.speeds_judge(source_id=source_id)

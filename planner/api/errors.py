@@ -27,8 +27,8 @@ from planner.errors import (
     SourceError,
     TooManyAttempts,
     VersionConflict,
-    of_input,
-    of_servers,
+    input_error_of,
+    server_error_of,
 )
 from simulation.errors import SimulationError
 
@@ -82,7 +82,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     request = context.get("request")
     path = request.path if request is not None else ""
     # An error of a library that bad input or an unreachable server explains.
-    if (explained := of_input(error) or of_servers(error)) is not None:
+    if (explained := input_error_of(error) or server_error_of(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = explained
     if (expected := _response_to_expected(error, path)) is not None:

@@ -9,9 +9,9 @@ _ABSENT = object()
 
 
 class DiskCache(FileBasedCache):
-    """A cache that stores in memory, for this process alone, what a full disk refuses.
+    """A cache in files that keeps in memory, for this process, what cannot be written.
 
-    It counts the requests of people: a full disk must not answer all of them with an error.
+    Limits of requests are counted in it, so a full disk must not make every request fail.
     """
 
     def __init__(self, folder: str, params: dict[str, Any]) -> None:

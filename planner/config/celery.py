@@ -22,7 +22,7 @@ app.autodiscover_tasks(["planner"])
 
 
 def _load_settings(**_: Any) -> None:
-    """Load Django's settings when Celery first needs its own; bad settings end the process."""
+    """Load Django's settings when Celery is configured; wrong settings end the process."""
     from django.conf import settings
 
     from planner.config.startup_checks import exit_with_sentence
@@ -32,7 +32,7 @@ def _load_settings(**_: Any) -> None:
 
 
 def _check_database(**_: Any) -> None:
-    """Refuse an unfit database before a worker or the scheduler starts."""
+    """End a worker or the scheduler at its start if the database does not fit this version."""
     from planner.config.startup_checks import check_migrations, exit_with_sentence
 
     with exit_with_sentence():
@@ -40,14 +40,14 @@ def _check_database(**_: Any) -> None:
 
 
 def _use_django_logging(**_: Any) -> None:
-    """Use one log format for all processes; with this handler Celery does not install its own."""
+    """Set up logging as in all processes; Celery sets up none if this handler exists."""
     from django.conf import settings
 
     logging.config.dictConfig(settings.LOGGING)
 
 
 def _report_predecessor(**_: Any) -> None:
-    """Record how the previous worker ended, so that its runs continue at once."""
+    """Queue again the runs of the worker that this one replaces, with how it ended."""
     if not (ended := os.environ.pop("HEADROOM_WORKER_ENDED", "")):
         return
     from django.db import Error
@@ -65,7 +65,7 @@ def _report_predecessor(**_: Any) -> None:
 
 
 def _tell_ready(**_: Any) -> None:
-    """Touch HEADROOM_WORKER_READY, if set: `bin/run` and health checks wait for the file."""
+    """Create the file HEADROOM_WORKER_READY, if set, for which health checks wait."""
     if ready := os.environ.get("HEADROOM_WORKER_READY"):
         Path(ready).touch()
 

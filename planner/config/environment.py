@@ -21,10 +21,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from planner.setting_checks import is_host
 
-SECRET_CHARACTERS = 32
-SECRET_BYTES = 10_000
+SECRET_CHARACTERS = 32  # least length of SECRET_KEY
+SECRET_BYTES = 10_000  # largest size of a secret in a file
 MB = 1_000_000
-MOST = 10**15  # default limit of a number
+MAX_INT = 10**15  # limit of whole numbers without another limit
 
 # Secrets that NAME_FILE may read from a file, as Docker, Kubernetes and vaults mount them.
 IN_FILES = (
@@ -37,7 +37,8 @@ IN_FILES = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-OF_SOURCES = "HEADROOM_SOURCE_"  # operators choose the rest of the name; NAME_FILE works here too
+# Secrets of live sources begin with this. Operators choose the rest of the name.
+OF_SOURCES = "HEADROOM_SOURCE_"
 
 # Every variable of this product that begins with HEADROOM_. A misspelt name is not in the list.
 # docs/operations.md explains each; a test compares the two.
@@ -110,7 +111,7 @@ ENGINES = ("django.db.backends.postgresql", "django.db.backends.sqlite3")
 
 
 def check_names() -> None:
-    """Refuse a variable that looks like a misspelt setting; warn of any other unknown one."""
+    """Raise ImproperlyConfigured for a misspelt HEADROOM_ variable; warn of other unknown ones."""
     known = {*NAMES, *(f"{name}_FILE" for name in IN_FILES)}
     for name in sorted(os.environ):
         if (
@@ -129,9 +130,9 @@ def check_names() -> None:
 
 
 def read_secret_files() -> None:
-    """Replace each NAME_FILE of the environment by NAME with the file's content.
+    """For each secret NAME_FILE in the environment, set NAME to the content of that file.
 
-    Processes that this one starts inherit NAME and read no file again.
+    NAME_FILE is removed, since processes that this one starts inherit NAME.
     """
     for variable in [name for name in os.environ if name.endswith("_FILE")]:
         name = variable.removesuffix("_FILE")
@@ -149,7 +150,7 @@ def read_secret_files() -> None:
 
 
 def _secret_of(path: Path, variable: str) -> str:
-    """Return the secret in a file; the message of an error names the variable, not the secret."""
+    """Return the secret in a file that ``variable`` names; raise ImproperlyConfigured if none."""
     try:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1).decode().strip()
@@ -176,7 +177,7 @@ def env_bool(name: str) -> bool:
     raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give 1 or 0.")
 
 
-def env_int(name: str, default: int, *, most: int = MOST) -> int:
+def env_int(name: str, default: int, *, most: int = MAX_INT) -> int:
     """Return a whole number from 1 to ``most``, or ``default`` if the variable is not set."""
     value = os.environ.get(name, "").strip()
     if not value:
@@ -202,9 +203,9 @@ def env_choice(name: str, choices: tuple[str, ...]) -> str:
 def env_text(
     name: str, default: str = "", *, check: Callable[[str], bool] = str.isprintable, give: str = ""
 ) -> str:
-    """Return the text of a variable.
+    """Return the text of a variable, or ``default`` if it is not set.
 
-    ``give`` completes the message "give ..." if ``check`` refuses the text.
+    If ``check`` refuses the text, the message tells to "Give" what ``give`` says.
     """
     value = os.environ.get(name, "").strip()
     if value and not check(value):
@@ -215,7 +216,7 @@ def env_text(
 def env_list(
     name: str, *, check: Callable[[str], bool] = str.isprintable, give: str = ""
 ) -> list[str]:
-    """Return comma-separated values, without blanks around them."""
+    """Return the comma-separated values of a variable; for ``check`` and ``give`` see env_text."""
     items = [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
     for item in items:
         if not check(item):
@@ -240,9 +241,9 @@ def certificates(name: str) -> str:
 
 
 def folder(name: str, path: Path, *, written: bool = True) -> Path:
-    """Return the folder of setting ``name``, created if needed.
+    """Return the folder ``path``, created if needed; ``written``: it must be writable.
 
-    ``written``: it must be writable.
+    ``name`` is the setting that the error names.
     """
     try:
         path = path.resolve()
@@ -260,13 +261,13 @@ def folder(name: str, path: Path, *, written: bool = True) -> Path:
 
 def database(data_dir: Path) -> dict[str, Any]:
     """Return Django's settings for the database of DATABASE_URL, or SQLite in ``data_dir``."""
-    connection_options: dict[str, Any] = {"conn_max_age": 600, "conn_health_checks": True}
+    connection_options = {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
-        upper = {name.upper(): value for name, value in connection_options.items()}
-        return {"ENGINE": ENGINES[1], "NAME": str(data_dir / "headroom.sqlite3"), **upper}
+        path = data_dir / "headroom.sqlite3"
+        return {"ENGINE": ENGINES[1], "NAME": str(path), **connection_options}
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url, **connection_options))
+        config: dict[str, Any] = dj_database_url.parse(url) | connection_options
     except ValueError:
         config = {}
     if config.get("ENGINE") not in ENGINES or not config.get("NAME"):
@@ -304,8 +305,8 @@ def redis_url() -> str:
 def compiled_folder(checkout: Path, data: Path) -> Path:
     """Return the folder of the compiled simulator.
 
-    It is in the checkout, so that another data folder needs no new compilation. It is in the data
-    folder if this user may not write to the checkout.
+    It is in the checkout, so that another data folder needs no new compilation. If this user may
+    not write to the checkout, it is in the data folder.
     """
     var = checkout / "var"
     with suppress(OSError):
@@ -320,7 +321,7 @@ def container_mb(limits: Sequence[Path] = CGROUP_LIMITS) -> int | None:
     """Return the memory limit of this container in MB; None if it has no limit."""
     limits_mb = []
     for path in limits:
-        with suppress(OSError, ValueError):  # "max": no limit
+        with suppress(OSError, ValueError):  # "max" in the file: no limit
             limits_mb.append(int(path.read_text(encoding="ascii")) // MB)
     lowest = min(limits_mb, default=0)
     return lowest if 0 < lowest < _machine_mb() else None
@@ -336,19 +337,22 @@ def _machine_mb() -> int:
 
 
 def worker_count(concurrency: int) -> int:
-    """Return the workers of one supervisor: one for short work, and the others for simulations."""
+    """Return the number of workers of a supervisor.
+
+    They are ``concurrency`` for simulations, and one more for short work.
+    """
     return concurrency + 1
 
 
 def run_memory_mb(memory: int, concurrency: int) -> int:
-    """Return the memory that each worker may use for a run, in MB: 90% of all, in equal parts."""
+    """Return the memory (MB) that each worker may use for a run: 90% of ``memory``, divided."""
     return max(1, memory * 9 // 10 // worker_count(concurrency))
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
-    """Refuse to start a public installation with settings for a private machine.
+    """Raise ImproperlyConfigured if settings are not safe for an installation that others reach.
 
-    ``hosts`` are HEADROOM_ALLOWED_HOSTS, ``secret`` is SECRET_KEY. Raises ImproperlyConfigured.
+    ``hosts`` are HEADROOM_ALLOWED_HOSTS, and ``secret`` is SECRET_KEY.
     """
     if len(secret) < SECRET_CHARACTERS:
         raise ImproperlyConfigured(
@@ -369,7 +373,7 @@ def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
 
 
 class Smtp(NamedTuple):
-    """A mail server; ``starttls`` and ``tls`` exclude each other."""
+    """The settings of a mail server; ``starttls`` and ``tls`` exclude each other."""
 
     host: str
     port: int
@@ -383,9 +387,9 @@ SMTP_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 
 def smtp_server(address: str, *, site: str) -> Smtp:
-    """Parse ``smtp+tls://USER:PASSWORD@HOST:PORT``.
+    """Return the mail server of an ``address`` such as ``smtp+tls://USER:PASSWORD@HOST:PORT``.
 
-    Mails contain links, so the site's own address must be known.
+    Mails contain links, so ``site``, the address of this site, must be set.
     """
     try:
         parts = urlsplit(address)
@@ -413,9 +417,9 @@ def smtp_server(address: str, *, site: str) -> Smtp:
 
 
 def secret_key(data_dir: Path) -> str:
-    """Return SECRET_KEY of the environment, else the key that was generated in ``data_dir``.
+    """Return SECRET_KEY of the environment, else a key that is generated once in ``data_dir``.
 
-    Several machines that serve one database need the same SECRET_KEY.
+    Machines that serve one database need the same SECRET_KEY.
     """
     if key := os.environ.get("SECRET_KEY", ""):
         return key
@@ -438,7 +442,7 @@ def stored_secret(path: Path, *, random_bytes: int) -> str:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(random_bytes))
         try:
-            # unlike rename(), link() never replaces a file just made by another process
+            # Unlike rename(), link() never replaces a file that another process just made.
             os.link(draft, path)
         except FileExistsError:
             pass

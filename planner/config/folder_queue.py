@@ -33,7 +33,8 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
         self._folder = Path(connection.client.transport_options["folder"])
-        self._taken: dict[str, tuple[Path, int]] = {}  # delivery tag: file, locked descriptor
+        # The file and the locked descriptor of each message that was taken, by its delivery tag.
+        self._taken: dict[str, tuple[Path, int]] = {}
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         super().basic_ack(delivery_tag, multiple)  # type: ignore[no-untyped-call]
@@ -50,12 +51,13 @@ class Channel(virtual.Channel):
         return folder
 
     def _messages(self, queue: str) -> list[Path]:
-        """Return the files of a queue's messages, oldest first; unfinished ones are left out."""
+        """Return the files of a queue's messages, oldest first."""
         return sorted(self._queue_folder(queue).glob("*.json"))
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
-        """Write a message to a file of its own; a half-written one is never seen."""
+        """Write a message to a new file."""
         path = self._queue_folder(queue) / f"{time.time_ns():020}-{uuid4().hex}.json"
+        # Renamed once it is complete: nobody reads a file with another ending.
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(message), encoding="utf-8")
         unfinished.rename(path)
@@ -63,18 +65,17 @@ class Channel(virtual.Channel):
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """Return the oldest message that no other worker holds; raise Empty if there is none."""
         for path in self._messages(queue):
-            descriptor = _lock(path)
-            if descriptor is not None:
-                message = _read(path)
-                if message is None:
-                    _unlock(descriptor)
-                    continue
-                self._taken[message["properties"]["delivery_tag"]] = path, descriptor
-                return message
+            if (descriptor := _lock(path)) is None:
+                continue
+            if (message := _read(path)) is None:
+                _unlock(descriptor)
+                continue
+            self._taken[message["properties"]["delivery_tag"]] = path, descriptor
+            return message
         raise Empty
 
     def _restore(self, message: Any) -> None:
-        """Release the lock, which puts the message back."""
+        """Put a taken message back by unlocking its file."""
         _, descriptor = self._taken.pop(message.delivery_tag)
         _unlock(descriptor)
 
@@ -108,20 +109,17 @@ class Transport(virtual.Transport):
     default_connection_params: ClassVar[dict[str, Any]] = {}  # no host to connect to
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
-        """Wait only briefly, whatever the ``timeout``.
-
-        Between waits, a worker checks for a stop signal.
-        """
+        """Wait only briefly, whatever the ``timeout``, so that a worker notices a stop signal."""
         super().drain_events(  # type: ignore[no-untyped-call]
             connection, timeout=self.polling_interval
         )
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the message, or set it aside and return None if it cannot be read.
+    """Return the message in a file; if it cannot be read, rename the file and return None.
 
-    A full disk or a power cut can truncate it, and it would then stop every worker. The sweep sends
-    such messages again.
+    A full disk or a power cut can truncate a message, which would then stop every worker. The sweep
+    of runs sends the message again.
     """
     try:
         message = json.loads(path.read_text(encoding="utf-8"))
@@ -136,10 +134,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _check(message: Any) -> None:
-    """Raise an error for a message that Kombu or Celery cannot read.
-
-    They would raise it before the task runs, which would end the worker.
-    """
+    """Raise an error for a message that Kombu or Celery cannot read, which would end the worker."""
     properties = message["properties"]
     fields = (
         (message["body"], str),
@@ -156,8 +151,9 @@ def _check(message: Any) -> None:
     base64.b64decode(message["body"], validate=True)
     headers = message["headers"]
     if "task" in headers:
-        hard, soft = headers.get("timelimit") or (None, None)
-        float(hard or 0.0), float(soft or 0.0)
+        # These conversions raise an error for a wrong value.
+        hard_limit_s, soft_limit_s = headers.get("timelimit") or (None, None)
+        float(hard_limit_s or 0.0), float(soft_limit_s or 0.0)
         int(headers.get("retries") or 0)
         for moment in ("eta", "expires"):
             if headers.get(moment) is not None:
@@ -167,7 +163,7 @@ def _check(message: Any) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of ``path``; None if another has it or it is done."""
+    """Lock a file and return its descriptor; None if somebody holds the lock, or it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -182,6 +178,6 @@ def _lock(path: Path) -> int | None:
 
 
 def _unlock(descriptor: int) -> None:
-    # Explicitly: children forked meanwhile share the open file and would keep the lock.
+    # close() does not unlock the file if a child that was forked meanwhile has it open too.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

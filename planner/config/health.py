@@ -1,4 +1,4 @@
-"""Answer load balancers and monitors: does the process live, can it serve, is work done?"""
+"""Answer load balancers and monitors: whether the process answers, can serve, and runs get done."""
 
 from datetime import timedelta
 
@@ -13,23 +13,23 @@ from planner.config.startup_checks import serves_while_upgraded, unknown_migrati
 from planner.models import Run
 from planner.version import VERSION
 
-WAITS_S = 90.0  # wait after which a run counts as stuck, if no other run progresses
+WAITS_S = 90.0  # work counts as stalled if a run waits so long and no other run progresses
 
 
 @never_cache
 @require_safe
 def live(request: HttpRequest) -> JsonResponse:
-    """Answer 200 while this process answers at all; a failure calls for a restart."""
+    """Answer 200; a process that does not answer should be restarted."""
     return JsonResponse({"status": "ok", "version": VERSION})
 
 
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the database answers and fits this version, else 503: send no requests here.
+    """Answer 200 if the database answers and fits this version, else 503: send no requests here.
 
-    During an upgrade the new version migrates first. Processes that run already stay ready until
-    they are replaced; one that starts after that is refused.
+    An upgrade migrates the database first. Processes of the old version that run already stay ready
+    until they are replaced.
     """
     try:
         executor = MigrationExecutor(connection)
@@ -48,10 +48,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the database answers and runs get done, else 503.
-
-    It needs no login and contains nothing private.
-    """
+    """Answer 200 if the database answers and runs get done, else 503; nothing in it is private."""
     try:
         stalled = work_stalled()
     except DatabaseError:
@@ -62,10 +59,9 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def work_stalled() -> bool:
-    """Return True if a running run has an old heartbeat, or if runs wait and none progresses.
+    """Return whether a running run has had no heartbeat for WAITS_S, or runs wait in vain.
 
-    The latter means: no run is running, one has waited for WAITS_S, and none has finished in the
-    last WAITS_S.
+    They do if no run is running, one has waited for WAITS_S, and none has finished since.
     """
     since = timezone.now() - timedelta(seconds=WAITS_S)
     running = Run.everywhere.filter(state=Run.State.RUNNING)
@@ -78,5 +74,6 @@ def work_stalled() -> bool:
 
 
 def _health_response(status: str, **parts: str) -> JsonResponse:
+    """Return the answer with ``status``, and the status of ``parts`` such as the database."""
     answer = {"status": status, **parts, "version": VERSION}
     return JsonResponse(answer, status=200 if status == "ok" else 503)

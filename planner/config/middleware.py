@@ -10,7 +10,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import Resolver404, resolve
 
-from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
+from planner.config.public_addresses import MAX_BODY_BYTES_SIGNED_OUT, PUBLIC
 from planner.domain.formats import ZONE
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, use_workspace
@@ -19,7 +19,7 @@ from planner.services.login_limits import remember_browser
 from planner.services.sessions import session_touch
 from planner.services.tokens import token_of
 
-ENTERED = "workspace"  # key of the workspace's slug in a session
+ENTERED = "workspace"  # in a session: the slug of the workspace that the user entered last
 API = "/api/"
 
 
@@ -41,10 +41,10 @@ class SessionsMiddleware:
 
 
 class WorkspaceMiddleware:
-    """Middleware that enters the workspace that the session entered last, or the user's first.
+    """Middleware that sets the workspace and the time zone of a request.
 
-    Authentication by a token enters the token's workspace later. Strangers are in no workspace.
-    Pages have the user's time zone.
+    The workspace is the one that the session entered last, or the user's first. Authentication by a
+    token sets the token's workspace later. People who have not signed in are in no workspace.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -60,19 +60,22 @@ class WorkspaceMiddleware:
 
 
 def _workspace_of_session(request: HttpRequest) -> Workspace:
-    """Return the workspace that the session entered last; raise NoWorkspace for strangers."""
+    """Return the workspace that the session entered last, or the user's first one.
+
+    Raises NoWorkspace if nobody has signed in.
+    """
     if not isinstance(request.user, User):
         raise NoWorkspace("No workspace: nobody has signed in.")
     return last_workspace(request.user, request.session.get(ENTERED, ""))
 
 
 class BodyGateMiddleware:
-    """Middleware that refuses a body before anything reads it, unless its sender has signed in.
+    """Middleware that refuses a request's body before anything reads it.
 
     It runs before every view and before the CSRF check, which would read a whole body to find its
-    token. Somebody without a valid session or token may send a body to the addresses of ``PUBLIC``
-    only, of at most STRANGER_BYTES. People may send HEADROOM_MAX_UPLOAD_BYTES. The web server
-    closes the connection after a body that it has not read (``web_workers.pre_request``).
+    token. Without a valid session or token, a body may go to the addresses of ``PUBLIC`` only, and
+    have at most MAX_BODY_BYTES_SIGNED_OUT. With one, it may have HEADROOM_MAX_UPLOAD_BYTES. The web
+    server closes the connection after a body that nothing read (``web_workers.pre_request``).
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -83,7 +86,7 @@ class BodyGateMiddleware:
 
 
 def _body_refusal(request: HttpRequest) -> HttpResponse | None:
-    """Return the answer to a body that is not read; None to go on."""
+    """Return the answer that refuses a request's body; None if it may be read."""
     if "Transfer-Encoding" in request.headers:
         return _refusal(
             request, 411, "Length needed", "The body has no Content-Length. Send it with one."
@@ -101,14 +104,14 @@ def _body_refusal(request: HttpRequest) -> HttpResponse | None:
         return _refusal(request, 413, "Too large", sentence) if size > limit else None
     if not _is_public(request):
         return _log_in_first(request, size)
-    if size > STRANGER_BYTES:
-        sentence = f"Sign in to send more than {STRANGER_BYTES:,} bytes."
+    if size > MAX_BODY_BYTES_SIGNED_OUT:
+        sentence = f"Sign in to send more than {MAX_BODY_BYTES_SIGNED_OUT:,} bytes."
         return _refusal(request, 413, "Too large", sentence)
     return None
 
 
 def _is_signed_in(request: HttpRequest) -> bool:
-    """Return whether there is a valid session, or below /api/ a valid token."""
+    """Return whether the request has a valid session, or below /api/ a valid token."""
     if request.user.is_authenticated:
         return True
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
@@ -124,8 +127,11 @@ def _is_public(request: HttpRequest) -> bool:
 
 
 def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
-    """Refuse a stranger's body; a page of an ended session leads to the sign-in form."""
-    if size <= STRANGER_BYTES and not _is_script(request):
+    """Return the answer to a body of ``size`` bytes from somebody who has not signed in.
+
+    A form of a page, whose session has probably ended, leads to the sign-in form.
+    """
+    if size <= MAX_BODY_BYTES_SIGNED_OUT and not _is_script(request):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=204, headers={"HX-Refresh": "true"})
         return redirect_to_login(request.get_full_path())

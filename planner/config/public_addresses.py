@@ -1,12 +1,12 @@
-"""List the addresses that answer strangers; all others need a session or a token.
+"""List the addresses that need no session or token; all others do.
 
 The gate in ``planner.config.middleware``, docs/threat-model.md, ``bin/bench prelogin`` and the
 tests read this list.
 """
 
-STRANGER_BYTES = 65_536  # largest body that a public address reads from a stranger
+MAX_BODY_BYTES_SIGNED_OUT = 65_536  # largest body that is read from somebody not signed in
 
-# View name: what a stranger gets there. ``/static/`` holds scripts and styles and no data.
+# What everybody gets from each view. ``/static/`` has scripts and styles and no data.
 PUBLIC: dict[str, str] = {
     "live": "whether the process answers",
     "ready": "whether the database answers",

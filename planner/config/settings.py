@@ -44,7 +44,7 @@ BASE_DIR = FILES
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
 HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", data_folder())
 HEADROOM_ARRAYS = arrays_bucket()  # bucket for arrays and uploads; None: HEADROOM_DATA_DIR
-# local copies of the bucket; None: no limit
+# Limit of the local copies of the bucket's content; None: no limit.
 HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
@@ -62,13 +62,13 @@ HEADROOM_SOURCES = env_list(
     check=checks.is_url,
     give="addresses such as https://prometheus.example:9090",
 )
-# file of additional certificate authorities
+# File of additional certificate authorities.
 HEADROOM_SOURCES_CA = certificates("HEADROOM_SOURCES_CA")
 HEADROOM_SOURCE_FOLDERS = env_list(
     "HEADROOM_SOURCE_FOLDERS", check=os.path.isabs, give="folders that begin with /"
 ) or [str(HEADROOM_DATA_DIR / "inbox")]
 try:
-    own_policies()  # checked here; read again wherever policies are named
+    own_policies()  # only a check; they are read again wherever policies are named
 except ScenarioError as problem:
     raise ImproperlyConfigured(str(problem)) from None
 
@@ -170,7 +170,7 @@ CACHES = {
     }
     if REDIS_URL
     else {"BACKEND": "planner.config.cache.DiskCache", "LOCATION": HEADROOM_DATA_DIR / "cache"},
-    # Answers of one process, gone with it: the next version may answer otherwise.
+    # Of one process, so that another version of the program does not use old answers.
     "answers": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
         "LOCATION": "answers",
@@ -384,7 +384,7 @@ CELERY_TASK_QUEUES = [
     for name in ("short", "long")
 ]
 CELERY_TASK_DEFAULT_QUEUE = "short"
-CELERY_WORKER_POOL = "solo"  # one run per process; see supervisor.start_worker
+CELERY_WORKER_POOL = "solo"  # one run per process; see supervisor.start_workers
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)
 HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # per person
 HEADROOM_MAX_RUN_SECONDS = env_int("HEADROOM_MAX_RUN_SECONDS", 6 * 3600)
@@ -394,7 +394,7 @@ HEADROOM_MAX_RUN_MB = env_int(
 if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
     folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
-# Expired messages do not pile up while no worker is free; see turns_sweep.
+# Messages expire, so that they do not accumulate while no worker is free.
 CELERY_BEAT_SCHEDULE = {
     name: {
         "task": f"planner.tasks.{name.replace('-', '_')}",

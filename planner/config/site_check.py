@@ -1,4 +1,4 @@
-"""Check the running site as a newcomer: open it, log in, find the demo's results, open them."""
+"""Check the running site as a new user would: log in, and open the results of the demo."""
 
 import time
 import urllib.error
@@ -13,11 +13,11 @@ from planner.config.supervisor import Stopped
 
 WORKER_WITHIN_S = 120.0
 DEMO_WITHIN_S = 1800.0  # enough for a busy machine; a run that ends early is reported at once
-OVER = ("failed", "errored", "cancelled")
+OVER = ("failed", "errored", "cancelled")  # states in which the demo's run has no results
 
 
 class Page(HTMLParser):
-    """The elements of a page, each as its attributes, in order."""
+    """A page; ``elements`` has the attributes of each of its elements, in order."""
 
     def __init__(self, url: str, text: str) -> None:
         super().__init__()
@@ -33,31 +33,32 @@ class Page(HTMLParser):
 
         A value of None matches any. ``_`` in a name stands for ``-``.
         """
+        wanted = {key.replace("_", "-"): value for key, value in attributes.items()}
         for element in self.elements:
             if all(
-                name in element and value in (None, element[name])
-                for name, value in (
-                    (key.replace("_", "-"), value) for key, value in attributes.items()
-                )
+                name in element and value in (None, element[name]) for name, value in wanted.items()
             ):
                 return element
         return None
 
 
 class Visitor:
-    """The essentials of a browser: cookies, forms, redirects."""
+    """A minimal browser: it keeps cookies and follows redirects."""
 
     def __init__(self) -> None:
         cookies = urllib.request.HTTPCookieProcessor(CookieJar())
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
     def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
-        """Return the page at ``url``, POSTing ``fields`` (None: GET); raise Stopped if refused."""
-        final, text = self.read(url, fields)
-        return Page(final, text)
+        """Return the page at ``url``, or the one after POSTing ``fields`` to it.
+
+        Raises Stopped if the site refuses.
+        """
+        final_url, text = self.read(url, fields)
+        return Page(final_url, text)
 
     def read(self, url: str, fields: dict[str, str] | None = None) -> tuple[str, str]:
-        """Return the final address and the text of ``url``; raise Stopped if refused."""
+        """Return the address after redirects and the text there; see ``get``."""
         data = urlencode(fields).encode() if fields else None
         request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
         try:
@@ -68,7 +69,10 @@ class Visitor:
 
 
 def page_check(url: str, *, say: Callable[[str], None]) -> None:
-    """Check the login page with its styles and scripts; raise Stopped with what is missing."""
+    """Check that the login page has its form, styles and scripts; raise Stopped if not.
+
+    ``say`` prints a sentence.
+    """
     visitor = Visitor()
     login = _login_page(visitor, url)
     linked = [
@@ -122,9 +126,9 @@ def demo_check(
     still_alive: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Check the login and the plan of the demo; raise Stopped with what is missing.
+    """Check the login and the results of the demo; raise Stopped if one of them is missing.
 
-    ``still_alive`` is called while waiting and may raise Stopped too.
+    While this waits for the demo's run, it calls ``still_alive``, which may raise Stopped.
     """
     visitor = Visitor()
     home = _log_in(visitor, url, user, password)

@@ -18,19 +18,11 @@ from planner.version import VERSION
 
 APP = "planner"
 REFUSED, INTERRUPTED = 2, 130  # exit status
-started_on_known = False  # True: at its start this process knew every migration
+knew_all_migrations = False  # True: at its start this process knew every applied migration
 
 
 class UnfitDatabase(Exception):
     """The database can neither be used nor be migrated by this version."""
-
-
-class NewerDatabase(UnfitDatabase):
-    """A newer version of the product has migrated the database."""
-
-
-class OlderDatabase(UnfitDatabase):
-    """The database lacks migrations that this version no longer has."""
 
 
 @contextmanager
@@ -76,16 +68,13 @@ def unknown_migrations() -> list[str]:
 
 
 def check_migrations() -> None:
-    """Raise UnfitDatabase if the database has migrations that this version cannot go on from.
+    """Raise UnfitDatabase if this version can neither use nor migrate the database.
 
-    NewerDatabase: the database has a migration that this version does not know. OlderDatabase: it
-    has some, but not all, of the migrations that a file here replaces, so the rest cannot be
-    applied.
-
-    A database that does not answer, or does not exist yet, raises nothing here: the code that needs
-    it reports it.
+    It cannot if the database has a migration that this version does not know, or has some, but not
+    all, of the migrations that a file here replaces. A database that does not answer, or does not
+    exist yet, raises nothing here.
     """
-    global started_on_known
+    global knew_all_migrations
     opened_here = connection.connection is None
     try:
         file = Path(str(connection.settings_dict["NAME"]))
@@ -100,10 +89,10 @@ def check_migrations() -> None:
     if applied:
         on_disk, replaced = own_migrations()
         if unknown := sorted(applied - on_disk - replaced):
-            raise NewerDatabase(_newer_sentence(unknown))
+            raise UnfitDatabase(_newer_sentence(unknown))
         if applied & replaced and (missing := sorted(replaced - applied)):
-            raise OlderDatabase(_older_sentence(missing))
-    started_on_known = True
+            raise UnfitDatabase(_older_sentence(missing))
+    knew_all_migrations = True
 
 
 def _newer_sentence(unknown: list[str]) -> str:
@@ -127,9 +116,9 @@ def _older_sentence(missing: list[str]) -> str:
 def serves_while_upgraded() -> bool:
     """Return whether this process started before a newer version migrated its database.
 
-    It serves until it is replaced: migrations leave the version before them working.
+    It may serve until it is replaced, since migrations leave the version before them working.
     """
-    return started_on_known
+    return knew_all_migrations
 
 
 def _database() -> str:

@@ -7,7 +7,7 @@ rest, so that the file in ``static/vendor`` stays as its authors publish it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,18 @@ from planner.installation import FILES, ROOT
 
 SHEET = "vendor/tabler/tabler.min.css"
 WORD = re.compile(r"[A-Za-z_][\w-]*")
-# A class with a part that a template inserts: bg-{{ colour }}-lt, or text-{% if met %}success.
+# A class of which a template inserts a part: bg-{{ colour }}-lt, or text-{% if met %}success.
 COMPOSED = re.compile(r"([\w-]+-)\{(?:\{[^}]*\}\}([\w-]*)|%)")
+# Pieces of CSS in which braces and semicolons have no meaning: quoted texts and comments.
 QUOTED = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|/\*.*?\*/"
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# What stands before a rule's block or a statement's semicolon, such as selectors.
 PRELUDE = re.compile(rf"((?:{QUOTED}|[^\"'{{}};])*)([{{;]|$)", re.DOTALL)
 BRACE = re.compile(rf"{QUOTED}|[{{}}]", re.DOTALL)
-GROUPS = ("@media", "@supports", "@layer", "@container")  # rules with rules inside
+GROUPS = ("@media", "@supports", "@layer", "@container")  # rules that contain rules
 CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
 VARIABLE = re.compile(r"--[\w-]+")
-# A variable with its value: quoted text may hold what else would end it.
+# A variable and its value, such as "--tblr-red:#f00;".
 SETTING = re.compile(rf"(--[\w-]+):(?:{QUOTED}|[^\"';{{}}])*(?:;|(?=\}}))", re.DOTALL)
 INNER = re.compile(r"\([^()]*\)")  # the arguments of :not, :is and others
 
@@ -45,14 +47,10 @@ def markup_files() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class UsedClasses:
-    """The classes that pages may have, as found in templates, scripts and modules.
+    """The CSS classes that pages may have, as found in templates, scripts and modules."""
 
-    ``words`` are all words there. ``composed`` are beginnings and ends of classes that templates
-    compose.
-    """
-
-    words: frozenset[str]
-    composed: frozenset[tuple[str, str]]
+    words: frozenset[str]  # every word there, since it may be a class
+    composed: frozenset[tuple[str, str]]  # beginning and end of classes that templates compose
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> UsedClasses:
@@ -63,7 +61,7 @@ class UsedClasses:
         )
 
     def has(self, name: str) -> bool:
-        """Return whether a page may have the class ``name``: a word, or a word with its ends."""
+        """Return whether a page may have the class ``name``, as a word or composed of one."""
         middles = {
             name.removeprefix(begin).removesuffix(end)
             for begin, end in self.composed
@@ -73,7 +71,7 @@ class UsedClasses:
 
 
 def trim(sheet: str, used: UsedClasses) -> str:
-    """Return ``sheet`` with only the rules that some page can need, by the classes in use."""
+    """Return the CSS text ``sheet`` without the rules that need a class which no page has."""
     parts: list[str] = []
     position = 0
     while position < len(sheet):
@@ -99,24 +97,13 @@ def trim(sheet: str, used: UsedClasses) -> str:
     return "".join(parts)
 
 
-def trim_variables(sheet: str, texts: Iterable[str]) -> str:
-    """Return ``sheet`` without the settings of variables that neither it nor a text names.
-
-    A variable that is only named in such settings is removed too.
-    """
-    named_in_texts = {name for text in texts for name in VARIABLE.findall(text)}
-    while True:
-        values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
-        used_names = named_in_texts | set(VARIABLE.findall(values))
-        unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - used_names
-        if not unnamed:
-            return sheet
-        sheet = _without_settings(sheet, unnamed)
-
-
-def _without_settings(sheet: str, names: set[str]) -> str:
-    """Return ``sheet`` without the settings of the variables ``names``."""
-    return SETTING.sub(lambda setting: "" if setting[1] in names else setting[0], sheet)
+def trim_variables(sheet: str, texts: Sequence[str]) -> str:
+    """Return the CSS text ``sheet`` without variables that neither it nor one of ``texts`` uses."""
+    values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
+    used = {name for text in (*texts, values) for name in VARIABLE.findall(text)}
+    shorter = SETTING.sub(lambda setting: setting[0] if setting[1] in used else "", sheet)
+    # Repeat, since the values of removed variables may be the only users of others.
+    return sheet if shorter == sheet else trim_variables(shorter, texts)
 
 
 def _closing_brace(sheet: str, start: int) -> int:
@@ -130,7 +117,7 @@ def _closing_brace(sheet: str, start: int) -> int:
 
 
 def _selectors(prelude: str) -> list[str]:
-    """Return the selectors of a list; commas within parentheses do not end one."""
+    """Return the selectors in a list with commas; commas within parentheses separate none."""
     selectors, depth = [""], 0
     for letter in prelude:
         depth += {"(": 1, ")": -1}.get(letter, 0)

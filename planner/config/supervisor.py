@@ -16,7 +16,6 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 from uuid import uuid4
 
@@ -29,10 +28,10 @@ from planner.services.run_limits import ENDED_WITH_RUN
 
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
-STOPS_WITHIN_S = 5.0  # the next start takes up a run that is cut short here
-LETS_GO_S = 3.0  # web workers check for their parent once a second
-STEADY_S = 10.0  # after this long a process counts as healthy, and its next end as a first one
-GIVES_UP = 3  # ends in a row, each within STEADY_S of the start, before everything stops
+STOPS_WITHIN_S = 5.0  # processes that still run then are killed; a run continues at the next start
+PORT_RELEASE_S = 3.0  # web workers of a killed supervisor hold the port for about a second
+STEADY_S = 10.0  # a process that ends later than this after its start had started well
+MAX_ENDS = 3  # everything stops once a process ended so often in a row within STEADY_S of its start
 FIRST_WAIT_S = 0.5  # before a restart; doubled with every further end
 
 
@@ -47,14 +46,13 @@ class _Child:
     name: str
     command: list[str]
     inherits: list[int]  # file descriptors
-    failing: str  # message if it ends badly; "": it must not end
-    # a worker takes runs; each start gets an identity and the cause of the last end
-    worker: bool = False
-    identity: str = ""
+    failing: str  # message if it ends badly; "": it is restarted whenever it ends
+    worker: bool = False  # it executes runs, and learns its id and how its predecessor ended
+    worker_id: str = ""
     last_end: str = ""  # JSON for HEADROOM_WORKER_ENDED
     process: subprocess.Popen[bytes] | None = None
-    started: float = 0.0  # seconds of the monotonic clock
-    due: float = 0.0  # time of the next start, on the same clock
+    started_s: float = 0.0  # seconds of the monotonic clock
+    restart_s: float = 0.0  # time of the next start, on the same clock
     ends: int = 0  # ends in a row
 
 
@@ -67,7 +65,7 @@ class Children:
 
     def __init__(self) -> None:
         self._children: list[_Child] = []
-        self._stop_requested = False  # True: a stop was requested
+        self._stop_requested = False
 
     def start(
         self,
@@ -79,9 +77,9 @@ class Children:
     ) -> None:
         """Start ``python ARGUMENTS`` as a child process; it may inherit an open file or socket.
 
-        ``name`` is the process in messages. It is restarted when it ends, except with ``failing``:
-        then it may end, and ``failing`` is the message if its exit status is not 0. A ``worker``
-        computes runs: each start gives it an identity and the cause of the last end.
+        ``name`` is what messages call it. It is restarted when it ends. With ``failing`` it may
+        end, and ``failing`` is the message if its exit status is not 0. A ``worker`` executes runs,
+        and gets an id and the cause of its predecessor's end in its environment.
         """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
@@ -90,9 +88,9 @@ class Children:
         _run(child)
 
     def stop(self) -> None:
-        """Request a stop, from a signal handler: the next check raises KeyboardInterrupt.
+        """Have the next ``check`` raise KeyboardInterrupt; for a signal handler.
 
-        A second request raises it at once. The first does not, because it could leave a lock of
+        A second call raises it at once. The first does not, because that could leave a lock of
         ``subprocess`` locked forever.
         """
         if self._stop_requested:
@@ -103,10 +101,10 @@ class Children:
         """Restart processes that have ended; raise Stopped if one keeps ending."""
         if self._stop_requested:
             raise KeyboardInterrupt
-        now = time.monotonic()
+        now_s = time.monotonic()
         for child in list(self._children):
             if child.process is None:
-                if now >= child.due:
+                if now_s >= child.restart_s:
                     _run(child)
                 continue
             status = child.process.poll()
@@ -117,10 +115,10 @@ class Children:
                     _say(f"The {child.name} process {_end_words(status)}: {child.failing}")
                 self._children.remove(child)
             else:
-                _schedule_restart(child, status, now)
+                _schedule_restart(child, status, now_s)
 
     def watch(self) -> None:
-        """Check forever, until Stopped or the KeyboardInterrupt of a stop signal."""
+        """Call ``check`` until it raises Stopped or KeyboardInterrupt."""
         while True:
             self.check()
             time.sleep(0.2)
@@ -128,18 +126,13 @@ class Children:
     def __enter__(self) -> Children:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ask all workers to end, wait for them, and end those that remain."""
         processes = [child.process for child in self._children if child.process is not None]
         for process in processes:
             process.terminate()  # the leader alone, which ends its own children in order
         deadline = time.monotonic() + STOPS_WITHIN_S
-        # second request: wait no longer
+        # A second request to stop ends the wait.
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
             for process in processes:
                 process.wait(timeout=max(0.0, deadline - time.monotonic()))
@@ -152,9 +145,9 @@ def _run(child: _Child) -> None:
     """Start a child process in its own group, which ends with this process."""
     environment = dict(os.environ)
     if child.worker:
-        child.identity = uuid4().hex
+        child.worker_id = uuid4().hex
         environment |= {
-            "HEADROOM_WORKER_ID": child.identity,
+            "HEADROOM_WORKER_ID": child.worker_id,
             "HEADROOM_WORKER_ENDED": child.last_end,
         }
     child.process = subprocess.Popen(  # noqa: S603 - our own modules
@@ -166,52 +159,52 @@ def _run(child: _Child) -> None:
         preexec_fn=die_with_parent,
         pass_fds=child.inherits,
     )
-    child.started = time.monotonic()
+    child.started_s = time.monotonic()
 
 
-def _schedule_restart(child: _Child, status: int, now: float) -> None:
-    """Schedule a restart; raise Stopped if restarts have not helped."""
+def _schedule_restart(child: _Child, status: int, now_s: float) -> None:
+    """Schedule the restart of a child that ended with ``status``; raise Stopped after MAX_ENDS."""
     assert child.process is not None
     _end_group(child.process)  # its own children may still run
     child.process = None
     if child.worker:
-        child.last_end = json.dumps({"worker": child.identity, "cause": cause_of(status)})
+        child.last_end = json.dumps({"worker": child.worker_id, "cause": cause_of(status)})
     if status == ENDED_WITH_RUN:  # a planned end, however often
-        child.ends, child.due = 0, now
+        child.ends, child.restart_s = 0, now_s
         return
-    child.ends = 1 if now - child.started >= STEADY_S else child.ends + 1
-    if child.ends >= GIVES_UP:
+    child.ends = 1 if now_s - child.started_s >= STEADY_S else child.ends + 1
+    if child.ends >= MAX_ENDS:
         raise Stopped(
             f"The {child.name} process {_end_words(status)}, {child.ends} times in a row within "
             f"{STEADY_S:.0f} s of its start, so everything was stopped. See its last messages "
             "above."
         )
-    wait = FIRST_WAIT_S * 2 ** (child.ends - 1)
-    child.due = now + wait
-    _say(f"The {child.name} process {_end_words(status)} and is started again in {wait:g} s.")
+    wait_s = FIRST_WAIT_S * 2 ** (child.ends - 1)
+    child.restart_s = now_s + wait_s
+    _say(f"The {child.name} process {_end_words(status)} and is started again in {wait_s:g} s.")
 
 
 def _end_words(status: int) -> str:
-    """Return in words how a process ended; a negative exit status is that of a signal."""
+    """Return in words how a process ended; a negative ``status`` is the number of a signal."""
     if status < 0:
         return f"was killed by signal {-status} ({signal.Signals(-status).name})"
     return f"ended with status {status}"
 
 
 def cause_of(status: int) -> str:
-    """Return how a child ended: by a signal, its own exit, or the memory limit."""
-    if status == -signal.SIGKILL and memory_kills.rose():
+    """Return in words how a child ended: by a signal, its own exit, or the memory limit."""
+    if status == -signal.SIGKILL and memory_kills.has_risen():
         return f"was killed at the memory limit of its container ({memory_mb():,} MB)"
     return _end_words(status)
 
 
 class MemoryKills:
-    """Counts processes of this container that the kernel killed at its memory limit."""
+    """The number of processes of this container that the kernel killed at its memory limit."""
 
     def __init__(self) -> None:
         self._seen = self._count()
 
-    def rose(self) -> bool:
+    def has_risen(self) -> bool:
         """Return whether the kernel killed a process since the last call."""
         before, self._seen = self._seen, self._count()
         return self._seen > before
@@ -235,7 +228,7 @@ def _say(sentence: str) -> None:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process group, even if its leader is gone: it lives as long as its last member."""
+    """Kill all processes of the group that ``process`` leads, even if that has ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -246,12 +239,12 @@ def listen(host: str, port: int) -> socket.socket:
     Port 0 is any free one. A supervisor that was killed may leave the port in use for a moment, so
     this waits. Raises Stopped if the address is not available.
     """
-    until = time.monotonic() + LETS_GO_S
+    deadline_s = time.monotonic() + PORT_RELEASE_S
     while True:
         try:
             return socket.create_server((host, port), backlog=512)
         except OSError as problem:
-            if problem.errno != errno.EADDRINUSE or time.monotonic() > until:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
                 raise _unusable_port(host, port, problem) from None
         time.sleep(0.1)
 
@@ -267,7 +260,7 @@ def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
 
 
 def web_command(listener: socket.socket) -> tuple[str, ...]:
-    """Return the arguments of Python that serve the site on the inherited ``listener``."""
+    """Return the arguments of Python for the web server, which inherits the socket ``listener``."""
     return (
         "-m",
         "gunicorn",
@@ -289,35 +282,33 @@ def start_web(children: Children, listener: socket.socket) -> None:
 
 
 def start_workers(children: Children) -> None:
-    """Start one worker for short work, and one per simulation that may run at a time."""
-    start_worker(children, "short", "short")
-    for number in range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1):
-        start_worker(children, str(number), "long,short")
+    """Start one worker for short work, and one per simulation that may run at a time.
 
-
-def start_worker(children: Children, name: str, queues: str) -> None:
-    """Start a worker that takes one run at a time from ``queues``.
-
-    Each worker is one process that forks nothing. A forked child could be killed while it holds a
-    lock of a pool, or be forked while a thread of a library holds one. Either would stop the others
-    forever.
+    Each is a process that forks nothing and executes one run at a time. A forked child could be
+    killed while it holds a lock of a pool, or be forked while a thread of a library holds one.
+    Either would stop the others forever.
     """
+    numbers = range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1)
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}", *alone)
-    children.start(f"worker {name}", *CELERY, "worker", *options, worker=True)
+    for name, queues in (("short", "short"), *((str(number), "long,short") for number in numbers)):
+        options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}", *alone)
+        children.start(f"worker {name}", *CELERY, "worker", *options, worker=True)
 
 
 def only_one(folder: Path) -> IO[str]:
-    """Lock ``folder`` while this product runs on it; raise Stopped if another one does."""
+    """Lock the data folder for this process; raise Stopped if the product runs on it already.
+
+    The lock holds as long as the returned file is open.
+    """
     file = (folder / "serving").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        where = file.read().strip() or "is being started"
+        address = file.read().strip() or "is being started"
         file.close()
         raise Stopped(
-            f"Headroom already runs on {folder} ({where}). Stop it, or give this one a "
+            f"Headroom already runs on {folder} ({address}). Stop it, or give this one a "
             "different folder in HEADROOM_DATA_DIR."
         ) from None
     file.truncate(0)
@@ -325,7 +316,7 @@ def only_one(folder: Path) -> IO[str]:
 
 
 def start_compiler(children: Children) -> None:
-    """Compile the simulator if needed; runs wait for it (``services.kernel_compilation``)."""
+    """Start a process that compiles the simulator if needed; see services.kernel_compilation."""
     if lock := kernel_compilation.compile_lock():
         with lock:  # the child inherits the lock and holds it from here on
             children.start(

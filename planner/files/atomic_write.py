@@ -13,11 +13,8 @@ ENDING = ".partial"
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file that replaces ``path`` at the end of the block.
-
-    No other process uses its name. The name begins with a dot, so that patterns for stored files do
-    not match it.
-    """
+    """Yield the path of a temporary file that replaces ``path`` at the end of the block."""
+    # A name with a dot in front is matched by no pattern for stored files.
     draft = path.with_name(f".{_unique_name(path)}")
     try:
         yield draft
@@ -44,7 +41,7 @@ def is_draft(name: str) -> bool:
 
 
 def final_name(name: str) -> str:
-    """Return the name that a temporary folder will get; other names are returned unchanged."""
+    """Return the name that a temporary folder of this module will get; other names unchanged."""
     return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
 
 
@@ -53,20 +50,17 @@ def _unique_name(path: Path) -> str:
 
 
 def _replace_folder(draft: Path, path: Path) -> None:
-    """Move the draft to ``path``, and remove the folder that was there.
-
-    rename() fails on a folder with content, so the old one is moved aside first. This is repeated,
-    since another process may have put its own folder there in between.
-    """
+    """Move the folder ``draft`` to ``path``, and remove the folder that was there."""
+    # rename() fails on a folder with content, so the old one is moved aside first. This is
+    # repeated, since another process may have put its own folder there in between.
     while True:
         try:
             draft.rename(path)
+            return
         except OSError as problem:
             # Systems report a folder with content by one or the other.
             if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        else:
-            return
         aside = path.with_name(_unique_name(path))
         with suppress(FileNotFoundError):
             path.rename(aside)
@@ -76,10 +70,10 @@ def _replace_folder(draft: Path, path: Path) -> None:
 def write_upload(
     path: Path, chunks: Iterable[bytes], check_size: Callable[[int], None]
 ) -> tuple[str, int]:
-    """Write ``chunks`` to ``path``; return their SHA-256 in hexadecimal, and their bytes.
+    """Write ``chunks`` to ``path``; return their SHA-256 in hexadecimal, and their size in bytes.
 
-    ``check_size`` gets the bytes so far before each chunk is written, and raises if they are too
-    many.
+    Before each chunk is written, ``check_size`` gets the size so far. It raises if that is too
+    large.
     """
     digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:

@@ -23,14 +23,13 @@ ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
 def damage_reported(
     file: str, remedy: str, errors: tuple[type[BaseException], ...] = TABLE_ERRORS
 ) -> Iterator[None]:
-    """Turn the errors of a library that cannot read a stored file into DamagedFile.
+    """Raise DamagedFile if the block raises one of ``errors``, because a stored file is damaged.
 
-    The message names ``file`` and ``remedy``. PlannerErrors are raised unchanged.
+    ``file`` and ``remedy`` are words of the message. Expected errors are raised unchanged.
     """
     try:
         yield
-    # ValueError is among the errors below, and PlannerError is a ValueError.
-    except EXPECTED:
+    except EXPECTED:  # a PlannerError is a ValueError, which may be among ``errors``
         raise
     except errors as error:
         logger.exception("%s cannot be read", file)
@@ -47,7 +46,7 @@ def all_decode(folder: Path) -> bool:
     worker = Worker()
     try:
         for path in paths:
-            Decoder(path, path.name, worker).prove()
+            Decoder(path, path.name, worker).check()
     except IngestError:
         return False
     finally:

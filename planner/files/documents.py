@@ -14,14 +14,17 @@ from ruamel.yaml.error import YAMLError
 
 from planner.files.stored_text import unstorable_character
 
-MAX_VALUES = 200_000  # with aliases expanded: a few lines of them can expand to billions of values
+MAX_VALUES = 200_000  # counted with aliases expanded: a few lines can expand to billions of values
 MAX_DEPTH = 50
 MAX_DIGITS = 40  # digits of a whole number; no quantity needs more
 Refusal = Callable[[str], Exception]  # makes the error from a message
 
 
 def utf8_text(data: bytes, name: str, remedy: str, error: Refusal) -> str:
-    """Return UTF-8 text with LF line ends, without the byte order mark that spreadsheets write."""
+    """Return UTF-8 text with LF line ends, without the byte order mark that spreadsheets write.
+
+    In all functions here, ``name`` is that of the file, and ``error`` makes the error to raise.
+    """
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as problem:
@@ -51,7 +54,7 @@ def yaml_documents(text: str, name: str, error: Refusal) -> list[Any]:
 
 
 def yaml_document(text: str, name: str, error: Refusal) -> Any:
-    """Return the only document in a YAML text, as ``yaml_documents`` does; None without one."""
+    """Return the only document in a YAML text as plain data; None if the text is empty."""
     documents = yaml_documents(text, name, error)
     if len(documents) > 1:
         raise error(f"{name} holds {len(documents)} YAML documents. Keep one.")
@@ -59,7 +62,7 @@ def yaml_document(text: str, name: str, error: Refusal) -> Any:
 
 
 def json_value(text: str | bytes, name: str, remedy: str, error: Refusal) -> Any:
-    """Return the value in a JSON text; its extent is not checked."""
+    """Return the value in a JSON text; see ``fault_of_extent`` for its size."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as problem:
@@ -87,35 +90,34 @@ def csv_rows(text: str, name: str, error: Refusal) -> Iterator[tuple[int, list[s
 
 
 def fault_of_extent(data: Any, *, values: int = MAX_VALUES) -> str:
-    """Return why plain data is too large, as the end of a sentence; "" if it is not.
+    """Return why plain data is too large to process, as the end of a sentence; "" if it is not.
 
-    It finds aliases that multiply or contain themselves, and nesting that would exhaust recursion.
-    It also finds whole numbers that are too long for Python to print, and characters that cannot be
-    stored.
+    Finds aliases that multiply or contain themselves, nesting that would exhaust recursion, whole
+    numbers that are too long for Python to print, and characters that cannot be stored.
     """
     count = 0
-    rest: list[tuple[Any, int]] = [(data, 0)]
-    while rest:
-        value, level = rest.pop()
+    remaining: list[tuple[Any, int]] = [(data, 0)]  # (value, depth)
+    while remaining:
+        value, depth = remaining.pop()
         count += 1
         if count > values:
             return f"more than {values:,} values, far more than are needed. Check its aliases"
-        if level > MAX_DEPTH:
+        if depth > MAX_DEPTH:
             return f"nested deeper than {MAX_DEPTH} levels. Check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
             return f"a number with more than {MAX_DIGITS} digits"
         if character := unstorable_character(_text_of(value)):
             return f"the character {character} in a text, which cannot be stored. Remove it"
         if isinstance(value, Mapping):
-            rest += [(item, level + 1) for item in value.values()]
-            rest += [(key, level + 1) for key in value if isinstance(key, int)]
+            remaining += [(item, depth + 1) for item in value.values()]
+            remaining += [(key, depth + 1) for key in value if isinstance(key, int)]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            rest += [(item, level + 1) for item in value]
+            remaining += [(item, depth + 1) for item in value]
     return ""
 
 
 def _text_of(value: Any) -> str:
-    """Return a text, or the joined keys of a mapping, without the content of its values."""
+    """Return a text itself, of a mapping its joined keys, and "" for anything else."""
     if isinstance(value, Mapping):
         return "".join(key for key in value if isinstance(key, str))
     return value if isinstance(value, str) else ""

@@ -5,10 +5,10 @@ then the allocator ends the process. A small file can also decode to more than t
 machine. This process has a limit of memory and of computing time, so only it ends, and
 ``parquet_rows.py`` reports that in a sentence. It imports nothing of the product, to start quickly.
 
-Each line of stdin is a question in JSON. ``{"path": FILE}`` asks for the columns and the number of
-rows. With ``"columns": [...], "offset": n, "rows": n`` it asks for rows, and without ``columns``
-only whether all of those rows can be decoded. Each answer is a line of JSON. If it has ``bytes``,
-that many bytes of an Arrow stream follow.
+Each line of stdin is a request in JSON. ``{"path": FILE}`` requests the columns and the number of
+rows. With ``"columns": [...], "offset": n, "rows": n`` it requests rows. Without ``columns``, these
+rows are only decoded, as a check. Each answer is a line of JSON. If it has ``bytes``, that number
+of bytes of an Arrow stream follows.
 """
 
 import io
@@ -19,12 +19,12 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-MEMORY_BYTES = 4 << 30  # of writable memory; pages of the file itself do not count
-ANSWER_CPU_S = 60  # computing time of one answer
+MEMORY_BYTES = 4 << 30  # limit of writable memory; pages of the file itself do not count
+ANSWER_CPU_S = 60  # limit of the computing time of one answer
 
 
 def main() -> None:
-    """Read questions from stdin and answer them until stdin ends."""
+    """Read requests from stdin and answer them until stdin ends."""
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
@@ -34,35 +34,35 @@ def main() -> None:
         _answer(json.loads(line), sys.stdout.buffer)
 
 
-def _limit(what: int, most: int) -> None:
-    """Set the soft limit of a resource to ``most``, at most to its hard limit."""
-    hard = resource.getrlimit(what)[1]
-    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+def _limit(kind: int, limit: int) -> None:
+    """Set the soft limit of a ``kind`` of resource (RLIMIT_...), within its hard limit."""
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
-    """Write the answer to one question: a line of JSON, in some cases with an Arrow stream."""
+def _answer(request: dict[str, Any], out: BinaryIO) -> None:
+    """Write the answer to a request: a line of JSON, and for rows an Arrow stream."""
     content = b""
     try:
-        scan = pl.scan_parquet(ask["path"])
-        if "columns" in ask:
-            frame = scan.select(ask["columns"]).slice(ask["offset"], ask["rows"]).collect()
+        scan = pl.scan_parquet(request["path"])
+        if "columns" in request:
+            rows = scan.select(request["columns"]).slice(request["offset"], request["rows"])
             stream = io.BytesIO()
-            frame.write_ipc_stream(stream)
+            rows.collect().write_ipc_stream(stream)
             content = stream.getvalue()
-            head: dict[str, Any] = {"bytes": len(content)}
-        elif "rows" in ask:
-            head = {"decoded": scan.slice(ask["offset"], ask["rows"]).collect().height}
+            answer: dict[str, Any] = {"bytes": len(content)}
+        elif "rows" in request:
+            answer = {"decoded": scan.slice(request["offset"], request["rows"]).collect().height}
         else:
             schema = scan.collect_schema()
-            head = {
+            answer = {
                 "columns": [name for name, kind in schema.items() if readable(kind)],
                 "left_out": {n: str(kind) for n, kind in schema.items() if not readable(kind)},
                 "rows": int(scan.select(pl.len()).collect().item()),
             }
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        content, head = b"", {"error": str(error)}
-    out.write(json.dumps(head).encode() + b"\n")
+        content, answer = b"", {"error": str(error)}
+    out.write(json.dumps(answer).encode() + b"\n")
     out.write(content)
     out.flush()
 

@@ -1,4 +1,4 @@
-"""Decode rows of an untrusted Parquet file in a process that may end because of them."""
+"""Decode rows of an untrusted Parquet file in a separate process, which may crash on them."""
 
 import io
 import json
@@ -20,11 +20,11 @@ from planner.files import parquet_decoder
 
 logger = logging.getLogger(__name__)
 
-PIECE = 1 << 20  # rows decoded at a time by ``prove``
+CHECKED_ROWS = 1 << 20  # rows that ``check`` decodes at a time
 
 
 class Worker:
-    """The decoding process, of one file or of one after another."""
+    """A process that decodes Parquet files; see ``parquet_decoder`` for requests and answers."""
 
     def __init__(self) -> None:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
@@ -41,7 +41,7 @@ class Worker:
         self.process.kill()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                with suppress(BrokenPipeError):  # it ended before it read a question
+                with suppress(BrokenPipeError):  # it ended before it read a request
                     stream.close()
         self.process.wait()
         self.output.close()
@@ -53,8 +53,9 @@ start: Callable[[], Worker] = Worker
 class Decoder:
     """A Parquet file that another process decodes.
 
-    It has its readable ``columns``, the other columns by type (``left_out``), and its rows. A
-    ``worker`` that decodes other files too is ended by the caller.
+    ``columns`` are the readable columns, ``left_out`` the types of the others by name, and ``rows``
+    is the number of rows. A given ``worker`` is ended by the caller, since it may decode other
+    files too. Methods raise IngestError if the file cannot be read.
     """
 
     def __init__(self, path: Path, name: str, worker: Worker | None = None) -> None:
@@ -62,33 +63,33 @@ class Decoder:
         self._worker = worker or start()
         if worker is None:
             weakref.finalize(self, self._worker.end)
-        self._ask({})
+        self._send({})
         answer = self._answer()
         self.columns: tuple[str, ...] = tuple(answer["columns"])
         self.left_out: Mapping[str, str] = answer["left_out"]
         self.rows: int = answer["rows"]
 
-    def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
-        """Request rows; an answer that was not read yet is discarded."""
+    def request_rows(self, columns: Sequence[str], offset: int, rows: int) -> None:
+        """Begin to decode ``rows`` rows; the answer to an earlier request is discarded."""
         if self._worker.waiting:
             self._content(self._answer())
-        self._ask({"columns": list(columns), "offset": offset, "rows": rows})
+        self._send({"columns": list(columns), "offset": offset, "rows": rows})
 
-    def take(self) -> pl.DataFrame:
+    def take_rows(self) -> pl.DataFrame:
         """Return the rows that were requested last."""
         return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
 
-    def prove(self) -> None:
+    def check(self) -> None:
         """Decode the whole file to check it; raise IngestError if that fails."""
-        for offset in range(0, self.rows, PIECE):
-            self._ask({"offset": offset, "rows": PIECE})
+        for offset in range(0, self.rows, CHECKED_ROWS):
+            self._send({"offset": offset, "rows": CHECKED_ROWS})
             self._answer()
 
-    def _ask(self, question: dict[str, Any]) -> None:
-        """Send a question to the process; raise IngestError if it has ended."""
+    def _send(self, request: dict[str, Any]) -> None:
+        """Send a request to the process; raise IngestError if it has ended."""
         out = cast(io.BufferedWriter, self._worker.process.stdin)
         try:
-            out.write(json.dumps({"path": self._path, **question}).encode() + b"\n")
+            out.write(json.dumps({"path": self._path, **request}).encode() + b"\n")
             out.flush()
         except BrokenPipeError:
             raise self._process_error() from None
@@ -120,8 +121,8 @@ class Decoder:
         status = self._worker.process.wait()
         self._worker.output.seek(0)
         output = self._worker.output.read(100_000).decode("utf-8", "replace")
-        first = output.split("\n", 1)[0]
-        logger.warning("%s: its decoder ended with %d: %s", self._name, status, first)
+        first_line = output.split("\n", 1)[0]
+        logger.warning("%s: its decoder ended with %d: %s", self._name, status, first_line)
         if status == -signal.SIGXCPU:
             cause = f"a part of it took more than {parquet_decoder.ANSWER_CPU_S} s to decode"
         elif "memory allocation" in output or status == -signal.SIGKILL:

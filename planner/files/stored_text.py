@@ -14,7 +14,10 @@ REPLACEMENT = "\ufffd"
 
 
 def unstorable_character(value: Any) -> str | None:
-    """Return the name of the first character that cannot be stored, such as U+0000, or None."""
+    """Return the first character in a JSON-like value that cannot be stored, such as "U+0000".
+
+    None if there is none.
+    """
     for text in _texts(value):
         if found := UNSTORABLE.search(text):
             return f"U+{ord(found[0]):04X}"
@@ -22,7 +25,7 @@ def unstorable_character(value: Any) -> str | None:
 
 
 def storable(value: Any) -> Any:
-    """Return a JSON-like value; characters that cannot be stored become U+FFFD."""
+    """Return a JSON-like value with U+FFFD in place of characters that cannot be stored."""
     if isinstance(value, str):
         return UNSTORABLE.sub(REPLACEMENT, value)
     if isinstance(value, Mapping):

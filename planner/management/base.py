@@ -15,7 +15,14 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from planner.errors import EXPECTED, Ambiguous, Infeasible, PlannerError, of_input, of_servers
+from planner.errors import (
+    EXPECTED,
+    Ambiguous,
+    Infeasible,
+    PlannerError,
+    input_error_of,
+    server_error_of,
+)
 from planner.management.help import HelpedCommand
 from planner.models.workspace import use_workspace
 from planner.version import VERSION
@@ -81,7 +88,7 @@ class HeadroomCommand(HelpedCommand):
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:  # PanicException of Polars is no Exception
-            expected = _of_input(error) or of_servers(error) or _of_database(error)
+            expected = _of_input(error) or server_error_of(error) or _of_database(error)
             if expected is None:
                 raise
             self._clear_line()
@@ -117,10 +124,10 @@ def _plain(answer: Any) -> Any:
 def _of_input(error: BaseException) -> PlannerError | None:
     """Return the message of an error that the input caused, or None for a bug."""
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
-        return of_input(error) or PlannerError(
+        return input_error_of(error) or PlannerError(
             f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
         )
-    return of_input(error)
+    return input_error_of(error)
 
 
 def _of_database(error: BaseException) -> PlannerError | None:

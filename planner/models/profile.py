@@ -11,10 +11,10 @@ from planner.models.workspace import InWorkspace, Owned
 
 
 class _OwnRow(Owned):
-    """A row with a simulator type's fields in ``facts`` (``hardware_rows``) and a ``source``."""
+    """Facts that a user states about a GPU type, a model or prices, with their ``source``."""
 
     name = models.CharField(max_length=80)
-    facts = models.JSONField()
+    facts = models.JSONField()  # see planner.selectors.hardware_rows
     kind = models.CharField(max_length=16, default="assumed")  # kind of provenance
     source = models.CharField(max_length=500)
     version = models.PositiveIntegerField(default=1)  # number of saved changes
@@ -28,19 +28,13 @@ class _OwnRow(Owned):
             models.UniqueConstraint(fields=["workspace", "name"], name="%(class)s_name_once")
         ]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class OwnGpu(_OwnRow):
     """A GPU type; ``facts`` has the fields of simulation.performance.specs.GpuSpec."""
 
 
 class OwnModel(_OwnRow):
-    """A model; ``facts`` has the fields of simulation.performance.specs.ModelSpec.
-
-    The shape is included if it is known.
-    """
+    """A model; ``facts`` has the fields of simulation.performance.specs.ModelSpec."""
 
 
 class PriceList(_OwnRow):
@@ -87,12 +81,9 @@ class Calibration(Numbered, Owned, _Idempotent):
             )
         ]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class Profile(Owned):
-    """The speed of one model on one arrangement of one GPU type, under its own name.
+    """A named profile: the speed of one model on one GPU type and arrangement of GPUs.
 
     Its values are in its versions. The newest applies, unless a scenario names another.
     """
@@ -109,9 +100,6 @@ class Profile(Owned):
         constraints = [
             models.UniqueConstraint(fields=["workspace", "name"], name="profile_name_once")
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class ProfileVersion(_Idempotent):
@@ -130,7 +118,7 @@ class ProfileVersion(_Idempotent):
     parameters = models.JSONField(default=dict, blank=True)  # value, low, high, unit by name
     curve = models.BinaryField()  # simulation.performance.curves.Curve.values, npz
     checks = models.JSONField(default=list, blank=True)  # simulation.performance.profile.Check
-    # of the fit: rows used, rows ignored, notes
+    # How it was fitted: rows used, rows ignored, notes.
     report = models.JSONField(default=dict, blank=True)
     provenance = models.CharField(max_length=16, default="measured")
     source = models.CharField(max_length=500, blank=True)

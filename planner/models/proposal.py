@@ -8,10 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Proposal(Numbered, InWorkspace):
-    """A completed plan or comparison that a person proposes to activate.
-
-    It is compared with the active plan. Its primary key is its number.
-    """
+    """A proposal to activate the plan of a completed run, compared with the active plan."""
 
     class State(models.TextChoices):
         DRAFT = "draft", "Draft"

@@ -7,7 +7,7 @@ from planner.models.workspace import Owned
 
 
 class Sweep(Numbered, Owned):
-    """The settings that a sweep varies.
+    """A grid of runs over the values of one or two settings of a scenario.
 
     Its runs refer to it as ``sweep``. Their ``cell`` is their index in the grid, row by row.
     """
@@ -65,11 +65,10 @@ class Run(Numbered, Owned):
     trace = models.ForeignKey(
         "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
-    # The sweep that the run belongs to; ``cell`` is its place in the grid, row by row.
     sweep = models.ForeignKey(
         "planner.Sweep", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
-    cell = models.PositiveIntegerField(null=True, blank=True)
+    cell = models.PositiveIntegerField(null=True, blank=True)  # its index in the sweep's grid
     name = models.CharField(max_length=120, blank=True)  # of the scenario or file at that time
     document = models.TextField(blank=True)  # the scenario at the time of the request
     options = models.JSONField(default=dict, blank=True)
@@ -88,11 +87,11 @@ class Run(Numbered, Owned):
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     cancel_requested = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)  # number of times that a worker started it
-    # worker that leads it
+    # Id of the worker that leads it.
     worker = models.CharField(max_length=64, blank=True, default="", db_default="")
-    step = models.PositiveIntegerField(default=0, db_default=0)  # number of finished sets of parts
-    # Workers that failed since the last finished set of parts. Outages of database, broker or
-    # host do not count.
+    step = models.PositiveIntegerField(default=0, db_default=0)  # finished steps, see RunPart
+    # Workers that died on it since the last finished step, but not by outages of database, broker
+    # or host.
     failures = models.PositiveIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     enqueued_at = models.DateTimeField(null=True, blank=True)

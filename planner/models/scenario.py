@@ -21,9 +21,6 @@ class Scenario(Owned):
             models.UniqueConstraint(fields=["workspace", "name"], name="scenario_name_once")
         ]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class ScenarioVersion(models.Model):
     """A saved version of a scenario: by whom, when and why; rows are only added."""

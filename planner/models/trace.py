@@ -1,4 +1,4 @@
-"""Store traces (one row per file, next to its column store) and the live sources of traces."""
+"""Store traces of traffic, one row per uploaded file, and live sources of traffic."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from planner.models.workspace import InWorkspace, Owned
 
 
 class Trace(Owned):
-    """One file, identified by the hash of its bytes; ``store`` has its columns as Parquet."""
+    """The traffic in one file, read with certain options; ``store`` has its columns as Parquet."""
 
     class State(models.TextChoices):
         UPLOADED = "uploaded", "Uploaded"
@@ -23,7 +23,7 @@ class Trace(Owned):
     bytes = models.BigIntegerField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
     problem = models.TextField(blank=True)  # why it was refused, one sentence
-    # planner.inputs.ingest.IngestOptions as given
+    # The options of reading, planner.inputs.ingest.IngestOptions.
     options = models.JSONField(default=dict, blank=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, blank=True)
     format = models.CharField(max_length=32, blank=True)
@@ -48,17 +48,14 @@ class Trace(Owned):
             models.UniqueConstraint(fields=["workspace", "name"], name="trace_name_once"),
         ]
 
-    def __str__(self) -> str:
-        return self.name
-
     @property
     def length_s(self) -> float:
-        """Return the seconds from its first to its last arrival or bin; 0 before it is read."""
+        """Return the time (s) from the first to the last arrival or bin; 0 before it is read."""
         return float(self.report.get("end_ns", 0) - self.report.get("start_ns", 0)) / 1e9
 
 
 class Source(InWorkspace):
-    """A live source; ``store`` has its series, and ``trace`` publishes it for scenarios."""
+    """A live source of traffic; ``store`` has its series, and scenarios use it as ``trace``."""
 
     class Kind(models.TextChoices):
         PROMETHEUS = "prometheus", "Prometheus"

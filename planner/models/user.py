@@ -23,7 +23,10 @@ class WorkspaceUserManager(UserManager["User"]):
     def create_user(
         self, username: str, email: str | None = None, password: str | None = None, **fields: Any
     ) -> User:
-        """Create a user; with ``role``, also a member here. ``password`` None: no log-in yet."""
+        """Create a user; with ``role``, a member of the current workspace.
+
+        ``password`` None: the user cannot log in with one yet.
+        """
         role = fields.pop("role", None)
         user = super().create_user(username, email, password, **fields)
         if role is not None:
@@ -40,7 +43,7 @@ class User(AbstractUser):
 
     Role: TypeAlias = workspaces.Role
 
-    # empty: that of the workspace
+    # "": the time zone of the workspace.
     time_zone = models.CharField(max_length=64, blank=True, default="", db_default="")
 
     objects = WorkspaceUserManager()  # type: ignore[misc]
@@ -52,11 +55,11 @@ class User(AbstractUser):
 
     @property
     def role(self) -> workspaces.Role | None:
-        """Return the role in the current workspace; None for users who are not members."""
+        """Return the role in the current workspace; None if the user is no member."""
         return self.role_in(current_workspace()) if self.membership_list else None
 
     def role_in(self, workspace: Workspace) -> workspaces.Role | None:
-        """Return the role in a workspace; None for users who are not members."""
+        """Return the role in a workspace; None if the user is no member."""
         roles = {member.workspace_id: member.role for member in self.membership_list}
         return workspaces.Role(roles[workspace.pk]) if workspace.pk in roles else None
 
@@ -86,7 +89,7 @@ class User(AbstractUser):
         return member
 
     def leave(self, workspace: Workspace) -> None:
-        """End the membership."""
+        """End the user's membership of the workspace."""
         self.memberships.filter(workspace=workspace).delete()
         self._forget()
 
@@ -121,7 +124,7 @@ class User(AbstractUser):
         return self.is_superuser or self.role == self.Role.ADMIN
 
     def may_remove(self, owner_id: int | None) -> bool:
-        """Return whether the user may delete an object of ``owner_id``; None: only admins may."""
+        """Return whether the user may delete an object; ``owner_id`` None: it has no owner."""
         return self.may_administer or (self.may_plan and owner_id == self.pk)
 
 
@@ -131,11 +134,10 @@ class SecondFactor(models.Model):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
     )
-    # the shared key, encrypted, so a copy of the database has no usable key
-    encrypted_key = models.TextField()
-    # None: not confirmed, so sign-ins do not ask for it
+    encrypted_key = models.TextField()  # the key that the user's app shares
+    # None: not confirmed, so sign-ins do not ask for it.
     confirmed_at = models.DateTimeField(null=True, blank=True)
-    # 30 s steps of Unix time, so that no code works twice
+    # The time step (Unix time / 30 s) of the last used code, so that no code works twice.
     last_step = models.BigIntegerField(default=0)
     recovery = models.JSONField(default=list)  # SHA-256 of the unused codes
 
@@ -144,10 +146,7 @@ class SecondFactor(models.Model):
 
 
 class ExternalIdentity(models.Model):
-    """An account's subject (user id) at an identity provider.
-
-    It stays the same when names change there.
-    """
+    """The id (subject) of a user at an identity provider, which stays when names change there."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities"
@@ -167,10 +166,10 @@ class AttemptWindow(models.Model):
     """The attempts of the last minute at one user name, from one network or on one account.
 
     They are in the database, not in the cache: a locked row makes the count exact when attempts are
-    made in parallel, on SQLite as on PostgreSQL.
+    made in parallel.
     """
 
-    # SHA-256 of the kind of attempt and its target
+    # SHA-256 of the kind of attempt and its target.
     key = models.CharField(max_length=64, primary_key=True)
     moments = models.JSONField(default=list)  # s since the epoch, the oldest first
     newest_at = models.DateTimeField(db_index=True)
@@ -180,10 +179,7 @@ class AttemptWindow(models.Model):
 
 
 class Session(AbstractBaseSession):
-    """Django's session under a hash of the cookie's key.
-
-    A reader of the database therefore cannot use any session.
-    """
+    """A session of Django, stored under a hash of its key, so that the database opens none."""
 
     session_key = models.CharField(max_length=64, primary_key=True)  # SHA-256, in hexadecimal
     user = models.ForeignKey(

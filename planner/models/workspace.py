@@ -1,9 +1,9 @@
 """Store workspaces, and keep track of the current one.
 
-Every object belongs to one workspace. The current workspace is set once, at the edge: by the
-session, token or header of a request, the row of a run, or ``--workspace`` of a command. Managers
-return only rows of the current workspace, and raise if there is none, so that no query can forget
-it. ``everywhere`` is for code that looks after the whole installation.
+Every object belongs to one workspace. The current workspace is set once per request, run or
+command: by the session, token or header of a request, the row of a run, or ``--workspace`` of a
+command. The manager ``objects`` returns only rows of the current workspace, and raises NoWorkspace
+if there is none, so that no query can forget it. ``everywhere`` returns the rows of all workspaces.
 
 django-scopes filters in the same way, but leaves the workspace of a new row to each caller. Here a
 new row gets the current workspace.
@@ -100,8 +100,8 @@ def current_workspace_id() -> int:
 def use_workspace(workspace: Workspace | str | Callable[[], Workspace] | None) -> Iterator[None]:
     """Make a workspace the current one within the block.
 
-    It is a row, a slug, or a function that finds it on first use. None means that there is no
-    workspace yet.
+    It is given as a row, as a slug, or as a function that returns it when it is first needed. None:
+    there is no current workspace.
     """
     token = _current.set(_resolve_slug(workspace))
     try:
@@ -111,10 +111,7 @@ def use_workspace(workspace: Workspace | str | Callable[[], Workspace] | None) -
 
 
 def enter(workspace: Workspace | str) -> None:
-    """Make a workspace the current one until the enclosing block ends.
-
-    API requests do so after authentication, and scripts at their start.
-    """
+    """Make a workspace the current one until the enclosing ``use_workspace`` block ends."""
     _current.set(_resolve_slug(workspace))
 
 
@@ -132,7 +129,7 @@ def workspace_of(slug: str) -> Workspace:
 def _resolve_slug(
     workspace: Workspace | str | Callable[[], Workspace] | None,
 ) -> Workspace | Callable[[], Workspace] | None:
-    """Return a slug as a function that finds its workspace; other values unchanged."""
+    """Return a function that loads the workspace with this slug; other values unchanged."""
     if isinstance(workspace, str):
         slug = workspace
         return lambda: workspace_of(slug)
@@ -165,11 +162,15 @@ class InWorkspace(models.Model):
 
 
 class Owned(InWorkspace):
-    """A row of a workspace that a person made; None: the command line, or a removed account."""
+    """A named row of a workspace that ``owner`` made; None: the command line, or removed since."""
 
+    name: "models.CharField[str, str]"
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )
 
     class Meta:
         abstract = True
+
+    def __str__(self) -> str:
+        return str(self.name)

@@ -10,17 +10,17 @@ from planner.models import User
 from planner.selectors.places import NEEDS_ADMIN, NEEDS_PLANNER, Job
 
 
-def check_may_plan(user: User | None, refusal: str = "only read") -> None:
-    """Raise NotAllowed for users with a read-only role; None, the command line, may plan.
+def check_may_plan(user: User | None, *, refusal: str = "only read") -> None:
+    """Raise NotAllowed if the user's role is read-only; None (the command line) may plan.
 
-    ``refusal`` continues "Your role may" in the message.
+    ``refusal`` ends the sentence "Your role may …" of the message, such as "not upload".
     """
     if user is not None and not user.may_plan:
         raise NotAllowed(f"Your role may {refusal}. Ask an admin for the planner role.")
 
 
 def check_may_approve(user: User | None) -> None:
-    """Raise NotAllowed for users who may not approve; None, the command line, may."""
+    """Raise NotAllowed if the user may not approve; None (the command line) may."""
     if user is not None and not user.may_approve:
         raise NotAllowed("Only an approver or an admin may make a plan active. Ask an admin.")
 
@@ -28,17 +28,17 @@ def check_may_approve(user: User | None) -> None:
 def check_may_remove(
     user: User | None, owner_id: int | None, thing: str, verb: str = "made"
 ) -> None:
-    """Raise NotAllowed unless ``user`` owns the row or is an admin.
+    """Raise NotAllowed unless ``user`` owns a row, is an admin, or is None (the command line).
 
-    ``owner_id`` is the row's owner; None: removed. ``user`` None: the command line, which may do
-    all. The message says that the owner ``verb`` the ``thing``.
+    ``owner_id`` is the key of the row's owner; None if that account was removed. ``verb`` and
+    ``thing`` are words of the message: "Only the person who made this calibration ...".
     """
     if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:
-    """Raise NotAllowed for users who are not admins; None, the command line, may."""
+    """Raise NotAllowed if the user is no admin; None (the command line) may administer."""
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles. Ask an admin.")
 

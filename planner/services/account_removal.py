@@ -5,7 +5,6 @@ that is deleted with its person is about them. Any other row is something that t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import models, transaction
@@ -26,22 +25,14 @@ SECRET_COLUMNS = {
     "salt",
     "key",
 }
-# Rows of this relation get a new owner; who approved or wrote something stays.
+# Rows with this foreign key to the removed user get a new owner.
 OWNER_FIELD = "owner"
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedAccount:
-    """The name of a removed account, and the number of rows that went to the new owner."""
-
-    name: str
-    passed: int  # rows that have a new owner
 
 
 def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     """Return everything stored about a person, without passwords, keys and tokens.
 
-    Of the objects that they made, it lists only names, in the workspaces that they may enter.
+    Objects that they made are listed by number and name, if in a workspace that they may enter.
     """
     record("user.data-taken", user, by=by)
     visible = {None, *(workspace.pk for workspace in user.workspaces)}
@@ -86,10 +77,8 @@ def owned_row_count(person: User) -> int:
 
 
 @transaction.atomic
-def account_remove(
-    *, by: User | None, person: User, confirm: str, new_owner: User | None
-) -> RemovedAccount:
-    """Remove an account for good; its objects pass to ``new_owner``.
+def account_remove(*, by: User | None, person: User, confirm: str, new_owner: User | None) -> int:
+    """Remove an account for good, and return the number of rows that pass to ``new_owner``.
 
     Sessions, tokens, the second factor and notices are deleted. Approvals and comments stay without
     a name. The audit log keeps the name. ``confirm`` must repeat the user name.
@@ -117,22 +106,24 @@ def account_remove(
             if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
                 changes["idempotency_key"] = ""  # keys are unique per owner
             _rows_of_user(field, person).update(**changes)
-    # The row is gone after delete(), and the answer names the account.
-    name = person.username
     record(
         "user.removed", person, by=by, passed=owned_rows, to=new_owner.username if new_owner else ""
     )
     person.delete()
-    return RemovedAccount(name, owned_rows)
+    return owned_rows
 
 
 def _user_foreign_keys(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
-    """Yield the foreign keys from planner tables to users that have this ``on_delete``."""
+    """Yield the foreign keys to users, in tables of the planner, with the rule ``on_delete``."""
     for relation in User._meta.related_objects:
         field = relation.field
         meta = field.model._meta
-        ours = meta.app_label == User._meta.app_label and not meta.auto_created
-        if ours and isinstance(field, models.ForeignKey) and relation.on_delete is on_delete:
+        is_planner_table = meta.app_label == User._meta.app_label and not meta.auto_created
+        if (
+            is_planner_table
+            and isinstance(field, models.ForeignKey)
+            and relation.on_delete is on_delete
+        ):
             yield field
 
 

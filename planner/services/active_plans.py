@@ -19,7 +19,7 @@ from planner.services.access import check_may_approve
 from planner.services.audit import record
 from planner.services.notifications import notify
 
-MAX_MESSAGE_CHARACTERS = 500  # characters of the reason
+MAX_MESSAGE_CHARACTERS = 500
 
 
 def plan_activate(
@@ -34,8 +34,9 @@ def plan_activate(
 ) -> ActivePlan:
     """Activate the plan of a run from ``now`` on, and end the plans that it replaces.
 
-    With ``proposal``, an approved one, the proposals service has checked the approval and notifies
-    people. ``message`` is the reason if there is no proposal.
+    ``proposal`` is an approved proposal of the plan. Its caller has checked the approval and
+    notifies people. Without a proposal, ``message`` is the reason. ``rule`` names the actor in the
+    audit log if ``user`` is None.
 
     Raises NotReady for a policy without a replica schedule. Also raises it if the active plan of
     another scenario covers some of the deployments.
@@ -65,7 +66,7 @@ def unsaved_active_plan(plan: Plan, run: Run) -> ActivePlan:
     return ActivePlan(
         run=run,
         number=run.pk,
-        scenario=plan.scenario[:120],
+        scenario=plan.scenario[:120],  # the column's length
         policy=plan.policy,
         label=plan.label[:161],
         repeat=plan.repeat,
@@ -141,9 +142,10 @@ def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
 def _plans_replaced_by_pools(
     current: ActivePlan | None, pools: set[tuple[str, str]]
 ) -> list[ActivePlan]:
-    """Return the plans that end when a plan with these ``pools`` (name, region) takes effect.
+    """Return the active plans that end when a plan with these ``pools`` (name, region) starts.
 
-    ``current`` is the plan that is replaced in any case, if any.
+    ``current``, the active plan of the same scenario, always ends; None if there is none. Raises
+    NotReady as ``plans_replaced_by`` does.
     """
     replaced = [current] if current else []
     for other in active_plans():
@@ -152,9 +154,10 @@ def _plans_replaced_by_pools(
         if other == current or not shared:
             continue
         if other_pools - pools:
+            name, region = shared[0]
             raise NotReady(
                 f"Run {other.number} of {other.scenario} is active and also scales "
-                f"{shared[0][0]} in {shared[0][1]}. End that plan first, or change the names of "
+                f"{name} in {region}. End that plan first, or change the names of "
                 "these deployments."
             )
         replaced.append(other)
@@ -195,15 +198,19 @@ def _end_plans(plans: list[ActivePlan], now: datetime) -> None:
 
 
 def _notify_subscribers(plan: ActivePlan, status: str) -> None:
+    """Notify the workspace that the plan "is …", followed by ``status``."""
     sentence = f"Run {plan.number} of {plan.scenario} is {status}."
     notify(plan.workspace, Event.IN_FORCE, sentence, f"/plans-in-force/{plan.pk}/")
 
 
-def checked_text(name: str, text: str, most: int) -> str:
-    """Return a text without outer spaces; raise PlannerError if it is longer than ``most``."""
+def checked_text(name: str, text: str, max_characters: int) -> str:
+    """Return a text without outer spaces; raise PlannerError if it is too long.
+
+    ``name`` is the argument that the error names.
+    """
     text = text.strip().replace("\0", "")  # PostgreSQL stores no NUL characters
-    if len(text) > most:
-        raise PlannerError(f"{name}: at most {most:,} characters, not {len(text):,}.")
+    if len(text) > max_characters:
+        raise PlannerError(f"{name}: at most {max_characters:,} characters, not {len(text):,}.")
     return text
 
 

@@ -9,7 +9,7 @@ from planner.domain.options import options_of
 from planner.domain.reports.change import Check, Simulated, checks
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import ActivePlan, Proposal, ReviewRules, Run, User
+from planner.models import Proposal, ReviewRules, Run, User
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import stored_result
@@ -20,10 +20,11 @@ from planner.services.plan_outcomes import end_of_traffic
 
 MAX_APPROVALS = 9
 MONTH_S = 30 * 86_400.0
+MAX_USD = 1e15  # above any cost
 
 
 def missing_approvals(proposal: Proposal) -> str:
-    """Return in words which approvals a proposal lacks before it becomes active; "" if none."""
+    """Return in words which approvals a proposal needs before it becomes active; "" if none."""
     approvals = approvals_of(proposal)
     still_needed = review_rules().approvals - len(approvals)
     if still_needed > 0:
@@ -59,27 +60,12 @@ def why_not_approvable(proposal: Proposal, by: User) -> str:
 
 
 def why_outdated(proposal: Proposal) -> str:
-    """Return why a proposal must be amended before approval; "" if it is up to date.
-
-    It is out of date if it was compared with a different plan from the one it would replace.
-    """
+    """Return why a proposal must be amended before approval; "" if it need not."""
     try:
         check_up_to_date(proposal)
     except PlannerError as problem:
         return str(problem)
     return ""
-
-
-def plans_to_replace(proposal: Proposal, now: datetime) -> list[ActivePlan]:
-    """Return the active plans that approval of the proposal would end.
-
-    Raises NotReady if a plan of another scenario shares some of its deployments.
-    """
-    run = proposal.run
-    if run is None:
-        return []
-    options = options_of(ExportOptions, dict(proposal.options))
-    return plans_replaced_by(activatable_plan(run, options, now), run)
 
 
 def cost_usd_30d(run: Run, policy: str) -> float | None:
@@ -88,8 +74,10 @@ def cost_usd_30d(run: Run, policy: str) -> float | None:
     None if its result has no cost or no window.
     """
     result = stored_result(run)
-    figures, recommended = result.policies.get(policy, StoredPolicy()), result.recommended
-    # Prefer the simulated cost; older results and plans alone have only later sources.
+    figures = result.policies.get(policy, StoredPolicy())
+    recommended = result.recommended
+    # The simulated cost if there is one. Results of old versions have the cost of the recommended
+    # policy, and results without a simulation that of the plan.
     cost = figures.cost_usd
     if cost is not None:  # starts before the window and work after it happen once
         cost -= (figures.before_cost_usd or 0.0) + (figures.after_cost_usd or 0.0)
@@ -103,8 +91,15 @@ def cost_usd_30d(run: Run, policy: str) -> float | None:
 
 
 def check_up_to_date(proposal: Proposal) -> None:
-    """Raise NotReady unless the proposal was compared with the plan that it would replace."""
-    current = next(iter(plans_to_replace(proposal, timezone.now())), None)
+    """Raise NotReady unless the proposal was compared with the plan that it would replace.
+
+    Also raises NotReady if the active plan of another scenario shares some of its deployments.
+    """
+    current = None
+    if (run := proposal.run) is not None:
+        options = options_of(ExportOptions, dict(proposal.options))
+        plan = activatable_plan(run, options, timezone.now())
+        current = next(iter(plans_replaced_by(plan, run)), None)
     if proposal.base_id != (current.pk if current else None):
         raise NotReady(
             "The active plan changed after this proposal was compared with it. Amend the proposal "
@@ -113,31 +108,31 @@ def check_up_to_date(proposal: Proposal) -> None:
 
 
 def barred_authors(proposal: Proposal) -> set[int]:
-    """Return the keys of the authors who may not approve, since the proposal is their own."""
+    """Return the keys of the users who may not approve, since they wrote the proposal."""
     return set() if review_rules().self_approval else set(authors_of(proposal))
 
 
 def approvers_of(proposal: Proposal) -> list[User]:
-    """Return the active people who may still approve the proposal, by name."""
+    """Return the users who may still approve the proposal, sorted by name."""
     excluded = barred_authors(proposal) | {approval.by_id for approval in approvals_of(proposal)}
     people = User.objects.filter(is_active=True).order_by("username")
     return [person for person in people if person.may_approve and person.pk not in excluded]
 
 
 def people_to_ask(proposal: Proposal) -> list[User]:
-    """Return the people who may still approve the proposal and are no reviewers yet, by name."""
+    """Return the users who may approve the proposal and are no reviewers yet, sorted by name."""
     asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
     return [person for person in approvers_of(proposal) if person.pk not in asked]
 
 
 def waiting_for(proposal: Proposal) -> str:
-    """Return the people who may approve, such as "waits for anna, ben"."""
+    """Return who may still approve, in words such as "waits for anna, ben"."""
     names = ", ".join(person.username for person in approvers_of(proposal))
     return f"waits for {names or 'an approver, but nobody else may approve'}"
 
 
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
-    """Raise NotAllowed for the author's own approval, and NotReady for a second one by ``by``."""
+    """Raise NotAllowed if ``by`` wrote the proposal, and NotReady if ``by`` has approved it."""
     if by.pk in barred_authors(proposal):
         raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
@@ -162,14 +157,14 @@ def rules_change(
 ) -> ReviewRules:
     """Set the review rules, as an admin; existing approvals stay valid.
 
-    ``approvals`` are needed for a plan. With ``self_approval``, an author may approve. Above
-    ``admin_above_usd_30d`` (cost in 30 days; None: never) an admin must. If ``required``, plans
-    become active by proposals only.
+    A plan needs ``approvals`` approvals. With ``self_approval``, an author may approve. If a plan
+    costs more than ``admin_above_usd_30d`` (USD in 30 days; None: no limit), one of the approvers
+    must be an admin. If ``required``, plans become active only through proposals.
     """
     check_may_administer(by)
     if not 1 <= approvals <= MAX_APPROVALS:
         raise PlannerError(f"approvals: {approvals} is not within 1 to {MAX_APPROVALS}.")
-    if admin_above_usd_30d is not None and not 0 <= admin_above_usd_30d < 1e15:
+    if admin_above_usd_30d is not None and not 0 <= admin_above_usd_30d < MAX_USD:
         raise PlannerError("admin_above_usd_30d: give dollars in 30 days, 0 or more, or nothing.")
     rules = review_rules()
     rules.approvals, rules.self_approval = approvals, self_approval
@@ -187,7 +182,7 @@ def checks_of(
 ) -> list[Check]:
     """Return the checks of a proposal for its reviewers.
 
-    ``result`` is the run result that contains the simulated proposal, ``after``.
+    ``after`` is the simulated proposal, from the run result ``result``.
     """
     return list(
         checks(
@@ -200,10 +195,11 @@ def checks_of(
 
 
 def data_age(run: Run, result: StoredResult, now: datetime) -> timedelta | None:
-    """Return the time since the end of the plan's traffic; None for a trace without dates."""
+    """Return the age of the newest traffic that a run planned on; None for a trace without dates.
+
+    That traffic ends where the planned window starts, or before it with the trace.
+    """
     if result.clock != "utc" or result.window is None:
         return None
-    ends = [result.window.start]
-    if (known_until := end_of_traffic(run)) is not None:
-        ends.append(known_until)
-    return now - min(ends)
+    start = result.window.start
+    return now - min(start, end_of_traffic(run) or start)

@@ -1,4 +1,8 @@
-"""Copy stored arrays into the bucket, and remove files that no row names."""
+"""Copy stored arrays into the bucket, and remove files that no row names.
+
+A store is a folder or file of arrays in the data directory or the bucket. A row of the database
+names it in the column ``store``.
+"""
 
 import logging
 import shutil
@@ -24,16 +28,16 @@ MIN_AGE_S = 3600.0  # after this time its writer is done, or dead
 
 @dataclass(frozen=True, slots=True)
 class BucketCopy:
-    """How many stores a copy to ``bucket`` found there, how many it copied, and which it lacks."""
+    """What a copy of this machine's stores to the bucket did; each store is a folder or file."""
 
     bucket: str
-    whole: int  # folders and files that rows name and that the bucket already had
-    taken: int  # copied from this machine
-    lost: tuple[str, ...]  # in neither place
+    whole: int  # number of stores that the bucket already had
+    taken: int  # number of stores copied from this machine
+    lost: tuple[str, ...]  # stores that rows name and that are in neither place
 
 
 def arrays_copy_to_bucket() -> BucketCopy:
-    """Copy the stores that rows name and the bucket lacks from this machine to the bucket."""
+    """Copy to the bucket every folder or file of arrays that a row names and the bucket lacks."""
     bucket = row_arrays.bucket()
     if bucket is None:
         raise NotReady(
@@ -57,9 +61,10 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
 
     Returns the number removed. Files written within the last ``min_age_s`` seconds stay.
     """
-    before = time.time() - min_age_s
+    written_before_s = time.time() - min_age_s
     # List files first and rows after: a file that gets its row in between stays.
-    orphans = [path for path in _candidates(row_arrays.data_dir()) if _last_written(path) < before]
+    paths = _candidates(row_arrays.data_dir())
+    orphans = [path for path in paths if _last_written(path) < written_before_s]
     named, active_stores = _named_paths(), _stores_being_read()
     removed = 0
     for path in orphans:
@@ -72,11 +77,14 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
         else:
             path.unlink(missing_ok=True)
         removed += 1
-    return removed + _sweep_bucket(before)
+    return removed + _sweep_bucket(written_before_s)
 
 
-def _sweep_bucket(before: float) -> int:
-    """Remove stores in the bucket that no row names; return how many."""
+def _sweep_bucket(written_before_s: float) -> int:
+    """Remove arrays in the bucket that no row names; return the number of folders and files.
+
+    Those written since ``written_before_s`` (epoch seconds) stay.
+    """
     bucket, removed = row_arrays.bucket(), 0
     if bucket is None:
         return 0
@@ -85,7 +93,8 @@ def _sweep_bucket(before: float) -> int:
     for store in stores:
         if store in named:
             continue
-        if max((written for _, written in bucket.objects(store)), default=before) < before:
+        last_written_s = max((written for _, written in bucket.objects(store)), default=None)
+        if last_written_s is not None and last_written_s < written_before_s:
             logger.info("%s has no owner and is removed", store)
             bucket.remove(store)
             removed += 1
@@ -93,7 +102,7 @@ def _sweep_bucket(before: float) -> int:
 
 
 def _candidates(base: Path) -> Iterator[Path]:
-    """Yield files and folders that may belong to no row."""
+    """Yield every file and folder in the data directory ``base`` that some row should name."""
     for name in (UPLOADS, TRACES, RUNS):
         if (folder := base / name).is_dir():
             yield from folder.iterdir()
@@ -106,7 +115,7 @@ def _relative(path: Path) -> str:
 
 
 def _last_written(path: Path) -> float:
-    """Return the last modification of anything in a file or folder, in epoch seconds."""
+    """Return when a file, or anything in a folder, was last modified, in epoch seconds."""
     moments = [0.0]
     with suppress(FileNotFoundError):
         moments.append(path.stat().st_mtime)
@@ -118,10 +127,11 @@ def _last_written(path: Path) -> float:
 def _named_paths() -> set[str]:
     """Return the paths that rows name, relative to the data directory."""
     names: set[str] = set()
-    kinds: tuple[type[Model], ...] = (*MODELS_WITH_ARRAYS, Source, Run)
-    for kind in kinds:
-        names.update(kind._base_manager.values_list("store", flat=True))
+    models: tuple[type[Model], ...] = (*MODELS_WITH_ARRAYS, Source, Run)
+    for model in models:
+        names.update(model._base_manager.values_list("store", flat=True))
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
+    # A refused trace can be ingested again from its upload.
     waiting = ingests.filter(state__in=Run.ACTIVE_STATES) | ingests.filter(
         trace__state=Trace.State.REFUSED
     )

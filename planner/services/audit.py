@@ -28,9 +28,9 @@ def record(
 ) -> AuditRecord:
     """Add a record to the audit log.
 
-    ``action`` is written thing.verb, and ``thing`` is the object of the action. If ``by`` is None,
-    the actor is ``rule`` if given, else the command line. The record belongs to the current
-    workspace. Records on things in ``INSTALLATION_THINGS`` belong to the installation.
+    ``action`` is written thing.verb, such as "plan.ended". ``thing`` is the row or key acted on. If
+    ``by`` is None, the actor is ``rule`` if given, else the command line. The record belongs to the
+    current workspace; records on things in ``INSTALLATION_THINGS`` belong to no workspace.
     """
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
@@ -42,7 +42,7 @@ def record(
             at=timezone.now(),
             actor=storable(actor)[:200],
             action=action,
-            # A stranger may type anything as a user name, and that is recorded.
+            # Anybody may type anything as a user name, and that is recorded.
             key=storable(str(thing.pk if isinstance(thing, Model) else thing))[:120],
             name=storable(_display_name(thing))[:200],
             workspace="" if action.partition(".")[0] in INSTALLATION_THINGS else _workspace_slug(),
@@ -104,9 +104,9 @@ def _drop_triggers() -> None:
 
 @contextmanager
 def without_triggers() -> Iterator[None]:
-    """Drop the triggers within the block, for a restore that replaces everything.
+    """Drop the triggers within the block, so that a restore can replace audit records.
 
-    The block must be within one transaction.
+    The caller must have opened a transaction around the block.
     """
     _drop_triggers()
     yield

@@ -1,9 +1,10 @@
 """Write one file with every row and every array while the product runs, and restore it.
 
-The file is a tar, packed with zstd: ``manifest.json``, ``rows.jsonl`` (see ``row_documents``) and
-the folders that rows name in ``store``. It fits SQLite and PostgreSQL. Rows are read in one
-transaction. Arrays never change once a row names them, so they are hard-linked within it. Each
-file is restored into a scratch database and compared before it appears. Sessions are not included.
+The file is a tar, packed with zstd. It has ``manifest.json``, ``rows.jsonl`` (see
+``row_documents``) and the stores: files and folders of arrays, which rows name in the column
+``store``. It can be restored into SQLite and PostgreSQL. Rows are read in one transaction. Arrays
+never change once a row names them, so a snapshot of them consists of hard links. Each backup is
+restored into a scratch database and compared before it appears. Sessions are not included.
 """
 
 import json
@@ -71,7 +72,7 @@ class Manifest:
 
     format: int
     version: str  # of the program
-    migration: str  # the last that the rows had
+    migration: str  # the last one applied to the tables
     made_at: str
     rows: int
     stores: list[str]  # folders and files of arrays, relative to the data directory
@@ -87,7 +88,7 @@ class BackupSummary:
     rows: int
     bytes: int  # of the file
     tables: int  # tables that have rows
-    checked_in: str  # kind of the scratch database of the check
+    checked_in: str  # database of the test restore: "postgresql" or "sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def restore(
     """Restore a backup into an empty installation, or with ``replace`` over existing content.
 
     Either everything is restored or nothing. Raises PlannerError with the row that the database
-    refuses. With ``replace_characters``, characters that it cannot store become U+FFFD instead.
+    refuses. With ``replace_characters``, characters that the database cannot store become U+FFFD.
     """
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file. Check the path.")
@@ -190,8 +191,7 @@ def _replace_rows(rows: Path, manifest: Manifest, replace_characters: bool) -> L
 
 
 def _rows_to_replace() -> str:
-    """Return in words the rows that a restore would replace; "" if there are none."""
-    # Even an empty installation has rows of NEVER_EMPTY.
+    """Return in words the rows that a restore would replace, such as "3 runs"; "" if none."""
     replaced = (model for model in tables_of_rows() if model not in NEVER_EMPTY)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
@@ -205,7 +205,7 @@ def _last_migration() -> str:
 def _snapshot_with_retries(folder: Path) -> Manifest:
     """Write a snapshot into ``folder`` and return its manifest.
 
-    It is repeated if a store of arrays disappears meanwhile.
+    Starts again if arrays are removed meanwhile, at most SNAPSHOT_TRIES times.
     """
     for tries_left in reversed(range(SNAPSHOT_TRIES)):
         outermost = not connection.in_atomic_block
@@ -233,9 +233,16 @@ def _snapshot(folder: Path) -> Manifest:
 
 
 def _build_manifest(tally: RowDigest, stores: list[str], workspace: str = "") -> Manifest:
-    made_at = timezone.now().isoformat()
-    origin = (FORMAT, VERSION, _last_migration(), made_at)
-    return Manifest(*origin, tally.rows, stores, tally.tables(), workspace)
+    return Manifest(
+        format=FORMAT,
+        version=VERSION,
+        migration=_last_migration(),
+        made_at=timezone.now().isoformat(),
+        rows=tally.rows,
+        stores=stores,
+        tables=tally.tables(),
+        workspace=workspace,
+    )
 
 
 def _write_rows(folder: Path, rows: Iterable[Model]) -> RowDigest:
@@ -250,10 +257,10 @@ def _write_rows(folder: Path, rows: Iterable[Model]) -> RowDigest:
 
 
 def named_stores() -> Iterator[str]:
-    """Yield the paths of the arrays that rows name.
+    """Yield the paths (relative to the data directory) of the arrays that rows name.
 
-    Only completed runs count. A repeated run writes its tables again, and no page shows the tables
-    of failed runs.
+    Of the runs, only completed ones count: one that is repeated writes its tables again, and no
+    page shows the tables of failed runs.
     """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
     for rows in (runs, *(model._base_manager.all() for model in MODELS_WITH_ARRAYS)):
@@ -279,16 +286,16 @@ def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
-    except FileNotFoundError:
+    except FileNotFoundError:  # removed meanwhile: a copy would fail too
         raise
     except OSError:  # a file system without links
         shutil.copyfile(source, target)
 
 
 def _write(folder: Path, manifest: Manifest, path: Path) -> str:
-    """Pack ``folder`` into a file and check the file by a restore.
+    """Pack ``folder`` into the file ``path`` and check it by a test restore.
 
-    Returns the kind of database that the check used.
+    Returns the database of the test restore: "postgresql" or "sqlite".
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
@@ -328,16 +335,15 @@ def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
 def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
     """Restore the file's rows into a scratch database and compare its arrays with ``folder``.
 
-    Returns the kind of the scratch database. Raises PlannerError at the first difference.
+    Returns the kind of that database. Raises PlannerError at the first difference.
     """
     expected = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     with scratch_database(folder) as scratch, _open_tar(path) as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isreg() else None
-            if content is None:  # a folder, or a hard link to a file that was compared
-                expected.discard(member.name)
-                continue
-            if member.name == ROWS:
+            if content is None:
+                pass  # a folder, or a hard link to a file that was compared
+            elif member.name == ROWS:
                 with transaction.atomic(using=scratch.alias):
                     loaded = load(content, using=scratch.alias)
                 _compare(manifest, loaded, scratch.alias)
@@ -358,7 +364,10 @@ def _has_same_content(content: IO[bytes], file: Path) -> bool:
 
 
 def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
-    """Raise PlannerError unless the rows read and the rows stored both match the manifest."""
+    """Raise PlannerError unless the rows of a restore are complete and stored as they were read.
+
+    ``loaded`` counts the rows read from the file, ``using`` is the database that they were put in.
+    """
     if loaded.read.rows != manifest.rows:
         raise PlannerError(f"The backup has {loaded.read.rows} rows, its manifest {manifest.rows}.")
     faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
@@ -403,7 +412,10 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _checked_manifest(folder: Path, path: Path) -> Manifest:
-    """Return the manifest after checking the release and that all arrays are there."""
+    """Return the manifest of the backup ``path``, which was extracted into ``folder``.
+
+    Raises PlannerError if a newer version made it or if arrays are missing.
+    """
     manifest = read_manifest(path)
     if manifest.format > FORMAT or manifest.migration > _last_migration():
         raise PlannerError(
@@ -424,7 +436,7 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
     """
 
     def swap() -> None:
-        """Move the current arrays aside and the backup's arrays into their place."""
+        """Move the current arrays aside, and those of the backup to where they were."""
         for name in DATA_FOLDERS:
             current = row_arrays.data_dir() / name
             new = folder / ARRAYS / name

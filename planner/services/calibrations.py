@@ -1,4 +1,7 @@
-"""Read, store and remove measurements: benchmark rows and measured kernels."""
+"""Read, store and remove files of measurements: benchmark rows, or times of GPU kernels.
+
+Each file is one row of the table Calibration. Its measurements are stored as arrays.
+"""
 
 import shutil
 import tempfile
@@ -36,8 +39,10 @@ CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
 AUTO = "auto"
 MAX_TOKENS = 10_000_000
-GIVEN_FACTS = ("engine", "engine_version", "ttft_statistic")  # of every row, from the caller
-NEEDED_FACTS = {  # of rows that correct estimates: the option of each, and its meaning
+# Options that the report of a benchmark file keeps, since its rows have no columns for them.
+GIVEN_FACTS = ("engine", "engine_version", "ttft_statistic")
+# What rows need to correct estimates: the option that supplies each fact, and its meaning.
+NEEDED_FACTS = {
     "model": "served model",
     "gpu": "GPU type",
     "tp": "GPUs of a replica",
@@ -46,8 +51,9 @@ NEEDED_FACTS = {  # of rows that correct estimates: the option of each, and its 
     "concurrency": "requests in flight of a closed loop",
     "replicas": "replicas behind its gateway",
 }
-Columns = dict[str, Any]  # of a row of Calibration
+Columns = dict[str, Any]  # values of the columns of a Calibration
 Tables = dict[str, pl.DataFrame]
+# Columns of a benchmark file that describe how a row was served, besides those of BenchmarkRows.
 EXTRA_COLUMNS = (
     "ttft_statistic", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "draft_tokens",
     "accepted_tokens", "acceptance",
@@ -99,10 +105,11 @@ def calibration_upload(
     source: str = "",
     idempotency_key: str = "",
 ) -> Calibration:
-    """Read an uploaded file of measurements and store its rows.
+    """Read an uploaded file of measurements, store its rows, and return the stored Calibration.
 
-    ``options`` None: all are found in the file. The same ``idempotency_key`` of the same user
-    returns the first row. Raises IngestError with the line and field that cannot be read.
+    ``options`` None: the file states everything. ``source`` tells people where the file is from,
+    ``""`` for its name. A second call by the same user with the same ``idempotency_key`` returns
+    the first Calibration. Raises IngestError with the line and field that cannot be read.
     """
     check_may_plan(user)
 
@@ -121,8 +128,7 @@ def calibration_upload(
         own_rows = Calibration.objects.filter(owner=user)
         if earlier := key.earlier_row(own_rows):
             return earlier
-        is_kernels = options.format in (KERNELS, *KERNEL_FORMATS)
-        is_kernels = is_kernels or _has_kernels(path, file_name, options)
+        is_kernels = _has_kernels(path, file_name, options)
         read = _read_kernel_calibration if is_kernels else _read_benchmark_rows
         columns, tables = read(path, file_name, options)
         calibration = Calibration(
@@ -156,7 +162,10 @@ def calibration_path(
 
 
 def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
-    """Remove a file's rows; fitted profile versions stay. ``user`` None: the command line."""
+    """Remove a file of measurements; profiles fitted to it stay. ``user`` None: the command line.
+
+    Raises NotAllowed unless the user uploaded the file or is an admin.
+    """
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
     calibration.delete()
@@ -166,7 +175,7 @@ def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
 def _read_kernel_calibration(
     path: Path, file_name: str, options: CalibrationOptions
 ) -> tuple[Columns, Tables]:
-    """Return the columns of the stored row, and the tables, of a file of measured kernels."""
+    """Return the columns of the Calibration, and the tables to store, of a file of kernels."""
     format = AUTO if options.format == KERNELS else options.format
     kernels = read_kernel_file(path, file_name, format, options.gpu or "")
     columns = {
@@ -181,9 +190,10 @@ def _read_kernel_calibration(
 def _read_benchmark_rows(
     path: Path, file_name: str, options: CalibrationOptions
 ) -> tuple[Columns, Tables]:
-    """Return the columns of the stored row, and the tables, of a file of benchmark rows.
+    """Return the columns of the Calibration, and the tables to store, of a benchmark file.
 
-    Columns on how each row was served are those of the file, then those that the reader derived.
+    The table SERVING_TABLE says how each row was served. If the file has a column and the reader
+    derived it too, the column of the file counts.
     """
     read_options = options.model_dump()
     engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
@@ -208,16 +218,17 @@ def _read_benchmark_rows(
 
 
 def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str]) -> None:
-    """Raise IngestError if the rows lack facts that no default can replace, and name the options.
+    """Raise IngestError if rows lack facts that no default can replace; it names the options.
 
-    ``name`` is the file's. ``serving_columns`` are its columns on how each row was served. Rows of
-    one batch are exempt: a profile is fitted to them, and the fit asks for its own facts.
+    ``name`` is the name of the file. ``serving_columns`` are the columns that say how each row was
+    served. A file with times of single batches is exempt: profiles are fitted to it, and the fit
+    checks what it needs itself.
     """
     rows = file.rows
     if np.isfinite(rows.batch).any():
         return
     missing = []
-    for fact in list(NEEDED_FACTS)[:-1]:
+    for fact in NEEDED_FACTS.keys() - {"replicas"}:
         values = getattr(rows, fact)
         absent = np.isnan(values) if values.dtype.kind == "f" else values == ""
         # Other rows without a fact are not used. Without tp they would count as rows of one GPU.
@@ -231,31 +242,43 @@ def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str
 
 
 def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
-    """Return the columns of a plain CSV that describe how each row was served; None without any."""
+    """Return the columns of a plain CSV file that say how each row was served.
+
+    None for other formats, for a CSV without such columns, and for a log of requests.
+    """
     if file.format != "csv":
         return None
     try:
         rows = read_rows(path, name)
     except IngestError:
         return None
-    # Extra columns belong to rows by position, so both readers must see the same rows.
-    if len(rows) != file.rows.rows or any(isinstance(row, str) for row in rows):
-        return None  # a log of requests, summed up as one row per run
-    fields_of_rows = [named_fields(row) for row in rows if not isinstance(row, str)]
-    present = [name for name in EXTRA_COLUMNS if any(name in row for row in fields_of_rows)]
+    # read_rows() gives a sentence instead of a row that it cannot read.
+    row_fields = [named_fields(row) for row in rows if not isinstance(row, str)]
+    row_count = file.rows.rows
+    # Both readers must see the same rows, since columns are joined by position. They differ for a
+    # log of requests, of which read_benchmarks() makes one row per run.
+    if not len(row_fields) == len(rows) == row_count:
+        return None
+    present = [column for column in EXTRA_COLUMNS if any(column in row for row in row_fields)]
     if not present:
         return None
-    values = {n: [None if n not in row else str(row[n]) for row in fields_of_rows] for n in present}
+    values = {
+        column: [str(row[column]) if column in row else None for row in row_fields]
+        for column in present
+    }
     return pl.DataFrame(values, schema=dict.fromkeys(present, pl.String))
 
 
 def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> KernelFile:
     """Return the measured kernels in a file.
 
-    The catalogue gives the layer sizes of models that the file names. ``gpu`` is the type for a
-    file that names none.
+    ``name`` is the name of the file, ``format`` one of KERNEL_FORMATS or AUTO, and ``gpu`` the GPU
+    type if the file names none.
     """
-    shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
+    # Some formats name a model instead of the layer sizes.
+    shapes = {
+        model.name: model.spec.shape for model in models_list() if model.spec.shape is not None
+    }
     gpus = {entry.name: entry.spec for entry in gpus_list()}
     return read_kernels(
         path,
@@ -269,9 +292,9 @@ def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> Kerne
 
 
 def _has_kernels(path: Path, name: str, options: CalibrationOptions) -> bool:
-    """Return whether a file of unknown format has the columns of a kernel format."""
+    """Return whether a file has measured kernels: by the given format, else by its columns."""
     if options.format != AUTO:
-        return False
+        return options.format in (KERNELS, *KERNEL_FORMATS)
     try:
         kernel_format(path, name, MAX_UPLOAD_BYTES)
     except IngestError:
@@ -297,7 +320,7 @@ def _save(calibration: Calibration, tables: Tables, kernels: Path | None) -> Cal
 
 
 def _kernel_table(file: KernelFile) -> pl.DataFrame:
-    """Return how many rows of each operator were read, by GPU type."""
+    """Return a table with the number of measurements of each operator on each GPU type."""
     rows = [
         (gpu, table.op, int(table.seconds.size))
         for gpu, tables in file.by_gpu.items()

@@ -19,9 +19,8 @@ def client_address(request: HttpRequest | None) -> str:
         return ""
     # Without a proxy the client could write this header itself.
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[
-        :MAX_ADDRESS_CHARACTERS
-    ]
+    address: str = forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+    return address[:MAX_ADDRESS_CHARACTERS]
 
 
 def client_network(request: HttpRequest | None) -> str:

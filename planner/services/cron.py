@@ -43,7 +43,7 @@ class Cron:
             )
         try:
             CronSim(line, datetime.now(UTC))
-        except (CronSimError, ValueError) as problem:  # ValueError: a number of 4,300 digits
+        except (CronSimError, ValueError) as problem:  # int() raises ValueError above 4,300 digits
             fault = str(problem).removeprefix("Bad ").replace("-", " ")
             raise PlannerError(
                 f"cron: {line[:80]!r}: the {fault} is invalid. Write *, a number, a list (1,3), a "
@@ -61,13 +61,13 @@ class Cron:
         return next(self.moments(moment))
 
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
-        """Return the last ``limit`` times in ``(after, until]``, in UTC."""
+        """Return the times in ``(after, until]`` in UTC, the last ``limit`` if there are more."""
         return list(deque(takewhile(lambda moment: moment <= until, self.moments(after)), limit))
 
     def moments(self, after: datetime) -> Iterator[datetime]:
         """Yield every time after ``after``, in UTC."""
-        for wall in CronSim(self.line, after.astimezone(self.zone)):
-            moment = wall.astimezone(UTC)
+        for local_time in CronSim(self.line, after.astimezone(self.zone)):
+            moment = local_time.astimezone(UTC)
             # In the repeated hour of autumn, the first of two equal times may be past.
             if moment > after:
                 yield moment

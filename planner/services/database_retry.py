@@ -11,17 +11,17 @@ MAX_WAIT_S = 30.0
 
 
 def with_database_retries(action: Callable[[], T]) -> T:
-    """Return ``action()``; repeat it for up to MAX_WAIT_S while the database does not respond.
+    """Return ``action()``; repeat it while the database does not respond, for MAX_WAIT_S at most.
 
-    After that the database's error is raised. Within a transaction it is raised at once, since the
+    After that, raise the error of the database. Within a transaction, raise it at once, since the
     transaction is lost.
     """
-    until = time.monotonic() + MAX_WAIT_S
+    give_up_s = time.monotonic() + MAX_WAIT_S
     while True:
         try:
             return action()
         except (OperationalError, InterfaceError):
-            if connection.in_atomic_block or time.monotonic() > until:
+            if connection.in_atomic_block or time.monotonic() > give_up_s:
                 raise
             # Django opens a new connection at the next query; the old one stays broken.
             connection.close()

@@ -10,7 +10,7 @@ from django.core.cache import caches
 
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.search import DeploymentSearchResult
-from planner.domain.deployment_search.search import search_deployments as configure
+from planner.domain.deployment_search.search import search_deployments as compute_search
 from planner.domain.progress import Progress, silent
 from planner.errors import PlannerError
 from planner.inputs import catalogue
@@ -34,28 +34,28 @@ def search_deployments(
 ) -> DeploymentSearchResult:
     """Return the deployments of a model sorted by cost.
 
-    The user's own measurements correct the estimated speeds. Raises PlannerError or
+    Measurements from ``measured`` correct the estimated speeds. Raises PlannerError or
     SimulationError.
     """
     hardware = own_hardware()
-    return configure(query, hardware, progress, measured.own_measurements(hardware))
+    return compute_search(query, hardware, progress, measured.own_measurements(hardware))
 
 
 def stored_search(query: DeploymentQuery, progress: Progress = silent) -> DeploymentSearchResult:
-    """Return the deployments of a model as ``search_deployments`` does; compute an answer once.
+    """Return the answer of ``search_deployments`` from the cache, or compute and cache it.
 
-    A change of the user's hardware or measurements makes a new answer. Raises PlannerError or
+    It is computed again once the user's hardware or measurements change. Raises PlannerError or
     SimulationError.
     """
     hardware = own_hardware()
     measured = STORED_MEASUREMENTS.own_measurements(hardware)
     key = sha256(pickle.dumps((query, hardware, measured))).hexdigest()
     answers = caches["answers"]
-    found: DeploymentSearchResult | None = answers.get(key)
-    if found is None:
-        found = configure(query, hardware, progress, measured)
-        answers.set(key, found)
-    return found
+    answer: DeploymentSearchResult | None = answers.get(key)
+    if answer is None:
+        answer = compute_search(query, hardware, progress, measured)
+        answers.set(key, answer)
+    return answer
 
 
 def scenario_with_deployments(
@@ -67,10 +67,11 @@ def scenario_with_deployments(
     trace: str = "",
     launch: LaunchDescription | None = None,
 ) -> str:
-    """Return the document of a scenario with the chosen deployments.
+    """Return the document (YAML) of a scenario with the chosen deployments of ``model``.
 
-    It is a stored scenario, or a new draft for a trace or a ``launch``. Raises PlannerError unless
-    exactly one of them is given.
+    The scenario is the stored one called ``scenario``, or a new draft for the trace called
+    ``trace`` or for ``launch``. ``profiles`` are rows of a scenario's ``profiles``. For ``limits``
+    see ``replace_deployments``. Raises PlannerError unless exactly one of the three is given.
     """
     if sum(map(bool, (scenario, trace, launch))) != 1:
         raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
@@ -97,12 +98,10 @@ def replace_deployments(
 ) -> str:
     """Return ``document`` with the chosen deployments of ``model`` instead of its current ones.
 
-    Regions that lack one of the GPU types get as many of it as of their most numerous type. The
-    price is the median of the known prices if no other is known.
-
-    With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
-    tbt_ms) replace those of the strictest tier; None keeps one. Raises ScenarioError if the result
-    is not valid.
+    Missing GPU types are added to each region as ``add_missing_gpus`` says. With ``in_place``, the
+    deployments serve all traffic of the draft, and ``limits`` (keys ttft_ms and tbt_ms) replace
+    those of the strictest tier; a limit of None keeps the tier's own. Raises ScenarioError if the
+    result is not valid.
     """
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")
@@ -130,11 +129,16 @@ def replace_deployments(
 def add_missing_gpus(
     row: Mapping[str, Any], region: Region, needed: Iterable[str]
 ) -> dict[str, Any]:
-    """Return a region of the document, with the GPU types in ``needed`` that it lacks added."""
+    """Return a region of a scenario document, with the GPU types in ``needed`` that it lacks.
+
+    ``row`` is the region in the document and ``region`` the same one, parsed. It gets as many GPUs
+    of a new type as it has of its most numerous type. Their price is the median of the known offers
+    if the region's built-in price list lacks them.
+    """
     missing = [gpu for gpu in needed if gpu not in region.capacity]
     if not missing:
         return dict(row)
-    largest = max(region.capacity.values(), default=0)
+    most_gpus = max(region.capacity.values(), default=0)
     built_in = catalogue.regions().get(region.like or "")
     listed_prices = built_in.usd_per_gpu_hour if built_in else {}
     prices = {
@@ -142,7 +146,7 @@ def add_missing_gpus(
         for gpu in missing
         if gpu not in listed_prices and (price := price_of(gpu, {}).usd) > 0
     }
-    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, largest)}}
+    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most_gpus)}}
     if prices:
         changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
     return changed

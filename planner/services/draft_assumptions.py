@@ -23,19 +23,19 @@ from planner.storage import row_arrays
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
-LENGTH_FACTOR = 1.2
+LENGTH_FACTOR = 1.2  # how much longer lengths are, to show their effect
 OTHER_FLEET_NOTE = "Another model or GPU type changes the fleet."
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One assumption of a draft; ``section`` is the part of the form that changes it."""
+    """One assumption of a draft, in words."""
 
-    section: str
+    section: str  # part of the scenario form that changes it
     what: str
     value: str
     why: str
-    matters: str = ""
+    matters: str = ""  # its effect on the fleet
     models: tuple[str, ...] = ()  # models that avoid the problem, to choose from
     warns: bool = False  # the draft does not keep what the file says
 
@@ -43,7 +43,7 @@ class Assumption:
 def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[Assumption, ...]:
     """Return the assumptions of a draft over ``trace``, in the order of the form.
 
-    ``serving`` is the profile or profiles that serve the trace.
+    ``document`` is the draft as YAML. ``serving`` has the profile of each model that serves it.
     """
     draft = parse(document)
     return (
@@ -86,7 +86,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     }
     gpus = {each.profile.gpu for each in served.values()}
     for beyond in requests_beyond_context(row_arrays.local_path(trace.store), contexts):
-        larger = models_for(beyond.longest, gpus, beyond.model)[:3]
+        larger = models_for(beyond.longest, gpus, beyond.model)[:3]  # the three closest in size
         offer = f"Models with a large enough context: {', '.join(larger)}."
         yield Assumption(
             "profiles",
@@ -101,7 +101,10 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
 
 
 def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> str:
-    """Return why this model serves the requests labelled ``label``, or the whole file."""
+    """Return in words why this model serves the requests with the model name ``label``.
+
+    ``label`` "" stands for all requests. ``named_models`` are the model names in the file.
+    """
     if serving.named:
         other_names = [
             n for n in named_models if not label and known_model(n) != serving.profile.model
@@ -122,6 +125,7 @@ def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> st
 
 
 def _first_names(names: list[str]) -> str:
+    """Return at most three names, such as "a, b, c and 2 more"."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -226,21 +230,21 @@ def _limit_words(tier: Tier) -> Iterator[str]:
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:
-    """Yield the lengths that the draft assumes, and how many more replicas longer ones need.
+    """Yield the token lengths that the draft assumes because the file has none.
 
-    ``speed`` is the profile of a replica.
+    Each says how many more replicas longer lengths need. ``speed`` is the profile of a replica.
     """
     isl, osl = drafts.mean_lengths(trace)
     max_rps, _ = largest_rate(speed, isl, osl)
-    for what, name, longer in (
-        ("Prompt lengths", "input_tokens", (LENGTH_FACTOR * isl, osl)),
-        ("Answer lengths", "output_tokens", (isl, LENGTH_FACTOR * osl)),
+    for what, field, longer_isl, longer_osl in (
+        ("Prompt lengths", "input_tokens", LENGTH_FACTOR * isl, osl),
+        ("Answer lengths", "output_tokens", isl, LENGTH_FACTOR * osl),
     ):
-        stated = (getattr(source, name) for source in draft.traffic.sources)
+        stated = (getattr(source, field) for source in draft.traffic.sources)
         lengths = next(filter(None, stated), None)
         if lengths is None:
             continue
-        rps_if_longer, _ = largest_rate(speed, *longer)
+        rps_if_longer, _ = largest_rate(speed, longer_isl, longer_osl)
         more = max_rps / rps_if_longer - 1
         yield Assumption(
             "sources",
@@ -252,13 +256,13 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumpti
 
 
 def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
-    """Yield the assumption on the variation of lengths and arrivals, for files with bin sums."""
-    counted = any(
-        series.get(what) is not None
+    """Yield the assumption on how lengths and arrivals vary, if the file has sums per bin only."""
+    counts_tokens = any(
+        series.get(column) is not None
         for series in trace.report.get("series") or []
-        for what in ("input_tokens", "output_tokens")
+        for column in ("input_tokens", "output_tokens")
     )
-    if trace.kind != Trace.Kind.DEMAND or not counted:
+    if trace.kind != Trace.Kind.DEMAND or not counts_tokens:
         return
     if trace.store and row_arrays.exists(f"{trace.store}/{LENGTHS}"):
         return  # a live source counts requests by length
@@ -302,10 +306,10 @@ def _requests_without_answer(trace: Trace) -> Iterator[Assumption]:
 
 
 def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
-    """Yield the assumption on series that end before the planned time."""
+    """Yield the assumptions on series of the file that end before the file does."""
     series = trace.report.get("series") or []
-    end = trace.report.get("end")
-    early = [row["name"] for row in series if row.get("end") != end]
+    trace_end = trace.report.get("end")
+    early = [row["name"] for row in series if row.get("end") != trace_end]
     if early and draft.horizon.start == "end":
         yield Assumption(
             "sources",

@@ -1,7 +1,7 @@
-"""Choose the profile that serves a draft's traffic.
+"""Choose the profile (model, GPU type and GPUs per replica) that serves a draft's traffic.
 
-It is a model that the trace names, or a recent one. It runs on the GPU type of the newest
-scenarios, else on the most common one, in the arrangement with the best data.
+The model is one that the trace names, or a recent one. The GPU type is that of the newest
+scenarios, or else a common one. Measured profiles are preferred.
 """
 
 from __future__ import annotations
@@ -30,65 +30,68 @@ MAX_MODELS = 8  # models of a file that each get their own profile in a draft
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A profile that serves traffic, with its row for a scenario (``row``).
+    """The profile that serves the requests of a trace, or one profile for each model it names.
 
-    ``labels`` maps each model name in the trace to its own serving. It is empty if one profile
-    serves all requests.
+    ``labels`` maps each model name in the trace to its Serving. It is empty if one profile serves
+    all requests.
     """
 
     profile: Profile
-    row: dict[str, Any]
-    named: bool  # the trace names its model
-    longest: int = 0  # tokens of the longest request, if the model was chosen for it
+    row: dict[str, Any]  # of the profile, in the ``profiles`` of a scenario
+    named: bool  # the trace names the model
+    longest: int = 0  # tokens of the longest request, if the model was chosen for its context
     labels: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def all(self) -> tuple[Serving, ...]:
-        """Return the serving of each model, without repeats."""
+        """Return one Serving per served model."""
         by_model = {serving.profile.model: serving for serving in self.labels.values()}
         return tuple(by_model.values()) or (self,)
 
 
 def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
-    """Return how to serve a trace: as chosen, else by the model the trace names, else a default.
+    """Return how to serve a trace: by ``model``, else by the models it names, else by a default.
 
     The default is a model whose context is large enough for the longest request, if there is one.
-
-    Raises NotFound with the available names.
+    ``gpu`` "" stands for the usual GPU type. Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
     models = {model_name for model_name, _ in profiles}
     gpus = {gpu_name for _, gpu_name in profiles}
-    usual = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
+    usual_gpu = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     known = {label: known_model(label) for label in trace.report.get("models") or []}
-    # Built-in models by their label in the trace. A chosen model replaces all of them.
+    # The built-in model of each model name in the trace. A chosen model replaces all of them.
     named = {label: name for label, name in known.items() if name in models and not model}
-    labels = model_labels(trace)
+    labels = model_labels(trace)  # the names that each get a profile
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
     default = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL
     longest = 0
     needs_default = not model and (not named or labels)
     if needs_default and not embeds:
-        default, longest = _default_model(trace, gpu or usual)
-    if labels and named:
-        by_label = {
-            label: _serving_of_model(
-                profiles, named.get(label, default), gpu, usual, label in named, strict=False
-            )
-            for label in labels
-        }
-        first = _serving_of_model(profiles, next(iter(named.values())), gpu, usual, named=True)
-        return replace(first, labels=MappingProxyType(by_label))
-    chosen = model or next(iter(named.values()), default)
-    serving = _serving_of_model(profiles, chosen, gpu, usual, bool(named))
-    return replace(serving, longest=longest)
+        default, longest = _default_model(trace, gpu or usual_gpu)
+    first_model = model or next(iter(named.values()), default)
+    first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(named))
+    if not (labels and named):
+        return replace(first, longest=longest)
+    by_label = {
+        label: _serving_of_model(
+            profiles,
+            named.get(label, default),
+            gpu,
+            usual_gpu,
+            named=label in named,
+            strict=False,  # a chosen GPU type may lack some of the models
+        )
+        for label in labels
+    }
+    return replace(first, labels=MappingProxyType(by_label))
 
 
 def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
-    """Return the model for a trace that names none, on GPU type ``gpu``, and the reason: tokens.
+    """Return the model for a trace that names none, and the tokens of its longest request.
 
-    These are the tokens of the longest request, if another model is chosen since they exceed the
-    context of DEFAULT_MODEL; else 0.
+    It is DEFAULT_MODEL, with 0 tokens, if that takes the longest request. Else it is another model
+    on the GPU type ``gpu`` that takes it, if there is one.
     """
     if trace.kind == Trace.Kind.REQUESTS and trace.store:
         longest = longest_request(row_arrays.local_path(trace.store))
@@ -99,7 +102,7 @@ def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
 
 
 def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...]:
-    """Return the built-in models on the types ``gpus`` whose context holds ``tokens`` of a request.
+    """Return the built-in models that take a request of ``tokens`` on one of the types ``gpus``.
 
     Models without an image encoder come first, then those closest to ``model`` in size.
     """
@@ -107,7 +110,7 @@ def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...
     size = parameters(catalogue.shape(model)).total
 
     def difference(name: str) -> tuple[bool, float, str]:
-        """Return (reads images, distance of the size as log of the ratio, ``name``), to sort by."""
+        """Return a sort key: whether the model reads images, the log ratio of sizes, the name."""
         shape = shapes[name]
         return shape.encoder is not None, abs(math.log(parameters(shape).total / size)), name
 
@@ -116,9 +119,9 @@ def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...
 
 
 def model_labels(trace: Trace) -> tuple[str, ...]:
-    """Return the model names in the trace's file, if each can get its own profile.
+    """Return the model names in the trace's file, if each is to get its own profile.
 
-    Return none for one model, for more than MAX_MODELS, and if some requests have no model.
+    The result is empty for one model, for more than MAX_MODELS, and if some requests have no model.
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
@@ -135,33 +138,41 @@ def _serving_of_model(
     profiles: Mapping[tuple[str, str], Profile],
     model: str,
     gpu: str,
-    usual: str,
+    usual_gpu: str,
+    *,
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Return the built-in profile of ``model`` on ``gpu``, and whether the trace names the model.
+    """Return the Serving of ``model`` by a built-in profile on the GPU type ``gpu``.
 
-    Without ``gpu``, the GPU type is ``usual`` or else the default. If ``gpu`` has no profile of the
-    model, raise NotFound if ``strict``, else use another GPU type. Raises NotFound for a model
-    without any profile.
+    ``gpu`` "" stands for ``usual_gpu``, or another type if that has no profile. ``named`` says
+    whether the trace names the model. If ``gpu`` has no profile of the model, raise NotFound if
+    ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
     """
     by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
     if not by_gpu:
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
-    spec = catalogue.gpus().get(chosen := gpu or usual)
-    # Not every type that computes in the precision of the weights is in the catalogue's rule.
-    if chosen not in by_gpu and spec and catalogue.published_precision(model) in spec.peak_flops:
-        by_gpu |= {chosen: made} if (made := modelled_profile(model, chosen)) else {}
+    wanted_gpu = gpu or usual_gpu
+    spec = catalogue.gpus().get(wanted_gpu)
+    # built_in_profiles() has no modelled profile for some GPU types that could serve the model.
+    if (
+        wanted_gpu not in by_gpu
+        and spec
+        and catalogue.published_precision(model) in spec.peak_flops
+        and (modelled := modelled_profile(model, wanted_gpu)) is not None
+    ):
+        by_gpu[wanted_gpu] = modelled
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
         )
-    profile = by_gpu[next(name for name in (gpu, usual, DEFAULT_GPU, *by_gpu) if name in by_gpu)]
+    preferred_gpus = (gpu, usual_gpu, DEFAULT_GPU, *by_gpu)
+    profile = by_gpu[next(name for name in preferred_gpus if name in by_gpu)]
     return Serving(profile, _scenario_row(profile), named)
 
 
 def built_in_profiles() -> dict[tuple[str, str], Profile]:
-    """Return one built-in profile per model and GPU type, the most reliable one."""
+    """Return the most reliable built-in profile of each (model, GPU type)."""
     profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
         profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
@@ -171,9 +182,9 @@ def built_in_profiles() -> dict[tuple[str, str], Profile]:
 
 
 def best_tp(model: str, gpu: str) -> int:
-    """Return the GPUs per replica of the most reliable built-in profile of ``model`` on ``gpu``.
+    """Return the GPUs per replica of the best built-in profile of ``model`` on ``gpu``.
 
-    A measured profile is more reliable; of equal ones, the one with the fewest GPUs is chosen.
+    Measured profiles come before others, then those with fewer GPUs.
     """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))

@@ -1,4 +1,4 @@
-"""Choose the stretch of a trace that a draft plans, or the horizon after it.
+"""Choose the time window of a trace that a draft plans, or the horizon after the trace.
 
 Days and weeks differ, so each window has a comparison with the others. Horizons of days and weeks
 are simulated, those of months and more are an outlook.
@@ -24,25 +24,23 @@ BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
 LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
 # A fleet that serves the busiest day serves the others; one for a quiet day does not.
 DEFAULT_WINDOW = BUSIEST_DAY
-HISTORY_SHARE = 0.5  # share of the trace before a window, to forecast from; at most a week
-MIN_DAYS = 3  # days of a trace that can be compared
+HISTORY_SHARE = 0.5  # the part of a trace that is kept as history for forecasts, up to a week
+MIN_DAYS = 3  # shorter traces have too few days to compare
+QUIET_RATIO = 1.5  # a window is quiet if another one has this many times its requests
 
 
 @dataclass(frozen=True, slots=True)
 class WindowChoice:
-    """A time window that a draft may have.
-
-    ``sentence`` gives its rank in demand among all windows of the same length.
-    """
+    """A time window of a trace that a draft may plan."""
 
     key: str
     label: str
     start_s: float  # epoch seconds, or from the start of a trace on a relative clock
     duration_s: float
     requests: float
-    span: str
-    sentence: str
-    quiet: bool  # another window as long had at least 1.5 times the requests
+    span: str  # its dates in words
+    sentence: str  # its rank in demand among all windows of the same length
+    quiet: bool  # another window as long has at least QUIET_RATIO times the requests
 
 
 def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
@@ -51,11 +49,13 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
     The result is empty if the trace has too few days to choose from.
     """
     demand = _total_demand(trace)
-    if demand is None or demand.end_s - demand.start_s < MIN_DAYS * DAY_S:
+    if demand is None:
+        return ()
+    trace_s = demand.end_s - demand.start_s
+    if trace_s < MIN_DAYS * DAY_S:
         return ()
     clock = trace.report.get("clock", "utc")
-    span = demand.end_s - demand.start_s
-    earliest_s = demand.start_s + min(WEEK_S, HISTORY_SHARE * span)
+    earliest_s = demand.start_s + min(WEEK_S, HISTORY_SHARE * trace_s)
     days = [day for day in stretches(demand, DAY_S) if day.start_s >= earliest_s]
     offered: dict[str, Stretch | None] = {
         BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=earliest_s),
@@ -72,9 +72,9 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
 
 def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
-    """Return a choice for a time window, with its label and its rank in demand."""
+    """Return the choice ``key`` for the time window ``stretch``, with its rank in demand."""
     rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
-    # The busiest window lacks history before it, so this is the busiest one that can be used.
+    # A busier window has no history before it, so this is the busiest one that can be used.
     is_busiest_usable = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
     return WindowChoice(
         key=key,
@@ -84,15 +84,15 @@ def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> Win
         requests=stretch.amount,
         span=span_words(stretch.start_s, stretch.end_s, clock),
         sentence=rank.sentence,
-        quiet=(rank.busiest_ratio or 1.0) >= 1.5,
+        quiet=(rank.busiest_ratio or 1.0) >= QUIET_RATIO,
     )
 
 
 def _total_demand(trace: Trace) -> DemandSeries | None:
-    """Return the stored total demand of a trace; None if it is not in requests.
+    """Return the total demand that was stored when the trace was read.
 
-    It saves counting ten million requests for a page. The result is also None if the trace is too
-    short, or if its bin width does not divide a day.
+    None if it is not counted in requests, if the trace is too short to compare days, or if its bin
+    width does not divide a day.
     """
     if trace.kind == Trace.Kind.REQUESTS and trace.length_s < MIN_DAYS * DAY_S:
         return None
@@ -102,13 +102,13 @@ def _total_demand(trace: Trace) -> DemandSeries | None:
 
 @dataclass(frozen=True, slots=True)
 class HorizonChoice:
-    """A horizon that a draft may have; ``outlook`` is "" for one that a comparison simulates."""
+    """A horizon after the end of a trace that a draft may plan."""
 
     key: str
     label: str
-    words: str
-    replayed_s: int  # length of the window that a comparison replays
-    outlook: str = ""
+    words: str  # what the plan then has
+    replayed_s: int  # length of the time window that a comparison simulates
+    outlook: str = ""  # kind of outlook over the months; "": the comparison has the whole horizon
     months: int = 0
 
 

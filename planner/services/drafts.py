@@ -1,7 +1,7 @@
-"""Draft a first scenario for a trace, complete, so that a newcomer can run it at once.
+"""Draft a complete first scenario for a trace, so that a newcomer can run it at once.
 
-The draft avoids obstacles to its run. A short trace gets a shorter window, or a plan of the time
-after it. Long prompts get a looser limit.
+The draft is made so that its run succeeds. A short trace gets a shorter window, or a plan of the
+time after the trace. Long prompts get a looser TTFT limit.
 """
 
 from collections.abc import Sequence
@@ -29,23 +29,23 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.queueing import largest_rate
 
 FAST, RELAXED = "interactive", "relaxed"  # SageServe's IW-F and IW-N
-REGION = "us-east"  # of a trace without regions
-MOST_LABELS = 6  # regions or tiers of a file that a draft keeps
+REGION = "us-east"  # the region of a trace without regions
+MOST_LABELS = 6  # a file with more regions (or tiers) gets one region (or the usual tiers)
 DEFERRABLE = "batch", "offline", "bulk", "niw", "deferrable"  # in names of tiers that may wait
 RELAXED_NAMES = "relaxed", "agent", "background", "iw-n"  # in names of tiers without a TPOT limit
 DEADLINE = {"e2e_ms": 86_400_000, "deferrable": True}  # a day, as SageServe's NIW
 RELAXED_TTFT_MS = 60_000
-CAPACITY_GPUS = 512  # GPUs of a region, or the next multiple that the traffic may need
+CAPACITY_GPUS = 512  # a region has a multiple of this
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 STARTUP_S = 600
 TTFT_MS = 1000
 LONG_PROMPT_FACTOR = 3  # factor on the mean: the 95th percentile of an exponential distribution
-# three more: a partial first bin, an incomplete last bin, one spare
+# Three more than a forecast needs: a partial first bin, an incomplete last bin, one spare.
 HISTORY_BINS = MIN_OBSERVED + 3
-WORTH_CACHING = 0.05  # share of repeated blocks from which a draft has prefix caches
+WORTH_CACHING = 0.05  # with this share of repeated blocks or more, a draft has prefix caches
 SHORT_PERIOD_S = 300  # for a trace that is too short for the usual window
-SHORT_BINS_S = (60, 30, 10, 5, 1)  # bins of such a trace: the widest that cut it into SHORT_BINS
+SHORT_BINS_S = (60, 30, 10, 5, 1)  # bin widths for such a trace: the widest with SHORT_BINS bins
 SHORT_BINS = 4
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 # Shortest traces to plan a day or a week on. The last request may come an hour before midnight.
@@ -64,22 +64,23 @@ def scenario_draft(
     serving: Serving | None = None,
     replicas_today: int | None = None,
 ) -> str:
-    """Return the YAML of a new scenario over ``trace``.
+    """Return the YAML of a new scenario for the traffic of ``trace``.
 
-    It has the trace's models on built-in profiles (``serving``), and its regions and tiers
-    (``labels_in_draft``). Otherwise it has one region, and interactive tiers. Every series of a
-    demand file becomes its own source. ``window`` is the part of the trace to plan, by default what
-    its length allows. ``horizon`` plans the time after the trace instead. ``replicas_today`` is the
-    present fleet of the one profile, the baseline of savings.
+    ``serving`` has its models on built-in profiles; None: ``choose_serving`` chooses. The draft
+    keeps the trace's regions and tiers if ``labels_in_draft`` allows. Otherwise it has one region
+    and two interactive tiers. Each series of a demand file becomes a source. ``window`` is the part
+    of the trace to plan; None: the last day, or less of a short trace. ``horizon`` plans the time
+    after the trace instead. ``replicas_today`` is the size of the present fleet, with which savings
+    are compared; it is used only if there is one profile.
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
     serving = serving or choose_serving(trace)
-    series, ended = trace.report.get("series", []), ""
+    series, ended_note = trace.report.get("series", []), ""
     if horizon is None:
-        series, ended = _series_in_window(trace, window)
-    if ended:  # models of series that ended have no demand
-        labels = {one.get("model") for one in series}
+        series, ended_note = _series_in_window(trace, window)
+    if ended_note:  # models of series that ended have no demand
+        labels = {row.get("model") for row in series}
         used = {label: model for label, model in serving.labels.items() if label in labels}
         serving = replace(serving, labels=MappingProxyType(used))
     profiles = [model.profile for model in serving.all]
@@ -87,22 +88,16 @@ def scenario_draft(
     data: Row = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
-        "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended))),
+        "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended_note))),
         "models": [profile.model for profile in profiles],
         "profiles": [dict(model.row) for model in serving.all],
         "regions": [_region_row(trace, profiles, name) for name in _regions(trace)],
         "tiers": _tier_rows(labels_in_draft(trace, "tiers") or (FAST, RELAXED), ttft_ms),
         "traffic": {"sources": _sources(trace, serving, series)},
-        "fleet": {"startup_s": STARTUP_S},
+        "fleet": _fleet(profiles, _regions(trace), replicas_today),
         "policies": list(DRAFTED),
         "test_days": [dict(day) for day in DRAFT_DAYS],
     }
-    if replicas_today is not None and len(profiles) == 1:
-        pool, regions = {"model": profiles[0].model, "gpu": profiles[0].gpu}, _regions(trace)
-        each, rest = divmod(replicas_today, len(regions))
-        data["fleet"]["today"] = [
-            pool | {"region": name, "replicas": each + (i < rest)} for i, name in enumerate(regions)
-        ]
     if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]
     _fit_window(data, trace, window, horizon)
@@ -111,16 +106,29 @@ def scenario_draft(
     return document
 
 
-def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[Row], str]:
-    """Return the series of a demand file that last into the window, and a note on the others.
+def _fleet(profiles: Sequence[Profile], regions: Sequence[str], replicas_today: int | None) -> Row:
+    """Return the section ``fleet`` of a draft, with ``replicas_today`` if there is one profile."""
+    fleet: Row = {"startup_s": STARTUP_S}
+    if replicas_today is not None and len(profiles) == 1:
+        pool = {"model": profiles[0].model, "gpu": profiles[0].gpu}
+        per_region, rest = divmod(replicas_today, len(regions))
+        fleet["today"] = [  # the first regions get the rest, one replica each
+            pool | {"region": name, "replicas": per_region + (1 if i < rest else 0)}
+            for i, name in enumerate(regions)
+        ]
+    return fleet
 
-    Series that end before have no demand to plan. If all do, return all of them. ``window`` None:
-    the last day of the trace. The note is "" if no series is left out.
+
+def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[Row], str]:
+    """Return the series of a demand file that end after the window's start, and a note.
+
+    The note names the other series, which have no demand to plan; "" if there are none. If every
+    series ends before, return all of them. ``window`` None: the last day of the trace.
     """
     series = trace.report.get("series", [])
     start_s = trace.report.get("end_ns", 0) / 1e9 - DAY_S if window is None else window.start_s
-    lasting = [one for one in series if _seconds(one.get("end", "")) > start_s]
-    ended = [one["name"] for one in series if one not in lasting]
+    lasting = [row for row in series if _seconds(row.get("end", "")) > start_s]
+    ended = [row["name"] for row in series if row not in lasting]
     if not lasting or not ended:
         return series, ""
     names = f"{', '.join(ended[:6])}{' ...' if len(ended) > 6 else ''}"
@@ -128,10 +136,10 @@ def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[R
 
 
 def _seconds(moment: str) -> float:
-    """Return a ``moment`` of a trace's report in seconds: since 1970 for a date, else as stated.
+    """Return a time of a trace's report in seconds; infinity for "".
 
-    Without dates it is the time since the start of the trace, such as "+600s". For "", return
-    infinity.
+    For a date they count since 1970. A trace without dates has times such as "+600s", which count
+    from its start.
     """
     if not moment:
         return inf
@@ -141,23 +149,19 @@ def _seconds(moment: str) -> float:
 
 
 def labels_in_draft(trace: Trace, kind: Literal["regions", "tiers"]) -> tuple[str, ...]:
-    """Return the regions or tiers of a file if a draft can keep them, else an empty tuple.
+    """Return the regions or tiers of a file if a draft keeps them, else an empty tuple.
 
-    It keeps them if every request has one, they are few, and a scenario can have their names.
+    It keeps them if every series has one, if they are at most MOST_LABELS, and if a scenario can
+    have their names.
     """
     names = trace.report.get(kind) or []
     series = trace.report.get("series", [])
-    labelled = all(one.get(kind.removesuffix("s")) for one in series)
-    return tuple(names) if labelled and len(names) <= MOST_LABELS and _are_names(names) else ()
-
-
-def _are_names(labels: Sequence[str]) -> bool:
-    """Return whether a scenario can use the labels of a file as names."""
+    labelled = all(row.get(kind.removesuffix("s")) for row in series)
     try:
-        NAMES.validate_python(labels)
+        NAMES.validate_python(names)
     except ValidationError:
-        return False
-    return True
+        return ()
+    return tuple(names) if labelled and len(names) <= MOST_LABELS else ()
 
 
 def _regions(trace: Trace) -> tuple[str, ...]:
@@ -166,19 +170,21 @@ def _regions(trace: Trace) -> tuple[str, ...]:
 
 
 def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
-    """Return the tiers of a draft, with limits by their names; those that may wait come last.
+    """Return the tiers of a draft: interactive ones, then relaxed ones, then deferrable ones.
 
-    Without a tier of another kind, tiers of batch work are interactive too.
+    Words in its name decide to which of them a tier belongs. If all of them are deferrable by name,
+    none is.
     """
 
-    def has(words: Sequence[str], name: str) -> bool:
-        """Return whether one of the words is in the name of a tier."""
+    def has_word(name: str, words: Sequence[str]) -> bool:
+        """Return whether the name of a tier has one of the words."""
         return any(word in name.lower() for word in words)
 
-    waiting = [name for name in names if has(DEFERRABLE, name)]
-    waiting = waiting if len(waiting) < len(names) else []
+    waiting = [name for name in names if has_word(name, DEFERRABLE)]
+    if len(waiting) == len(names):
+        waiting = []
     others = [name for name in names if name not in waiting]
-    relaxed = [name for name in others if has(RELAXED_NAMES, name)]
+    relaxed = [name for name in others if has_word(name, RELAXED_NAMES)]
     return [
         *({"name": name, "ttft_ms": ttft_ms, "tbt_ms": 100}
           for name in others if name not in relaxed),
@@ -188,15 +194,15 @@ def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
 
 
 def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
-    """Return a region of a draft, with GPUs for the trace's peak on ``profiles``.
+    """Return the region ``name`` of a draft, with GPUs for the trace's peak on ``profiles``.
 
-    Prices are those of the built-in region that has the most of these GPU types, among those whose
-    names begin as ``name``, if there are any. Other types get the median of the known prices.
+    Prices are those of a built-in region: of those whose names begin with ``name``, or of all, the
+    one with prices for most of these GPU types. Other types get the median of the known offers.
     """
     peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
     capacity: dict[str, int] = {}
     for profile in profiles:
-        replica_rps = largest_rate(profile, *mean_lengths(trace))[0]
+        replica_rps, _ = largest_rate(profile, *mean_lengths(trace))
         gpus = region_gpus(peak_rps, replica_rps, profile.tp)
         capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
     regions = catalogue.regions()
@@ -210,14 +216,11 @@ def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
 
 
 def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:
-    """Return the traffic sources of a draft: one per series of a demand file.
+    """Return the traffic sources of a draft: one for each of ``all_series`` of a demand file.
 
-    A trace of requests gets one source per label of ``serving``, or one in all.
+    A trace of requests gets one source for each model name in ``serving.labels``, or a single one.
     """
-    common: Row = {
-        "trace": trace.name,
-        "model": serving.profile.model,
-    }
+    common: Row = {"trace": trace.name, "model": serving.profile.model}
     if not labels_in_draft(trace, "regions"):
         common["regions"] = {REGION: 1.0}
     if not labels_in_draft(trace, "tiers"):
@@ -262,10 +265,10 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
 def _fit_window(
     data: Row, trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
-    """Set the window, bins and horizon of a draft in ``data``.
+    """Set the window, bins and horizon of a draft in the document ``data``.
 
-    By default a study plans the last day. ``chosen`` is another part of the trace. ``horizon``
-    plans the time after the trace. A large window is simulated only in part.
+    ``chosen`` is the part of the trace to plan; None: the last day. ``horizon`` plans the time
+    after the trace instead. A window with many requests is simulated only in part.
     """
     rates = _series_rates(trace)
     span_s = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
@@ -273,18 +276,19 @@ def _fit_window(
     if horizon is not None:
         window_s = _length_after_trace(horizon, span_s, window_s)
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
-    replayed = sum(rate for _, rate in rates) * window_s
+    requests = sum(rate for _, rate in rates) * window_s
     if chosen is not None:
-        replayed = chosen.requests
+        requests = chosen.requests
         data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
-    if replayed > MAX_REPLAYED_REQUESTS:
+    if requests > MAX_REPLAYED_REQUESTS:
         data["traffic"]["max_replayed"] = MAX_REPLAYED_REQUESTS
 
 
 def _length_after_trace(horizon: HorizonChoice, span_s: float, window_s: float) -> float:
-    """Return the length (s) of a window after a trace of ``span_s`` seconds, in whole hours.
+    """Return the length (s) of the window to plan after a trace of ``span_s`` seconds.
 
-    ``window_s`` is the length that fits a short trace. Less than an hour stays as it is.
+    A trace of a week allows the whole ``horizon``, one of two days a day. A shorter trace allows
+    ``window_s``, in whole hours if it is at least one.
     """
     if span_s >= LENGTH_OF_A_WEEK_S:
         return horizon.replayed_s
@@ -294,11 +298,11 @@ def _length_after_trace(horizon: HorizonChoice, span_s: float, window_s: float) 
 
 
 def _fit_short_trace(data: Row, span_s: float, file_bin_s: float) -> float:
-    """Return the length of the window (s) for a trace of ``span_s`` seconds: usually a day.
+    """Return the length of the window (s) to plan for a trace of ``span_s`` seconds.
 
-    For a short trace, set narrower bins, and a shorter window in ``data``, or one after the trace,
-    so that enough history is left to forecast from. ``file_bin_s`` is the width of the file's own
-    bins, 0 if none.
+    It is a day, if the trace is long enough. For a shorter trace, set in ``data`` narrower bins and
+    a shorter window, so that enough history is left to forecast from. If there is no such window,
+    plan the time after the trace. ``file_bin_s`` is the bin width of the file; 0 if it has no bins.
     """
     narrow_s = next((s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS), SHORT_BINS_S[-1])
     bin_s = max(narrow_s, file_bin_s)
@@ -328,39 +332,39 @@ def _start(trace: Trace, chosen: WindowChoice) -> str | int:
 
 
 def region_gpus(peak_rps: float, replica_rps: float, tp: int) -> int:
-    """Return the GPUs of a region: twice what the traffic needs at its peak.
+    """Return the number of GPUs for a region of a draft: twice what the peak of traffic needs.
 
-    ``peak_rps`` and ``replica_rps``, what one replica serves, are in requests/s. ``tp`` is the GPUs
-    of a replica. With so many, the plan and not the region's limit decides the size of the fleet.
+    With that number, the region's limit does not bind. ``peak_rps`` is the traffic and
+    ``replica_rps`` the capacity of a replica, in requests/s. ``tp`` is the number of GPUs of a
+    replica.
     """
     needed = 2 * peak_rps / replica_rps * tp if replica_rps > 0 else CAPACITY_GPUS
     return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _series_rates(trace: Trace) -> list[tuple[float, float]]:
-    """Return the duration (s) and mean requests/s of each series.
-
-    A trace of requests counts as one series.
-    """
+    """Return (duration in s, mean requests/s) of each series; a trace of requests is one series."""
     report = trace.report
-    one_in = report.get("sample") or 1.0  # each row of the file stands for so many requests
+    requests_per_row = report.get("sample") or 1.0  # above 1 for a sampled file
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = max(1.0, trace.length_s)
-        return [(seconds, one_in * trace.requests / seconds)]
+        return [(seconds, requests_per_row * trace.requests / seconds)]
     rates = []
     for series in report.get("series", []):
         seconds = series["bins"] * series["bin_s"]
-        rates.append((seconds, one_in * (series["requests"] or 0) / seconds))
+        rates.append((seconds, requests_per_row * (series["requests"] or 0) / seconds))
     return rates or [(1.0, 0.0)]
 
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
-    """Return a TTFT limit in ms: twice the time of the trace's long prompts on an idle replica."""
-    prompt = LONG_PROMPT_FACTOR * mean_lengths(trace)[0]
-    iterations = ceil(prompt / profile.max_batch_tokens)
-    tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
-    needed_s = 2 * iterations * float(iteration_s(profile, 0, 0, tokens, tokens * prompt / 2))
-    return max(TTFT_MS, ceil(needed_s) * 1000)
+    """Return a TTFT limit (ms): twice the time of a long prompt on an idle replica, or TTFT_MS."""
+    mean_prompt_tokens, _ = mean_lengths(trace)
+    prompt_tokens = LONG_PROMPT_FACTOR * mean_prompt_tokens
+    iterations = ceil(prompt_tokens / profile.max_batch_tokens)
+    tokens = prompt_tokens / iterations  # in one iteration
+    attention_pairs = tokens * prompt_tokens / 2  # a token attends to half the prompt on average
+    prompt_s = iterations * float(iteration_s(profile, 0, 0, tokens, attention_pairs))
+    return max(TTFT_MS, ceil(2 * prompt_s) * 1000)
 
 
 def cached_share(trace: Trace) -> float:
@@ -376,13 +380,14 @@ def repeated_blocks(trace: Trace) -> float:
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:
-    """Return the mean tokens (of a prompt, of an answer), each the largest of all series.
+    """Return the mean tokens (of a prompt, of an answer), each the largest mean of a series.
 
     If the file does not count tokens, they are ASSUMED_INPUT and ASSUMED_OUTPUT.
     """
     counted = [trace.report, *trace.report.get("series", [])]
 
     def largest_mean(field: str, default: float) -> float:
+        """Return the largest mean of ``field`` per request; ``default`` if it is not counted."""
         with_counts = (row for row in counted if row.get(field) and row.get("requests"))
         return float(max((row[field] / row["requests"] for row in with_counts), default=default))
 

@@ -54,6 +54,8 @@ from simulation.performance.work import iteration
 ALWAYS_BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
 
+# What the stated error of an estimate was measured on. The fit is that of the estimate's speeds to
+# measured benchmark rows.
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
     "version": "measured rows of this model and GPU type, fitted without the engine's version",
@@ -63,7 +65,7 @@ BASIS = {
     "vendor_gpu": "GPU types of this vendor that the fit had not seen",
     "vendor": "unseen GPU vendor, so the error is a factor",
 }
-# What each fit had not seen. The page compares the errors of these fits.
+# What was left out of a fit, to measure its error on that. The page compares these errors.
 UNSEEN = {
     "seen": "nothing",
     "version": "the engine's version",
@@ -78,10 +80,10 @@ UNSEEN = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasurementSource:
-    """Where measurements that correct estimates come from: the request itself, or the store."""
+    """Where measurements that correct estimates come from: the request, the uploads, or both."""
 
-    rows: Sequence[Row | str] = ()  # the columns of an estimate, plus ttft_ms and tbt_ms
-    name: str = "measured"  # of those rows
+    rows: Sequence[Row | str] = ()  # of the request: columns of an estimate, ttft_ms and tbt_ms
+    name: str = "measured"  # what messages call these rows
     use_stored: bool = True  # use the uploaded measurements too
 
     def own_measurements(self, user_facts: UserFacts) -> MeasuredCorrections | None:
@@ -96,7 +98,10 @@ STORED_MEASUREMENTS = MeasurementSource()
 
 
 def measurements_from_file(file: str | None, *, use_stored: bool) -> MeasurementSource:
-    """Return measurements for a command: of the table ``file`` (or None), stored ones, or both."""
+    """Return the measurements of the table ``file`` (None: none), and with ``use_stored`` uploads.
+
+    Raises IngestError if the file cannot be read.
+    """
     if not file:
         return MeasurementSource(use_stored=use_stored)
     return MeasurementSource(read_rows(file), Path(file).name, use_stored)
@@ -105,9 +110,8 @@ def measurements_from_file(file: str | None, *, use_stored: bool) -> Measurement
 def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> EstimateAnswer:
     """Return the estimate of one deployment.
 
-    ``row`` has names and numbers as ``bin/manage estimate`` takes them, with - or _.
-
-    Raises PlannerError or SimulationError for a wrong value or an impossible deployment.
+    ``row`` has the options of ``bin/manage estimate`` as keys, with - or _. Raises PlannerError or
+    SimulationError for a wrong value or an impossible deployment.
     """
     (answer,) = estimate_many([row], source)
     if isinstance(answer, Refused):
@@ -116,15 +120,15 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> E
     measurements, model = source.own_measurements(hardware), str(named_fields(row)["model"])
     deployed = deployment(dict(row) | {"concurrency": answer.concurrency}, hardware)
     properties = replace(error_properties(deployed), split=answer.mode == "disagg")
-    # Errors of deployments that the fit had not seen, by what was left out of it.
-    cells = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
+    # The errors of similar deployments, by what was left out of the fit.
+    errors = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
     return replace(
         answer,
         next_measurement=next_measurement(measurements, deployed, model, fit),
         notes=measurements.notes if measurements else (),
         assumptions=(*answer.assumptions, *narrower_is_faster_sentence(deployed)),
         left_out=tuple(
-            LeftOut(what=UNSEEN[basis], **asdict(cell)) for basis, cell in cells.items()
+            LeftOut(what=UNSEEN[basis], **asdict(error)) for basis, error in errors.items()
         ),
     )
 
@@ -132,30 +136,31 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> E
 def estimate_sweep(
     row: Row, loads: Sequence[float], source: MeasurementSource = STORED_MEASUREMENTS
 ) -> list[tuple[float, EstimateAnswer]]:
-    """Return the estimates of one deployment at other concurrencies (requests in flight).
+    """Return (load, estimate) of one deployment at other concurrencies (requests in flight).
 
-    Loads without an estimate are omitted. Values that the row omits, such as the number of workers,
-    are fixed at the row's own concurrency. The sweep is thus one deployment under more load, not
-    another deployment for each load.
+    Loads without an estimate are omitted. What ``row`` leaves open, such as the number of workers,
+    is chosen once, at its own concurrency. So all estimates are of the same deployment.
     """
     fit, hardware = estimate_fit(), own_hardware()
     deployed = deployment(row, hardware)
     (estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
     if isinstance(estimate, RefusedEstimate):
         return []
-    arranged = estimate.arranged
-    fixed = replace(deployed, decode=arranged.decode, decode_workers=arranged.decode_workers)
-    if arranged.split:
-        fixed = replace(fixed, prefill=arranged.prefill, prefill_workers=arranged.prefill_workers)
-    swept = [replace(fixed, concurrency=float(load)) for load in loads]
-    estimates = estimate_rows(swept, fit.calibration, efficiencies())
-    # Measured rows belong to deployments as they were given, without the values filled in above.
-    deployments = [replace(deployed, concurrency=float(load)) for load in loads]
-    moves = _measured_changes(source.own_measurements(hardware), deployments, fit)
+    chosen = estimate.arranged
+    fixed = replace(deployed, decode=chosen.decode, decode_workers=chosen.decode_workers)
+    if chosen.split:
+        fixed = replace(fixed, prefill=chosen.prefill, prefill_workers=chosen.prefill_workers)
+    fixed_at_loads = [replace(fixed, concurrency=float(load)) for load in loads]
+    estimates = estimate_rows(fixed_at_loads, fit.calibration, efficiencies())
+    # Measured rows belong to deployments as they were given, without the values chosen above.
+    given_at_loads = [replace(deployed, concurrency=float(load)) for load in loads]
+    corrections = _measured_changes(source.own_measurements(hardware), given_at_loads, fit)
     return [
-        (load, _answer_row(loaded, answer, fit, move))
-        for load, loaded, answer, move in zip(loads, swept, estimates, moves, strict=True)
-        if not isinstance(answer, RefusedEstimate)
+        (load, _answer_row(at_load, estimate, fit, correction))
+        for load, at_load, estimate, correction in zip(
+            loads, fixed_at_loads, estimates, corrections, strict=True
+        )
+        if not isinstance(estimate, RefusedEstimate)
     ]
 
 
@@ -170,26 +175,27 @@ def estimate_many(
     answers: list[EstimateAnswer | Refused] = [Refused("")] * len(rows)
     requested: dict[int, tuple[Deployment, AtRate | None]] = {}
     measurements = source.own_measurements(hardware)
-    own_hardware_times = replace(hardware, own=measurements.times if measurements else None)
+    measured_hardware = replace(hardware, own=measurements.times if measurements else None)
     for index, row in enumerate(rows):
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            requested[index] = requested_estimate(row, own_hardware_times)
+            requested[index] = requested_estimate(row, measured_hardware)
         except EXPECTED as problem:
             answers[index] = Refused(str(problem))
     deployments = [deployed for deployed, _ in requested.values()]
     estimates = estimate_rows(deployments, fit.calibration, efficiencies())
-    moves = _measured_changes(measurements, deployments, fit)
-    for (index, (deployed, at_rate)), estimate, move in zip(
-        requested.items(), estimates, moves, strict=True
+    corrections = _measured_changes(measurements, deployments, fit)
+    for (index, (deployed, at_rate)), estimate, correction in zip(
+        requested.items(), estimates, corrections, strict=True
     ):
         if isinstance(estimate, RefusedEstimate):
             answers[index] = Refused(estimate.reason)
             continue
-        answer = _answer_row(deployed, estimate, fit, move)
-        rated = answer if at_rate is None else answer_at_rate(answer, at_rate, deployed.osl)
-        answers[index] = rated
+        answer = _answer_row(deployed, estimate, fit, correction)
+        if at_rate is not None:
+            answer = answer_at_rate(answer, at_rate, deployed.osl)
+        answers[index] = answer
     return answers
 
 
@@ -214,8 +220,8 @@ def _answer_row(
 ) -> EstimateAnswer:
     """Return the answer for a deployment: its estimate, corrected by ``change``, and its error.
 
-    The expected error is that of similar benchmark rows. The user's own measurements, from which
-    ``change`` comes, can only lower it.
+    ``change`` comes from the user's own measurements; None: there are none. The expected error is
+    that of similar benchmark rows, or the error of these measurements if that is smaller.
     """
     split = uncorrected.arranged.split  # also if the estimate chose the split itself
     estimate = corrected_estimate(uncorrected, change, deployed.osl) if change else uncorrected
@@ -261,13 +267,14 @@ def _fitted_error(
 ) -> ExpectedError:
     """Return the expected error of a deployment's estimate: the error of similar benchmark rows.
 
-    ``change``, the correction by the user's rows, is only named in the basis of the error.
+    ``change``, the correction by the user's measurements, is only mentioned in the basis in words.
     ``split``: prefill and decode run on separate replicas.
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
     later = fit.later_version_warning(deployed.engine, deployed.version)
-    age = (timezone.localdate() - fit.published).days
+    age_days = (timezone.localdate() - fit.published).days
+    # A cell is a group of benchmark rows that are alike in mode, load and engine.
     cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     measured = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
     return ExpectedError(
@@ -281,15 +288,19 @@ def _fitted_error(
         outside=(
             *fit.values_out_of_range(measured),
             *_unmeasured_notes(deployed),
-            *([f"{later}, {age} days ago"] if later else []),
+            *([f"{later}, {age_days} days ago"] if later else []),
         ),
         newest_version=fit.newest_before(deployed.engine, deployed.version) or None,
-        data_age_days=age,
+        data_age_days=age_days,
     )
 
 
 def _cell_words(key: str, rows: int) -> str:
-    """Return a phrase for the ``rows`` measured deployments of cell ``key``."""
+    """Return a phrase for ``rows`` benchmark rows that are alike.
+
+    ``key`` says in what, such as "disagg high vllm": the mode, then load, engine and speculative
+    decoding if they matter.
+    """
     mode, *rest = key.split()
     parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
     if rest and rest[0] in LOADS:
@@ -302,9 +313,9 @@ def _cell_words(key: str, rows: int) -> str:
 
 
 def _smaller_errors(error: ExpectedError, change: Change | None) -> ExpectedError:
-    """Return for each figure the smaller of ``error`` and the error of the user's own rows.
+    """Return ``error``, with each figure that is larger than that of ``change`` replaced by it.
 
-    ``change`` is the correction by these rows; None: there are none.
+    ``change`` is the correction by the user's own measurements; None: there are none.
     """
     if change is None:
         return error
@@ -319,19 +330,22 @@ def _smaller_errors(error: ExpectedError, change: Change | None) -> ExpectedErro
 
 
 def error_properties(deployed: Deployment) -> CellSelector:
-    """Return the properties of a deployment that its estimate's error depends on."""
+    """Return the properties of a deployment on which the error of its estimate depends."""
     return CellSelector(
-        deployed.prefill is not None, deployed.concurrency, deployed.engine, deployed.drafted > 0
+        split=deployed.prefill is not None,
+        users=deployed.concurrency,
+        engine=deployed.engine,
+        drafts=deployed.drafted > 0,
     )
 
 
-def _error_basis(basis: str, change: Change | None, measured: str) -> str:
-    """Return in words what the stated error of an estimate is based on.
+def _error_basis(basis: str, change: Change | None, benchmarks: str) -> str:
+    """Return in words on which measurements the stated error of an estimate is based.
 
-    ``basis`` is a key of BASIS, ``measured`` the words on its benchmark rows. ``change`` is the
-    correction by the user's rows; None: there are none.
+    ``basis`` is a key of BASIS, and ``benchmarks`` describes its benchmark rows. ``change`` is the
+    correction by the user's own measurements; None: there are none.
     """
-    basis_words = f"{BASIS[basis]}: {measured}"
+    basis_words = f"{BASIS[basis]}: {benchmarks}"
     if change is None or not change.rows:
         return basis_words
     rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
@@ -368,8 +382,8 @@ def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:
     Above 1, they are overloaded: prompts arrive faster than all workers together process them.
     """
     workers = estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
-    requests_s = estimate.tokens_per_s / deployed.osl
-    return requests_s * (estimate.prompt_s / workers)
+    requests_per_s = estimate.tokens_per_s / deployed.osl
+    return requests_per_s * estimate.prompt_s / workers
 
 
 def _unmeasured_notes(deployed: Deployment) -> list[str]:
@@ -386,14 +400,14 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
 
 
 def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
-    """Return a note if the stated number of prefill workers limits the throughput; else nothing."""
+    """Return a note if the given number of prefill workers limits the throughput, else []."""
     if deployed.prefill_workers is None or prefill_busy_share(deployed, estimate) < ALWAYS_BUSY:
         return []
     return ["prefill workers are always busy and limit throughput. The rest wait"]
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the board watts of all GPUs together, without servers, at the estimated load."""
+    """Return the power (W) of all GPU boards together at the estimated load, without servers."""
     gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.gpus * gpu.decode_w
@@ -401,17 +415,18 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
     attention_pairs = deployed.isl**2 / 2.0  # pairs of tokens in the attention of one prompt
-    # Prompts that start per iteration of decode.
+    # Prompts that start per decode iteration; none if prefill runs on separate replicas.
     prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
-    mean = iteration(estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs)
-    decoding = load(operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, mean)
-    gpu_w = float(watts(model, gpu, decoding))
-    decode_w = gpu_w * arranged.decode.gpus * arranged.decode_workers
+    work = iteration(estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs)
+    decode_load = load(operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, work)
+    decode_gpu_w = float(watts(model, gpu, decode_load))
+    decode_w = decode_gpu_w * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return decode_w
-    ranks = arranged.prefill.attention_dp
-    prompt = iteration(prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs)
-    prefill = load(operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, prompt)
-    busy = min(1.0, prefill_busy_share(deployed, estimate))
-    gpu_w = busy * float(watts(model, gpu, prefill)) + (1.0 - busy) * gpu.idle_w
-    return decode_w + gpu_w * arranged.prefill.gpus * arranged.prefill_workers
+    ranks = arranged.prefill.attention_dp  # each computes a prompt at a time
+    work = iteration(prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs)
+    prefill_load = load(operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, work)
+    busy_share = min(1.0, prefill_busy_share(deployed, estimate))
+    busy_gpu_w = float(watts(model, gpu, prefill_load))
+    prefill_gpu_w = busy_share * busy_gpu_w + (1.0 - busy_share) * gpu.idle_w
+    return decode_w + prefill_gpu_w * arranged.prefill.gpus * arranged.prefill_workers

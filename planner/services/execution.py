@@ -1,7 +1,6 @@
 """Execute each kind of run: read rows, call the pipeline, store tables, return figures."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.kinds.registry import KINDS
@@ -11,7 +10,7 @@ from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
 from planner.domain.traffic.series import trace_series
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.whatif.plan_inputs import Basis, as_arrays, from_arrays
+from planner.domain.whatif.plan_inputs import as_arrays, from_arrays
 from planner.errors import RunCancelled, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
@@ -26,7 +25,11 @@ BASIS = "basis"  # arrays that a plan was made from
 
 
 def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
-    """Execute a claimed run, in ``parts``; store its tables and return its result document."""
+    """Execute a claimed run, store its tables and return its result document.
+
+    ``parts`` shares its computation among workers. Raises RunCancelled if another worker has taken
+    the run over.
+    """
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _run_pipeline(run, progress, parts)
@@ -45,7 +48,7 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
 
 
 def store_of(run: Run) -> str:
-    """Return the folder of this attempt of the run.
+    """Return the folder for the tables of the current attempt to execute a run.
 
     Attempts do not share a folder, because a worker that was taken for dead may still write.
     """
@@ -53,7 +56,7 @@ def store_of(run: Run) -> str:
 
 
 def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
-    """Run the pipeline of the run's kind on its stored inputs."""
+    """Execute the pipeline of the run's kind on its stored inputs, and return its outcome."""
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
         series = trace_series(stored_trace(ready_trace(run.trace.name)), options.bin_s)
@@ -64,26 +67,24 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     # parsed again: the row may be older than this program
     chosen = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
-    further_arguments = {"parts": parts} if kind.spread else {}
-    body = kind.run
-    if run.kind == Run.Kind.PARETO and (plan := _recommended_plan(run)):
-        body = partial(body, basis=plan.basis, simulated_usd=plan.usd)
-    known = stored_hardware(run.resolved)
-    traces = stored_traces(scenario)
-    return body(scenario, traces, chosen, user_facts=known, progress=progress, **further_arguments)
+    further_arguments: dict[str, Any] = {"parts": parts} if kind.spread else {}
+    if run.kind == Run.Kind.PARETO:
+        further_arguments |= _recommended_plan(run)
+    return kind.run(
+        scenario,
+        stored_traces(scenario),
+        chosen,
+        user_facts=stored_hardware(run.resolved),
+        progress=progress,
+        **further_arguments,
+    )
 
 
-class RecommendedPlan(NamedTuple):
-    """The inputs of a recommended plan, and its cost in the simulation, in dollars."""
-
-    basis: Basis
-    usd: float
-
-
-def _recommended_plan(run: Run) -> RecommendedPlan | None:
+def _recommended_plan(run: Run) -> dict[str, Any]:
     """Return the plan that the newest comparison of the run's scenario recommends.
 
-    None: the scenario, as it is now, has no comparison, or it recommends nothing.
+    As arguments of the kind "pareto": ``basis``, the inputs of the plan, and ``simulated_usd``, its
+    cost. Empty if the scenario, as it is now, has no comparison, or if that recommends nothing.
     """
     comparisons = Run.objects.filter(
         kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, workspace=run.workspace,
@@ -92,13 +93,15 @@ def _recommended_plan(run: Run) -> RecommendedPlan | None:
     newest = comparisons.order_by("-pk").first()
     basis = newest and from_arrays(row_arrays.arrays_read(newest.store, BASIS))
     recommended = newest and newest.result.get("recommended")
-    return RecommendedPlan(basis, recommended["cost_usd"]) if basis and recommended else None
+    if not basis or not recommended:
+        return {}
+    return {"basis": basis, "simulated_usd": recommended["cost_usd"]}
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
-    """Return the traces that a scenario names, with their stored data.
+    """Return the traces that a scenario names, by name, with the paths of their stored data.
 
-    Raises ScenarioError with the field of the source if one of them names a file.
+    Raises ScenarioError if a source names a file instead.
     """
     stored: dict[str, StoredTrace] = {}
     for index, source in enumerate(scenario.traffic.sources):
@@ -115,7 +118,7 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
 
 
 def stored_trace(trace: Trace) -> StoredTrace:
-    """Return a trace as the input type of the pipelines."""
+    """Return a trace in the form that the pipelines take."""
     return StoredTrace(
         name=trace.name,
         kind=trace.kind,

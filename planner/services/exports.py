@@ -20,9 +20,10 @@ MAX_NAMES = 5000  # deployment names that a workspace stores at most
 def run_export(
     *, run: Run, to: str, options: ExportOptions, now: datetime, by: User | None
 ) -> File:
-    """Return the run as a file of format ``to``; record the export by ``by`` (None: command line).
+    """Return the run as a file of format ``to``, and record the export in the audit log.
 
-    Raises PlannerError if ``to`` is unknown, or not available for this kind of run.
+    ``by`` None: the command line. Raises PlannerError if the format is unknown, or not available
+    for this kind of run.
     """
     file = export_file(run=run, to=to, options=options, now=now)
     record("run.exported", run, by=by, to=to, file=file.name)
@@ -33,7 +34,10 @@ def run_write(
     *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
     out: Path | None = None,
 ) -> Path:  # fmt: skip
-    """Write the run to ``out``; None: to a file in ``folder`` that is named after the run."""
+    """Write the run in format ``to``, and return the path of the file.
+
+    It is ``out``, or if that is None a file in ``folder`` that is named after the run.
+    """
     file = run_export(run=run, to=to, options=options, now=now, by=None)
     path = out or folder / file.name
     try:
@@ -47,7 +51,7 @@ def run_write(
 
 
 def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> None:
-    """Store names of deployments, by default name.
+    """Store the names that the user wants for deployments in exports, by their default names.
 
     An empty name, or the default name itself, removes the stored one.
     """

@@ -23,9 +23,10 @@ from planner.services.deployment_search import add_missing_gpus
 from planner.services.scenarios import scenario_update
 
 Row = dict[str, Any]
-LABEL = "today"  # of the policy that is the autoscaler of today
+LABEL = "today"  # label of the policy that simulates the present autoscaler
 NEEDS = {"model": "the model", "gpu": "the GPU type", "tp": "the GPUs of one replica"}
-SHARES = ("memory", "gpu")  # measures with a target of at most 1
+# Metrics that are shares: a target above 1 has another unit, or can never be reached.
+SHARES = ("memory", "gpu")
 
 
 class PoolFacts(RunOptions):
@@ -48,22 +49,25 @@ class PoolFacts(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class ImportedFleet:
-    """A scenario document with the imported fleet, its pools, and the assumptions made."""
+    """A scenario with an imported fleet."""
 
-    document: str
-    pools: tuple[RunningPool, ...]
-    notes: tuple[str, ...]
+    document: str  # YAML of the scenario
+    pools: tuple[RunningPool, ...]  # as the file describes them
+    notes: tuple[str, ...]  # assumptions made
 
 
 @dataclass(frozen=True, slots=True)
 class _CompletePool:
-    """A pool with every fact that a scenario needs, under the scenario's names."""
+    """A pool of the file with every fact that a scenario needs, under the scenario's names.
+
+    A replica of the scenario is one engine. A pod of the file may run several.
+    """
 
     pool: RunningPool
     model: str
     gpu: str
     region: str
-    width: int  # GPUs of one replica of the scenario
+    width: int  # GPUs of one replica
     replicas: int
     notes: tuple[str, ...] = ()
 
@@ -82,9 +86,9 @@ def fleet_import(
 ) -> tuple[StoredScenario, ImportedFleet]:
     """Store a new version of ``scenario`` with the fleet that ``text`` describes.
 
-    ``name`` is the file's name in messages. ``facts`` are those that the file does not state.
-    ``version`` is the version that the user saw: if another is stored, the import is refused.
-    None: do not check it. Returns the stored scenario and what was imported.
+    Returns the stored scenario and what was imported. ``text`` is the content of a file, which
+    messages call ``name``. ``facts`` supply what it does not state. ``version`` is the version that
+    the user saw; raises VersionConflict if another one is stored. None: do not check it.
     """
     imported = with_fleet(scenario.document, text, name, facts)
     saved = scenario_update(
@@ -98,21 +102,22 @@ def fleet_import(
 
 
 def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS) -> ImportedFleet:
-    """Return ``document`` with the fleet that ``text`` describes as ``fleet.today``.
+    """Return the scenario ``document`` with the fleet that ``text`` describes as ``fleet.today``.
 
-    Rows of the same models and regions are replaced. Missing profiles, models and GPUs of regions
-    are added. Raises ScenarioError for a fact that neither the file nor ``facts`` states.
+    Rows of ``fleet.today`` with the same model and region are replaced. Missing profiles, models
+    and GPUs of regions are added. Raises ScenarioError for a fact that neither the file nor
+    ``facts`` states. ``name`` is what messages call the file.
     """
     read_pools = read_fleet(text, name)
     scenario, data = parse(document), outline(document)
-    known = own_hardware()
-    pools = [_complete(pool, scenario, facts, known, name) for pool in read_pools]
+    user_facts = own_hardware()
+    pools = [_complete(pool, scenario, facts, user_facts, name) for pool in read_pools]
     imported = {(pool.model, pool.region) for pool in pools}
     today = (data.get("fleet") or {}).get("today") or []
     other_rows = [row for row in today if (row.get("model"), row.get("region")) not in imported]
     models = [row.name for row in scenario.models]
     new_models = dict.fromkeys(pool.model for pool in pools if pool.model not in models)
-    profiles = list(_new_profiles(pools, scenario, known))
+    profiles = list(_new_profiles(pools, scenario, user_facts))
     notes = [note for pool in pools for note in pool.notes]
     changes: Row = {
         "fleet.today": [*other_rows, *_summed_rows([_today_row(pool) for pool in pools])],
@@ -127,24 +132,24 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
     policy, note = _policy([pool.pool for pool in pools])
+    if note:
+        notes.append(note)
     if policy:
         policies = data.get("policies") or USUAL
         other = [p for p in policies if not (isinstance(p, Mapping) and p.get("label") == LABEL)]
         changes["policies"] = [*other, policy]
-    written = edit(document, changes)
-    parse(written, name)
-    return ImportedFleet(
-        written, tuple(read_pools), tuple(dict.fromkeys(filter(None, [*notes, note])))
-    )
+    changed = edit(document, changes)
+    parse(changed, name)
+    return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
 
 
 def _complete(
     pool: RunningPool, scenario: Scenario, facts: PoolFacts, user_facts: UserFacts, name: str
 ) -> _CompletePool:
-    """Return ``pool`` with the missing ``facts``, under the scenario's names.
+    """Return ``pool`` completed by ``facts``, under the scenario's names.
 
-    ``user_facts`` is the user's own hardware, ``name`` the file's name in messages. Raises
-    ScenarioError for a fact that is still missing.
+    ``user_facts`` has the user's own GPUs and models. ``name`` is what messages call the file.
+    Raises ScenarioError for a fact that is still missing.
     """
     location = f"{name}, {pool.name}" if pool.name else name
     if missing := [fact for fact in pool.needs if not getattr(facts, fact)]:
@@ -155,9 +160,12 @@ def _complete(
     model = _model(pool.model or facts.model, scenario, user_facts, location)
     gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
     notes = [f"{pool.name}: {note}" for note in pool.notes]
-    engines, width = pool.engines, pool.width or facts.tp or 1  # engines of a pod, GPUs of each
+    engines = pool.engines  # of a pod
+    width = pool.width or facts.tp or 1  # GPUs of an engine
+    # Without experts, the ranks of data parallelism are independent engines.
     if pool.dp and engines == 1 and not _has_experts(model, user_facts):
-        engines, width = pool.dp, max(1, width // pool.dp)
+        engines = pool.dp
+        width = max(1, width // pool.dp)
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
     replicas = pool.replicas if facts.replicas is None else facts.replicas
     if replicas is None:
@@ -169,9 +177,11 @@ def _complete(
         notes.append(
             f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {width * engines}"
         )
-    least, most = (n if n is None else n * engines for n in (pool.minimum, pool.maximum))
+    minimum, maximum = (
+        pods if pods is None else pods * engines for pods in (pool.minimum, pool.maximum)
+    )
     return _CompletePool(
-        pool=replace(pool, minimum=least, maximum=most),
+        pool=replace(pool, minimum=minimum, maximum=maximum),
         model=model,
         gpu=gpu,
         region=_region(pool.region, scenario, facts, location),
@@ -181,16 +191,11 @@ def _complete(
     )
 
 
-def _weight_precision(model: str) -> str:
-    """Return the precision of a model's published weights; 16 bits for a user's own model."""
-    try:
-        return catalogue.published_precision(model)
-    except CatalogueError:
-        return "bf16"
-
-
 def _model(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:
-    """Return the scenario's name for a model; the catalogue's or user's if it has none."""
+    """Return the scenario's name for the model ``name``, else the user's or the catalogue's.
+
+    ``location`` is the file and pool. Raises ScenarioError, which names it, for an unknown model.
+    """
     for listed in scenario.models:
         if name == listed.name or model_known_as(name) == model_known_as(listed.name):
             return listed.name
@@ -211,21 +216,27 @@ def _has_experts(model: str, user_facts: UserFacts) -> bool:
 
 
 def _gpu(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:
-    """Return the scenario's name for a GPU type; the catalogue's or user's if it has none."""
+    """Return the user's name for the GPU type ``name``, else the scenario's or the catalogue's.
+
+    ``location`` is the file and pool. Raises ScenarioError, which names it, for an unknown type.
+    """
     if name in user_facts.gpus:
         return name
     try:
         canonical = catalogue.gpu_name(gpu_type(name))
     except CatalogueError as problem:
         raise ScenarioError(f"{location}: {problem} Add it to your GPUs.") from None
-    listed = [row.gpu for row in scenario.profiles]
+    scenario_gpus = [row.gpu for row in scenario.profiles]
     for region in scenario.regions:
-        listed += region.capacity
-    return next((known_as for known_as in listed if gpu_type(known_as) == canonical), canonical)
+        scenario_gpus += region.capacity
+    return next((gpu for gpu in scenario_gpus if gpu_type(gpu) == canonical), canonical)
 
 
-def _region(name: str, scenario: Scenario, facts: PoolFacts, where: str) -> str:
-    """Return the scenario's region for a pool; raise ScenarioError if it is unclear."""
+def _region(name: str, scenario: Scenario, facts: PoolFacts, location: str) -> str:
+    """Return the scenario's region for a pool in region ``name``, "" if the file states none.
+
+    Raises ScenarioError, which names the ``location`` (file and pool), if it is unclear.
+    """
     regions = [region.name for region in scenario.regions]
     for candidate in (facts.region, name):
         if candidate in regions:
@@ -234,7 +245,7 @@ def _region(name: str, scenario: Scenario, facts: PoolFacts, where: str) -> str:
         return regions[0]
     stated = facts.region or name
     fault = f"the scenario has no region {stated}" if stated else "the region is not stated"
-    raise ScenarioError(f"{where}: {fault}. Give region, one of {', '.join(regions)}.")
+    raise ScenarioError(f"{location}: {fault}. Give region, one of {', '.join(regions)}.")
 
 
 def _today_row(complete: _CompletePool) -> Row:
@@ -255,20 +266,22 @@ def _today_row(complete: _CompletePool) -> Row:
 
 
 def _summed_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, with the replicas of rows that differ in nothing else added up."""
-    joined: dict[tuple[Any, ...], Row] = {}
+    """Return the rows; rows that differ only in numbers of replicas become one, with their sum."""
+    sums: dict[tuple[Any, ...], Row] = {}
     counts = ("replicas", "minimum", "maximum")
     for row in rows:
         key = tuple(value for name, value in row.items() if name not in counts)
-        if key in joined:
-            for name in counts:
-                if name in row or name in joined[key]:
-                    joined[key][name] = sum(
-                        part.get(name, part["replicas"]) for part in (joined[key], row)
-                    )
-        else:
-            joined[key] = dict(row)
-    return list(joined.values())
+        if key not in sums:
+            sums[key] = row
+            continue
+        both_rows = (sums[key], row)
+        merged = dict(sums[key])
+        for name in counts:
+            if any(name in part for part in both_rows):
+                # A row without a minimum or maximum does not scale.
+                merged[name] = sum(part.get(name, part["replicas"]) for part in both_rows)
+        sums[key] = merged
+    return list(sums.values())
 
 
 def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_CompletePool]) -> Row:
@@ -290,9 +303,10 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_Comp
 def _new_profiles(
     pools: Sequence[_CompletePool], scenario: Scenario, user_facts: UserFacts
 ) -> Iterator[Row]:
-    """Yield the profiles of ``pools`` that the scenario lacks: built-in ones, else estimated ones.
+    """Yield the rows of ``profiles`` for ``pools`` that the scenario lacks.
 
-    ``user_facts`` is the user's own hardware.
+    They are built-in profiles, else estimated ones. ``user_facts`` has the user's own GPUs and
+    models.
     """
     present: set[tuple[str, str, int, str]] = {
         (row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
@@ -312,14 +326,21 @@ def _new_profiles(
 
 
 def _speed_row(complete: _CompletePool, *, experts: bool) -> Row:
-    """Return the part of a profile that states its speed: measured if built in, else estimated."""
+    """Return the fields of a profile row that decide on its speed.
+
+    The row stands for the built-in measured profile if there is one, else for a roofline estimate.
+    ``experts``: the model is a mixture of experts.
+    """
     pool = complete.pool
     parallelism = _parallelism(pool, complete.width, experts=experts)
-    precision = pool.precision or _weight_precision(complete.model)
+    built_in_name = model_known_as(complete.model)
+    built_in = built_in_name in catalogue.models()
+    published = catalogue.published_precision(complete.model) if built_in else "bf16"
+    precision = pool.precision or published
     row: Row = {"model": complete.model, "gpu": complete.gpu}
-    built_in = (model_known_as(complete.model), complete.gpu, complete.width)
+    profile_key = (built_in_name, complete.gpu, complete.width)
     only_tp = not parallelism.keys() - {"tp"}
-    if built_in in catalogue.profiles() and precision == "bf16" and only_tp:
+    if profile_key in catalogue.profiles() and precision == "bf16" and only_tp:
         return row | {"tp": complete.width}
     return row | {
         "kind": "roofline",
@@ -348,18 +369,18 @@ def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
 
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the autoscaler of ``pools`` as a policy, and a note.
+    """Return the policy row that simulates the autoscaler of ``pools``, and a note or "".
 
-    Without such a policy, return None and why; without an autoscaler, None and "".
+    The row is None without an autoscaler, or if no policy simulates it. The note then says why.
     """
     if any(pool.autoscaler for pool in pools):
         return _autoscaler_policy(pools)
-    triggers = {trigger for pool in pools for trigger in pool.triggers[:1]}
+    triggers = {trigger for pool in pools for trigger in pool.triggers}
     if not triggers:
         return None, ""
-    if len(triggers) > 1 or any(len(pool.triggers) > 1 for pool in pools):
+    if len(triggers) > 1:
         return None, "its autoscalers use several metrics. Add them as policies yourself"
-    trigger = next(iter(triggers))
+    (trigger,) = triggers
     row = _policy_row(trigger)
     if row is None:
         return None, f"no policy can simulate a trigger on {trigger.metric[:80]}"
@@ -367,29 +388,32 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
 
 
 def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the policy of autoscalers that set their own rule, such as Dynamo's, and a note or "".
+    """Return the policy row of an autoscaler with its own rules, such as Dynamo's, and a note.
 
-    Prefill and decode pools may share one policy. If the pools have several, or if a setting cannot
-    be simulated, return None and why.
+    Prefill and decode pools may share one autoscaler. If the pools have several, or if no policy
+    has its settings, return None and the reason.
     """
-    joined: Row = {}
+    settings: Row = {}
     for pool in pools:
         row = {key: value for key, value in (pool.autoscaler or {}).items() if value is not None}
-        if not row or any(joined.get(key, value) != value for key, value in row.items()):
+        if not row or any(settings.get(key, value) != value for key, value in row.items()):
             return None, "its pools have several autoscalers. Add them as policies yourself"
-        joined |= row
+        settings |= row
     try:
-        policy_of(**joined)
+        policy_of(**settings)
     except ValidationError:
-        return None, f"its {joined['name']} setting cannot be simulated"
+        return None, f"its {settings['name']} setting cannot be simulated"
     # The import leaves out a predictor that is not simulated, and Kalman is the default.
-    replaced = joined["name"] == "dynamo-sla" and "predictor" not in joined
+    replaced = settings["name"] == "dynamo-sla" and "predictor" not in settings
     note = "its predictor is simulated as a Kalman filter" if replaced else ""
-    return {"label": LABEL, **joined}, note
+    return {"label": LABEL, **settings}, note
 
 
 def _policy_row(trigger: Trigger) -> Row | None:
-    """Return the policy that simulates an autoscaler's trigger, or None."""
+    """Return the policy row that simulates an autoscaler's trigger.
+
+    None if no policy does: for an unknown metric, a target that is not per replica, or no target.
+    """
     measure, value = trigger.measure, trigger.value
     if not measure or not value or not trigger.per_replica:
         return None

@@ -22,7 +22,7 @@ from simulation.performance.specs import KINDS, ModelSpec, Provenance
 
 MAX_BYTES = 5_000_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
-RESERVED = ("new",)  # words that a page's address has in the place of a name
+RESERVED = ("new",)  # in addresses of pages, this word stands in the place of a name
 NAME_CHARACTERS = 80
 SOURCE_CHARACTERS = 500
 ASSUMED = "assumed"
@@ -41,9 +41,9 @@ def gpu_save(
 ) -> OwnGpu:
     """Store a new GPU type, or change the one in ``row`` (None: a new one).
 
-    ``facts`` has the fields of catalogue.user_hardware. ``version`` is the version that the user
-    edited; None: any. Raises CatalogueError with the wrong field, and VersionConflict if the
-    version has changed.
+    ``facts`` has the fields of catalogue.user_hardware; ``kind`` and ``source`` say where they come
+    from. ``version`` is the version that the user edited; None: any. Raises CatalogueError with the
+    wrong field, and VersionConflict if the version has changed.
     """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
@@ -63,7 +63,7 @@ def model_save(
 ) -> OwnModel:
     """Store a new model, or change the one in ``row`` (None: a new one); see ``gpu_save``.
 
-    ``facts`` has the figures of its memory, or is the ``model_of_config``, which has its shape.
+    ``facts`` has the fields of catalogue.user_hardware, or is the spec of the whole model.
     """
     check_may_plan(user)
     name = check_name("model", name, catalogue.models())
@@ -77,7 +77,10 @@ def model_save(
 
 
 def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
-    """Return ``name``, stripped; raise CatalogueError that names the ``noun`` if invalid."""
+    """Return ``name``, stripped; raise CatalogueError if it is invalid or among ``built_in``.
+
+    ``noun`` is what has the name, such as "GPU", for the message.
+    """
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
@@ -90,7 +93,10 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
 
 
 def _provenance(kind: str, source: str, user: User | None) -> Provenance:
-    """Return the provenance of a user's row; raise CatalogueError if it is invalid."""
+    """Return the provenance of figures that a user gives; raise CatalogueError if invalid.
+
+    ``kind`` is one of KINDS, such as "measured". ``source`` "" stands for the user.
+    """
     if kind not in KINDS:
         raise CatalogueError(f"kind {kind!r} is not known. Choose from {', '.join(KINDS)}.")
     stated = source.strip()
@@ -100,7 +106,7 @@ def _provenance(kind: str, source: str, user: User | None) -> Provenance:
 
 
 def _save(
-    kind: type[OwnRow],
+    model: type[OwnRow],
     previous: OwnRow | None,
     name: str,
     facts: dict[str, Any],
@@ -116,9 +122,9 @@ def _save(
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
         if previous is None:
-            row = kind(name=name, owner=user, **columns)
+            row = model(name=name, owner=user, **columns)
         else:
-            current = kind._default_manager.select_for_update().filter(pk=previous.pk).first()
+            current = model._default_manager.select_for_update().filter(pk=previous.pk).first()
             if current is None:
                 raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
             if version is not None and version != current.version:
@@ -156,17 +162,22 @@ def _noun(row: OwnGpu | OwnModel) -> str:
 
 
 def _used_by(row: OwnGpu | OwnModel) -> str:
-    """Return in words the profiles and scenarios that use a row; "" if there are none."""
-    key = _noun(row)
-    profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
-    scenarios = scenarios_with(
+    """Return in words at most five profiles and scenarios that use the row; "" if none does."""
+    fact = {_noun(row): row.name}
+    profiles = Profile.objects.filter(**fact).values_list("name", flat=True)
+    used_by = [f"profile {name}" for name in profiles]
+    used_by += [f"scenario {name}" for name in scenarios_with_profile(**fact)]
+    return ", ".join(used_by[:5])
+
+
+def scenarios_with_profile(**fact: str) -> list[str]:
+    """Return the names of scenarios that have a profile row with ``fact``, such as gpu="H100"."""
+    return scenarios_with(
         lambda document: any(
-            isinstance(part, dict) and part.get(key) == row.name
-            for part in document.get("profiles") or []
+            isinstance(row, Mapping) and fact.items() <= row.items()
+            for row in document.get("profiles") or []
         )
     )
-    used_by = [f"profile {name}" for name in profiles] + [f"scenario {name}" for name in scenarios]
-    return ", ".join(used_by[:5])
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""Handle idempotency keys: a repeated request returns the row that the first one made."""
+"""Handle idempotency keys: a repeated request returns the row that the first one stored."""
 
 import hashlib
 import json
@@ -15,18 +15,19 @@ Row = TypeVar("Row", Calibration, ProfileVersion)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The idempotency key that a client sent ("" for none), and a hash of its request."""
+    """The idempotency key that a client sent with a request."""
 
-    name: str = ""
-    sha256: str = ""
+    name: str = ""  # as the client sent it; "": none
+    sha256: str = ""  # of the request, to tell whether a later one is the same
 
     def columns(self) -> dict[str, str]:
+        """Return the columns to store with the row that the request makes."""
         return {"idempotency_key": self.name, "request_sha256": self.sha256}
 
     def earlier_row(self, rows: QuerySet[Row]) -> Row | None:
-        """Return the row that a request with this key made before, or None.
+        """Return the one of ``rows`` that an earlier request with this key stored; else None.
 
-        Raises KeyReused if that was a different request.
+        Raises KeyReused if that request was a different one.
         """
         if not self.name:
             return None
@@ -37,7 +38,7 @@ class Key:
 
 
 def request_key(name: str, request: Any) -> Key:
-    """Return the key ``name`` with the hash of a request, which is JSON-ready data."""
-    # Sorted keys: the same request must have the same hash.
+    """Return the key ``name`` with the hash of ``request``, any data that json can write."""
+    # Sort the keys, so that the same request has the same hash.
     text = json.dumps(request, sort_keys=True, default=str)
     return Key(name, hashlib.sha256(text.encode()).hexdigest() if name else "")

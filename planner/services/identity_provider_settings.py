@@ -1,4 +1,4 @@
-"""Read HEADROOM_OIDC_*: the identity provider, whom it may let in, and with which roles."""
+"""Read HEADROOM_OIDC_*: the identity provider, and the roles of the members of its groups."""
 
 import os
 from collections.abc import Sequence
@@ -28,10 +28,9 @@ class IdentityProvider(NamedTuple):
     client_secret: str
     grants: tuple[Grant, ...]
     claim: str  # claim that lists the groups
-    # further hosts that may be called, and the private networks of these hosts
-    hosts: tuple[str, ...]
-    label: str  # label of the button
-    second_factor: bool  # True: the provider checks a second factor
+    hosts: tuple[str, ...]  # further hosts of the provider, and private networks that they are in
+    label: str  # of the button to sign in
+    second_factor: bool  # a sign-in through the provider counts as a second factor
 
 
 def identity_provider(
@@ -39,8 +38,8 @@ def identity_provider(
 ) -> IdentityProvider | None:
     """Return the identity provider's settings; None if HEADROOM_OIDC_ISSUER is not set.
 
-    Raises ImproperlyConfigured if another setting is missing or wrong. ``second_factor``: a login
-    through it counts as a second factor.
+    ``hosts`` and ``second_factor`` are as in IdentityProvider. Raises ImproperlyConfigured if
+    another setting is missing or wrong.
     """
     groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
     grants = tuple(_parse_grant(text) for text in groups.split(",")) if groups else ()
@@ -75,7 +74,7 @@ def _required_setting(name: str) -> str:
 
 
 def _parse_grant(text: str) -> Grant:
-    """Return the grant in a text GROUP=WORKSPACE:ROLE; raise ImproperlyConfigured."""
+    """Return the grant that GROUP=WORKSPACE:ROLE states; raise ImproperlyConfigured if invalid."""
     group, _, access = text.strip().rpartition("=")
     workspace, _, role = access.partition(":")
     if not group or not workspace or role not in ROLES:

@@ -20,6 +20,7 @@ from simulation.performance.specs import ModelShape, ModelSpec, Provenance
 
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
+# Keys by which the config.json of a model is recognised.
 CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model", "dim")
 MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
@@ -31,15 +32,17 @@ Document = Mapping[str, Any]  # a mapping in the file
 def hardware_import(
     *, user: User | None, data: bytes, file_name: str, name: str = ""
 ) -> list[OwnGpu | OwnModel]:
-    """Store every GPU and model in the file, or none; entries replace those of the same name.
+    """Store all GPUs and models in a file, or none if one is invalid; return the stored rows.
 
-    ``name`` is needed for a config.json, which contains none. Raises CatalogueError with the entry
-    and field.
+    They replace GPUs and models of the same name. ``name`` is that of the model in a config.json,
+    which may lack it. Raises CatalogueError with the entry and field.
     """
     check_may_plan(user)
     document = read_description(data, file_name)
     if "gpus" not in document and "models" not in document:
-        if not _is_config(document):
+        # Multimodal models have the sizes in mappings within the document.
+        mappings = [document, *(part for part in document.values() if isinstance(part, Mapping))]
+        if not any(key in mapping for mapping in mappings for key in CONFIG_KEYS):
             raise CatalogueError(
                 f"{file_name} has no gpus, no models, and no key of a model's config.json "
                 f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
@@ -70,11 +73,11 @@ def hardware_import(
     return saved
 
 
-def _model_facts(name: str, facts: Document, place: str) -> Document | ModelSpec:
-    """Return the facts of a model entry; if they are its shape, the model that follows from it.
+def _model_facts(name: str, facts: Document, location: str) -> Document | ModelSpec:
+    """Return the facts of a model entry, or the whole model if the entry states its shape.
 
-    ``place`` is the file and the entry, for messages. Raises CatalogueError if there are further
-    facts besides the shape.
+    ``location`` is the file and the entry, for messages. Raises CatalogueError if an entry has
+    other facts besides its shape, from which they follow.
     """
     if facts.get("shape") is None:
         return {key: value for key, value in facts.items() if key != "shape"}
@@ -82,7 +85,7 @@ def _model_facts(name: str, facts: Document, place: str) -> Document | ModelSpec
     others = [key for key in facts if key != "shape"]
     if others or not isinstance(shape, Mapping):
         raise CatalogueError(
-            f"{place} has a shape, from which its memory follows. Leave out "
+            f"{location} has a shape, from which its memory follows. Leave out "
             f"{', '.join(others) or 'values that are not mappings'}."
         )
     return _model_of_shape(user_hardware.model_shape(name, shape))
@@ -112,14 +115,8 @@ def model_of_config(name: str, config: Document) -> ModelSpec:
 
 
 def _model_of_shape(shape: ModelShape) -> ModelSpec:
-    """Return a model with the memory for 16-bit weights of a shape, as in the catalogue."""
+    """Return the model of a shape, with the memory of its weights in 16 bits."""
     return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
-
-
-def _is_config(document: Document) -> bool:
-    """Return whether a mapping has a key of a config.json; multimodal models nest the sizes."""
-    parts = [document, *(part for part in document.values() if isinstance(part, Mapping))]
-    return any(key in part for part in parts for key in CONFIG_KEYS)
 
 
 def read_description(data: bytes, file_name: str) -> Document:

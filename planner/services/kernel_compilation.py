@@ -1,8 +1,8 @@
-"""Compile the simulator in one process while runs wait and show how far it is.
+"""Compile the simulator in one process, while runs in other processes wait and show how far it is.
 
 The process that compiles holds a lock on a file in the data directory. It writes how many functions
 are compiled into that file. The system releases the lock when the process ends, so no run waits for
-a dead process. A run that finds the simulator not compiled compiles it itself.
+a dead process. If nobody holds the lock, a run compiles what it needs itself.
 """
 
 import fcntl
@@ -64,7 +64,7 @@ def compile_lock() -> IO[str] | None:
 def compiled_count() -> str | None:
     """Return how many functions are compiled, such as "3 of 40"; None if no process compiles.
 
-    It is "" until the first count.
+    Until the first count is written, return "".
     """
     try:
         file = _lock_file().open()
@@ -81,7 +81,7 @@ def compiled_count() -> str | None:
 def wait_until_compiled(progress: Callable[[float, str], None]) -> bool:
     """Wait until no process compiles the simulator; return whether it had to wait.
 
-    ``progress`` gets how far it is in words. It may raise to stop the wait.
+    ``progress`` gets in words how far the compiler is. It may raise to stop the wait.
     """
     waited = False
     while (count := compiled_count()) is not None:

@@ -19,17 +19,24 @@ from planner.selectors.hardware import fit_on_gpu, gpu_get, model_get, own_hardw
 from planner.services.draft_assumptions import Assumption, cold_start
 from planner.services.draft_profiles import best_tp
 from planner.services.draft_windows import HorizonChoice
-from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S, Row, region_gpus
+from planner.services.drafts import (
+    CAPACITY_GPUS,
+    FAST,
+    MAX_REPLAYED_REQUESTS,
+    STARTUP_S,
+    Row,
+    region_gpus,
+)
 from planner.services.scenarios import free_name
 from simulation.sizing.queueing import largest_rate
 
 DAY_S = 86_400
-WEEKDAY_TO_MEAN = 7 / 5  # a weekday over the mean day, if weekends have no traffic: the most
+WEEKDAY_TO_MEAN = 7 / 5  # at most: a weekday over the mean day, if weekends have no traffic
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchDescription:
-    """What a user knows about a launch: traffic to expect without a trace of it."""
+    """What a user expects of the traffic of a launch, for which there is no trace."""
 
     model: str
     gpu: str
@@ -37,10 +44,10 @@ class LaunchDescription:
     requests_per_day: float  # on average over a week
     input_tokens: float
     output_tokens: float
-    day: str | list[float]  # name of a built-in shape, or requests of each hour
+    day: str | list[float]  # name of a built-in shape of a day, or requests of each hour
     weekend: float | None  # requests of a weekend day over those of a weekday; None: the default
     utc_offset_h: float
-    growth_per_month: float  # share
+    growth_per_month: float  # 0.1: 10% more each month
     begins: date
     ttft_ms: float
     tbt_ms: float
@@ -48,7 +55,10 @@ class LaunchDescription:
 
 
 def launch_draft(described: LaunchDescription) -> str:
-    """Return the YAML of the scenario; raise ScenarioError for an unknown profile or price."""
+    """Return the YAML of a scenario for the described launch.
+
+    Raises ScenarioError if the model does not fit on the GPU type, or if that has no price.
+    """
     gpu = catalogue.gpu_name(described.gpu)
     region = _priced_region(described.region, gpu)
     launch: Row = {
@@ -80,7 +90,7 @@ def launch_draft(described: LaunchDescription) -> str:
                 }
             ],
             **growth,
-            "max_replayed": 2_000_000,
+            "max_replayed": MAX_REPLAYED_REQUESTS,
         },
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(DRAFTED),
@@ -93,9 +103,9 @@ def launch_draft(described: LaunchDescription) -> str:
 
 
 def _priced_region(name: str, gpu: str) -> str:
-    """Return the built-in region ``name``, or for "" the first one, with a price of ``gpu``.
+    """Return the built-in region ``name``; for "", the first one with a price of ``gpu``.
 
-    Raises ScenarioError if it has none.
+    Raises ScenarioError if the region is unknown or has no price of ``gpu``.
     """
     regions = catalogue.regions()
     with_price = [key for key, region in regions.items() if gpu in region.usd_per_gpu_hour]
@@ -151,7 +161,10 @@ def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[
 
 
 def _profile(model: str, gpu: str) -> Row:
-    """Return the built-in measured profile; else a roofline on the fewest GPUs that fit."""
+    """Return the ``profiles`` row of a model: built in and measured, else a roofline estimate.
+
+    The estimate uses the fewest GPUs on which the model fits. Raises ScenarioError if none do.
+    """
     name = model_known_as(model)
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
@@ -170,13 +183,14 @@ def _profile(model: str, gpu: str) -> Row:
 
 
 def _region_gpus(described: LaunchDescription, data: Row) -> int:
-    """Return the GPUs of the region, for the peak at the end of the horizon.
+    """Return the number of GPUs for the region: enough for the peak at the end of the horizon.
 
-    ``data`` is the draft so far. The capacity of one replica is that of the fluid model.
+    ``data`` is the draft so far. The capacity of a replica is that of the fluid model
+    (simulation.sizing.queueing).
     """
     hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
     profile = next(iter(hardware.profiles.values()))
-    replica_rps = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
+    replica_rps, _ = largest_rate(profile, described.input_tokens, described.output_tokens)
     by_hour = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
     mean_rps = described.requests_per_day / DAY_S
     peak_to_mean = max(by_hour) / max(sum(by_hour) / 24, 1e-9)

@@ -24,12 +24,12 @@ def logging_run(number: int) -> Iterator[None]:
 class JsonLines(logging.Formatter):
     """A log formatter that writes one JSON object per line.
 
-    Its fields are ``time`` (UTC), ``level``, ``logger`` and ``message``, and ``run`` and ``error``
-    where they exist.
+    Its fields are ``time`` (UTC), ``level``, ``logger`` and ``message``. Lines of a run also have
+    ``run``, its number, and those of an exception ``error``, its traceback.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as one line of JSON, with the number of the run that wrote it."""
+        """Return a log record as one line of JSON."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -1,7 +1,7 @@
 """Limit the guessing of passwords, in the sign-in form and in the API's log-in.
 
-A name and a network each have a limit. A browser that has signed in as somebody before carries a
-signed cookie and has its own limit. A stranger's guesses thus do not lock the owner out.
+Each user name and each network has a limit. A browser that has signed in as somebody before has a
+signed cookie, and a limit of its own. So the guesses of others do not lock the owner out.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ WINDOW_S = 65.0  # the minute that limits promise, and the time that an attempt 
 logger = logging.getLogger(__name__)
 NAME_ATTEMPTS = 10  # wrong passwords of one name in a minute, against guesses at one account
 NETWORK_ATTEMPTS = 60  # of any names, against one password tried on every account
-KNOWN_ATTEMPTS = 10  # of one person, by all browsers that know them
+KNOWN_ATTEMPTS = 10  # of one person, in all browsers in which they have signed in before
 KNOWN_COOKIE = "headroom_known"
 KNOWN_S = 180 * 24 * 3600
 
@@ -37,29 +37,29 @@ KNOWN_S = 180 * 24 * 3600
 class GuessLimit(NamedTuple):
     """A limit on the wrong guesses at one target within a minute."""
 
-    kind: str  # of the target
-    target: str
-    most: int
-    key: str  # what was refused, such as "codes of anna"
+    kind: str  # of the target, such as "network"
+    target: str  # what is counted: the address of a network, a name or the key of a user
+    most: int  # wrong guesses within a minute
+    key: str  # what was refused, such as "codes of anna", for the log
     record: str  # sentence for the audit log
-    words: str  # what was given too often, for the person who gave it
+    words: str  # what was given too often, such as "wrong passwords", for the person who gave it
     name: str = ""  # the affected account, which may not exist
-    remedy: str = ""
+    remedy: str = ""  # ends the sentence "Try again in 30 seconds"
 
 
 @contextmanager
 def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
-    """Count the block as an attempt to sign in as ``name``; successful ones are not counted.
+    """Count the block as a failed attempt to sign in as ``name``, unless it succeeds.
 
-    Raises TooManyAttempts with the delay (s) if a limit is reached.
+    Raises TooManyAttempts with the seconds to wait if a limit is reached.
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)
 
     def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
-        """Return the limit of ``most`` wrong passwords of ``target``, a network or a name.
+        """Return the limit of ``most`` wrong passwords for ``target``, of kind ``kind``.
 
-        ``origin`` names the target in the log.
+        ``origin`` describes the target in the log, such as "from 10.0.0.1".
         """
         scope = "from your network" if kind == "network" else "for this name"
         return GuessLimit(
@@ -119,14 +119,13 @@ def _user_of_browser(request: HttpRequest, name: str) -> User | None:
 
 # An attempt is counted before it is made, under the lock of its row, so that parallel attempts
 # cannot pass the limit together.
-def attempt_count(kind: str, text: str, *, limit: int) -> float:
-    """Count an attempt at ``text`` and return its time (epoch seconds).
+def attempt_count(kind: str, target: str, *, limit: int) -> float:
+    """Count an attempt at ``target`` (of the kind ``kind``) and return its time (epoch seconds).
 
-    Raises TooManyAttempts, with the seconds to wait, if there were ``limit`` within the last
-    minute.
+    Raises TooManyAttempts with the seconds to wait if ``limit`` were counted within a minute.
     """
     with transaction.atomic():
-        window = _locked_window(kind, text)
+        window = _locked_window(kind, target)
         now = time.time()
         # ``<= now``: if the clock was set back, moments in the future must not count.
         recent = [moment for moment in window.moments if now - WINDOW_S < moment <= now]
@@ -140,11 +139,11 @@ def attempt_count(kind: str, text: str, *, limit: int) -> float:
 
 @contextmanager
 def guess(limit: GuessLimit) -> Iterator[None]:
-    """Count the block as an attempt at ``limit``; remove the count if the block succeeds.
+    """Count the block as a wrong guess at the target of ``limit``, unless it succeeds.
 
-    The count is also removed if another limit stops the block before its own attempt. Do not call
-    it within a transaction, because a rollback would undo the count. Raises TooManyAttempts, and
-    records it, if the limit is reached.
+    It is not counted either if the block raises TooManyAttempts, since another limit then stopped
+    it before the guess. Do not call it within a transaction: a rollback would undo the count.
+    Raises TooManyAttempts, and records it, if the limit is reached.
     """
     try:
         moment = attempt_count(limit.kind, limit.target, limit=limit.most)
@@ -167,14 +166,15 @@ def attempts_sweep(*, now: datetime) -> int:
 
 
 def _forget(limit: GuessLimit, moment: float) -> None:
-    """Remove one attempt from the count."""
+    """Remove the attempt made at ``moment`` (epoch seconds) from the count of ``limit``."""
     with transaction.atomic():
         window = _locked_window(limit.kind, limit.target)
         window.moments = [other for other in window.moments if other != moment]
         window.save()
 
 
-def _locked_window(kind: str, text: str) -> AttemptWindow:
-    key = hashlib.sha256(f"{kind} {text}".encode()).hexdigest()
+def _locked_window(kind: str, target: str) -> AttemptWindow:
+    """Return the row that counts the attempts at ``target``, locked in this transaction."""
+    key = hashlib.sha256(f"{kind} {target}".encode()).hexdigest()
     rows = AttemptWindow.objects.select_for_update()
     return rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})[0]

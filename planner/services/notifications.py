@@ -35,10 +35,10 @@ from planner.services.audit import record
 SEND_TASK = "planner.tasks.notice_send"
 MAX_TRIES = 6
 FIRST_WAIT = timedelta(minutes=1)
-LEASE = timedelta(minutes=5)  # after this time another sender takes over from one that died
+LEASE = timedelta(minutes=5)  # after this time a sender that did not finish is taken for dead
 KEPT_FOR = timedelta(days=30)
 MAX_CHANNELS = 20  # most addresses of a person, and of a workspace
-ANSWER_BYTES = 2_000  # that are read of an answer
+ANSWER_BYTES = 2_000  # of a receiver's answer that are read
 RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
 # Characters that Slack reads as markup.
 MARKUP_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -55,10 +55,10 @@ class SendFailed(PlannerError):
 def notify(
     workspace: Workspace, event: str, text: str, url: str = "", *, people: Iterable[User] = ()
 ) -> int:
-    """Notify the subscribers of ``event`` (models.notification.Event).
+    """Notify the subscribers of ``event`` in a workspace; return the number of addresses.
 
-    Returns the number of addresses. ``url`` is a path on this site. If ``people`` is given,
-    personal addresses of all other people get no message.
+    ``event`` is one of models.notification.Event, and ``url`` a path on this site. If ``people``
+    are given, nobody else gets a message at a personal address.
     """
     event = Event(event).value
     with use_workspace(workspace):
@@ -133,7 +133,7 @@ def channel_test(*, channel: Channel) -> Delivery:
 
 
 def signing_key(channel: Channel) -> str:
-    """Return the key with which a receiver checks the signature.
+    """Return the key that signs messages to a channel, which its receiver needs to check them.
 
     It is derived from the installation's SECRET_KEY, so a reader of the database cannot sign.
     """
@@ -143,9 +143,9 @@ def signing_key(channel: Channel) -> str:
 
 
 def notice_send(*, number: int) -> str:
-    """Try a delivery once, if it is due and no other worker is sending it.
+    """Try to send the delivery ``number`` once; return its new state.
 
-    Returns its new state.
+    If it is not due, or another worker is sending it, do nothing and return "".
     """
     now = timezone.now()
     due = Delivery.everywhere.filter(pk=number, state=Delivery.State.WAITING, due_at__lte=now)
@@ -206,9 +206,9 @@ def _send(row: Delivery) -> None:
 def _send_webhook(row: Delivery) -> None:
     """Send a delivery to a webhook, with a signature."""
     body = json.dumps({"text": _slack_text(row)}).encode()
-    moment = str(int(timezone.now().timestamp()))
+    sent_s = str(int(timezone.now().timestamp()))
     signature = hmac.new(
-        signing_key(row.channel).encode(), f"{moment}.".encode() + body, hashlib.sha256
+        signing_key(row.channel).encode(), f"{sent_s}.".encode() + body, hashlib.sha256
     )
     headers = {
         "Content-Type": "application/json",
@@ -217,7 +217,7 @@ def _send_webhook(row: Delivery) -> None:
         "Headroom-Workspace": row.workspace.slug,
         # the same at each try, so receivers can detect duplicates
         "Headroom-Delivery": str(row.pk),
-        "Headroom-Signature": f"t={moment},v1={signature.hexdigest()}",
+        "Headroom-Signature": f"t={sent_s},v1={signature.hexdigest()}",
     }
     status = outgoing_requests.request(
         "POST", row.channel.address, _allowed_addresses(),
@@ -272,16 +272,16 @@ def check_mailbox(address: str) -> None:
 
 
 def digest_text(*, now: datetime) -> str:
-    """Return the digest of the seven days before ``now``."""
-    return "\n".join(_lines(now))
+    """Return the text of the digest about the seven days before ``now``."""
+    return "\n".join(_digest_lines(now))
 
 
 def digest_send(*, now: datetime) -> None:
-    """Notify the subscribers of the digest."""
+    """Send the digest about the seven days before ``now`` to its subscribers."""
     notify(current_workspace(), Event.DIGEST, digest_text(now=now), "/schedules/")
 
 
-def _lines(now: datetime) -> Iterator[str]:
+def _digest_lines(now: datetime) -> Iterator[str]:
     """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
     from planner.selectors.active_plans import active_plans  # slow to import, for one mail a week
 

@@ -8,9 +8,9 @@ HEADROOM_OIDC_GROUPS names and in no others.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from authlib.common.encoding import to_unicode
@@ -53,14 +53,11 @@ class ProviderFailed(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """The data that a session stores while its user is at the identity provider."""
+    """The random values that a session stores while its user is at the identity provider."""
 
-    state: str
-    nonce: str
-    verifier: str
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
+    state: str  # returned with the user
+    nonce: str  # returned in the ID token
+    verifier: str  # of PKCE, proves that the code is exchanged by whoever requested it
 
 
 def provider() -> IdentityProvider | None:
@@ -76,7 +73,9 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
     the provider must verify the user again, even one with an open session there.
     """
     idp = _configured_provider()
-    pending = PendingSignIn(generate_token(40), generate_token(40), generate_token(64))
+    pending = PendingSignIn(
+        state=generate_token(40), nonce=generate_token(40), verifier=generate_token(64)
+    )
     url = prepare_grant_uri(
         _metadata(idp)["authorization_endpoint"],
         idp.client_id,
@@ -92,21 +91,15 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
     return str(url), pending
 
 
-class SignedInPerson(NamedTuple):
-    """A user who signed in at the provider and returned."""
-
-    user: User
-    verified_at: float  # when the provider verified the person, s since the epoch; 0: unknown
-
-
 def sign_in_finish(
     *, pending: PendingSignIn, response: dict[str, str], return_url: str
-) -> SignedInPerson:
-    """Check the provider's response; return the user, and when the provider verified the person.
+) -> tuple[User, float]:
+    """Check the provider's response; return the user, and when the provider verified them.
 
-    The user has the roles of the groups that the response names. Raises NotAllowed for an unknown
-    sign-in, a refusal by the provider, or a user in no group with access. Raises ProviderFailed for
-    an invalid response.
+    That time is in epoch seconds, 0 if unknown. ``response`` has the parameters with which the
+    provider sent the user back to ``return_url``. The user gets the roles of their groups. Raises
+    NotAllowed for a sign-in that did not begin here, a refusal by the provider, or a user in no
+    group with access. Raises ProviderFailed for an invalid response.
     """
     idp = _configured_provider()
     if not constant_time_compare(pending.state, response.get("state", "")):
@@ -122,10 +115,9 @@ def sign_in_finish(
     claims = _claims(idp, metadata, tokens, pending.nonce)
     if idp.claim not in claims and "userinfo_endpoint" in metadata:
         claims = _userinfo(idp, metadata, tokens, claims) | claims
-    verified_at = claims.get("auth_time", 0)
-    return SignedInPerson(
-        _account(idp, claims), float(verified_at) if isinstance(verified_at, int | float) else 0.0
-    )
+    verified_at = claims.get("auth_time")
+    verified_s = float(verified_at) if isinstance(verified_at, int | float) else 0.0
+    return _account(idp, claims), verified_s
 
 
 def _configured_provider() -> IdentityProvider:
@@ -150,7 +142,7 @@ def _metadata(idp: IdentityProvider) -> Document:
 def _tokens(
     idp: IdentityProvider, metadata: Document, code: str, verifier: str, return_url: str
 ) -> Document:
-    """Exchange the authorization code for tokens at the identity provider."""
+    """Return the tokens that the provider gives for the authorization ``code``."""
     body = {
         "grant_type": "authorization_code",
         "code": code,
@@ -166,10 +158,10 @@ def _tokens(
 
 
 def _claims(idp: IdentityProvider, metadata: Document, tokens: Document, nonce: str) -> Document:
-    """Return the claims of the ID token.
+    """Return the claims of the ID token; raise ProviderFailed if it is not valid.
 
-    The token must be signed by a key of the provider, be for this client and this sign-in, and not
-    be expired.
+    It must be signed by a key of the provider, be for this client and this sign-in (``nonce``), and
+    not be expired.
     """
     try:
         token = _decode_token(idp, metadata, str(tokens.get("id_token", "")))
@@ -208,7 +200,7 @@ def _keys(idp: IdentityProvider, metadata: Document, *, fresh: bool = False) -> 
 def _userinfo(
     idp: IdentityProvider, metadata: Document, tokens: Document, claims: Document
 ) -> Document:
-    """Return the user's data from the provider; raise ProviderFailed for another user."""
+    """Return further claims about the user; raise ProviderFailed if they are of another user."""
     headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
     document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
     if document.get("sub") != claims["sub"]:
@@ -220,13 +212,15 @@ def _userinfo(
 
 @transaction.atomic
 def _account(idp: IdentityProvider, claims: Document) -> User:
-    """Return the account of the user in ``claims``, with the roles of its groups.
+    """Return the account of the user in ``claims``, with the roles that their groups grant.
 
-    The first sign-in creates the account.
+    The first sign-in creates the account. Raises NotAllowed if no group grants a role.
     """
-    claimed = claims.get(idp.claim)
-    groups = {claimed} if isinstance(claimed, str) else {str(name) for name in claimed or ()}
-    role_of: dict[str, str] = {}
+    claimed_groups = claims.get(idp.claim)
+    if isinstance(claimed_groups, str):
+        claimed_groups = [claimed_groups]
+    groups = {str(name) for name in claimed_groups or ()}
+    role_of: dict[str, str] = {}  # the highest role by workspace
     for grant in idp.grants:
         if grant.group in groups:
             roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
@@ -261,9 +255,9 @@ def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> Us
 
 
 def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
-    """Give ``user`` the roles ``role_of``, by workspace, that the groups at the provider grant.
+    """Give ``user`` the roles in ``role_of`` (by workspace), and return those that changed.
 
-    Returns the changed roles by workspace, "" for a membership that ended. The last admin of a
+    A membership that no group grants ends, and its role in the result is "". The last admin of a
     workspace stays an admin.
     """
     changed: dict[str, str] = {}
@@ -285,7 +279,7 @@ def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]
 
 
 def identity_link(*, person: User, subject: str) -> None:
-    """Link an account from before the identity provider to a subject; for the command line."""
+    """Link an existing account to a person (``subject``) of the identity provider."""
     idp, subject = _configured_provider(), subject.strip()
     if not subject:
         raise PlannerError("--subject is missing. Give the sub of the person at the provider.")
@@ -314,9 +308,9 @@ def _request_json(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> Document:
-    """Return the JSON object that the provider responds with; raise ProviderFailed without one.
+    """Send a request, a POST if it has a ``body``, and return the JSON object of the response.
 
-    With a ``body`` the request is a POST.
+    Raises ProviderFailed if there is none.
     """
     allowed = outgoing_requests.parse_allowed([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")
     try:

@@ -1,8 +1,8 @@
 """Make requests to other servers, only to addresses that the operator has listed.
 
-A host is resolved once. Every address that it has must be public, or in a listed network. The
-connection is made to that very address, so later answers of a name server do not count. No redirect
-is followed, and no proxy of the environment is used.
+A host is resolved once. Each of its IP addresses must be public, or in a listed network. The
+connection goes to an address that was checked, so a name server cannot change it afterwards. No
+redirect is followed, and no proxy of the environment is used.
 """
 
 import http.client
@@ -29,13 +29,10 @@ class AddressNotAllowed(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """The allow-list of addresses.
+    """The addresses that the operator allows."""
 
-    ``origins`` are scheme, host and port. ``networks`` are private networks that hosts may be in.
-    """
-
-    origins: frozenset[tuple[str, str, int]]
-    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    origins: frozenset[tuple[str, str, int]]  # (scheme, host, port)
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]  # private ones of the hosts
     setting: str  # name of the setting that lists them
 
 
@@ -48,10 +45,10 @@ class Answer:
 
 
 def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> AllowList:
-    """Parse a setting's entries.
+    """Return the allow-list with the ``entries`` of a setting.
 
-    Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
-    networks (``10.0.0.0/8``).
+    An entry is a host (``hooks.slack.com``, for https), an origin (``http://chat.example:8065``) or
+    a network (``10.0.0.0/8``).
     """
     origins, networks = set(), []
     for entry in entries:
@@ -63,7 +60,10 @@ def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") ->
 
 
 def check_listed(url: str, allowed: AllowList) -> SplitResult:
-    """Raise AddressNotAllowed for a URL outside the allow-list, without resolving its host."""
+    """Return the parts of a URL; raise AddressNotAllowed if the list lacks its origin.
+
+    Its host is not resolved.
+    """
     try:
         parts = urlsplit(url)
         origin = _origin(parts)
@@ -78,8 +78,9 @@ def check_listed(url: str, allowed: AllowList) -> SplitResult:
             ", ".join(sorted(f"{scheme}://{host}:{port}" for scheme, host, port in allowed.origins))
             or "none"
         )
+        scheme, host, port = origin
         raise AddressNotAllowed(
-            f"{origin[0]}://{origin[1]}:{origin[2]} is not on the list of addresses that may be "
+            f"{scheme}://{host}:{port} is not on the list of addresses that may be "
             f"called ({listed}); an operator adds it to {allowed.setting}."
         )
     return parts
@@ -100,7 +101,7 @@ def request(
     """
     parts = check_listed(url, allowed)
     scheme, host, port = _origin(parts)
-    address = _address(host, port, allowed)
+    address = _checked_ip_address(host, port, allowed)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
@@ -126,8 +127,11 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname.lower(), parts.port or PORTS[parts.scheme]
 
 
-def _address(host: str, port: int, allowed: AllowList) -> str:
-    """Return an IP address of ``host``; raise AddressNotAllowed if one of them is not allowed."""
+def _checked_ip_address(host: str, port: int, allowed: AllowList) -> str:
+    """Return an IP address of ``host``; raise AddressNotAllowed if any of them is not allowed.
+
+    Raises Unreachable if it has none.
+    """
     # Check all addresses: a name server could mix a private address with a public one.
     try:
         addresses = {
@@ -144,4 +148,4 @@ def _address(host: str, port: int, allowed: AllowList) -> str:
             raise AddressNotAllowed(
                 f"{where} is not public. An operator can add its network to {allowed.setting}."
             )
-    return sorted(addresses, key=lambda text: ":" in text)[0]
+    return min(addresses, key=lambda text: ":" in text)  # IPv4 if there is one

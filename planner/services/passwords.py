@@ -1,7 +1,10 @@
 """Reset forgotten passwords by mail, if the installation sends mail.
 
-The answer is the same, and takes the same time, whether the account exists or not, because a worker
-sends the mail. A name gets one mail a minute, and one network may ask for ten.
+Whether the account exists or not, the answer is the same and takes the same time, because a worker
+sends the mail. A name gets one mail a minute, and a network may request ten.
+
+Sensitive changes need the password again, unless the user gave it within FRESH_S. So a person who
+finds an open browser, or a token, cannot make them.
 """
 
 import logging
@@ -20,8 +23,8 @@ from planner.services.notifications import check_mailbox, mail_configured, site_
 from planner.services.people import password_path
 from planner.services.sessions import sessions_end
 
-VERIFIED_KEY = "proved-at"  # key of a session: seconds since the epoch
-FRESH_S = 900.0
+VERIFIED_KEY = "proved-at"  # in a session: when its user gave the password, in epoch seconds
+FRESH_S = 900.0  # for this time, a password need not be given again
 MAX_WRONG = 10  # wrong passwords of one account within a minute
 CONFIRM_MESSAGE = "Confirm your password to continue. Give your password once more."
 logger = logging.getLogger(__name__)
@@ -30,9 +33,9 @@ MAX_PER_NETWORK = 10  # most mails within a minute
 
 
 def password_forgotten(*, name: str, network: str) -> None:
-    """Send a password mail to the account ``name``, if it exists and has a mailbox.
+    """Have a worker mail a link for a new password to the account ``name``, if it has a mailbox.
 
-    Raises PlannerError for a network that asks too often.
+    Raises PlannerError if the network asks too often, or if this installation sends no mail.
     """
     if not mail_configured():
         raise PlannerError("This installation sends no mail. Ask an admin for a new password.")
@@ -49,7 +52,7 @@ def password_forgotten(*, name: str, network: str) -> None:
 
 
 def password_mail(*, name: str) -> bool:
-    """Send the mail for a new password; return whether one was sent."""
+    """Mail the account ``name`` a link for a new password; return False if it has no mailbox."""
     person = User.objects.filter(username=name, is_active=True).exclude(email="").first()
     if person is None or not mail_configured():
         return False
@@ -62,7 +65,7 @@ def password_mail(*, name: str) -> bool:
 
 
 def password_changed(*, user: User, except_key: str = "") -> None:
-    """Record a changed password, and end all sessions except that with row key ``except_key``."""
+    """Record a changed password, and end all of the user's sessions but that of ``except_key``."""
     record("user.password", user, by=user)
     sessions_end(user=user, by=user, except_key=except_key)
 
@@ -77,10 +80,6 @@ def mailbox_set(*, user: User, email: str) -> None:
     user.email = email
     user.save(update_fields=["email"])
     record("user.mailbox", user, by=user)
-
-
-# Sensitive changes need the password again, unless the user gave it within FRESH_S. So a person who
-# finds an open browser, or a token, cannot make them.
 
 
 def mark_verified(request: HttpRequest, *, moment: float | None = None) -> None:

@@ -35,8 +35,8 @@ class Invitation(NamedTuple):
 def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
     """Create a person who must first choose a password at the returned path.
 
-    ``by`` is an admin; None: the command line. Raises PlannerError for an invalid or existing user
-    name, or an unknown role.
+    ``by`` is an admin; None: the command line. Raises PlannerError if the user name is invalid or
+    exists, or if the role is unknown.
     """
     check_may_administer(by)
     parsed_role = parse_role(role)
@@ -59,8 +59,9 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
 def invitation_path(*, by: User | None, person: User) -> str:
     """Return the path of a page where ``person`` may choose a password once.
 
-    It serves new people and those who forgot theirs. ``by`` None: the command line. It is signed
-    with the current password, so it expires with its use or with any other change of the password.
+    It is for new people and for those who forgot their password. It is signed with the current
+    password, so it becomes invalid once the password changes. ``by`` is an admin; None: the command
+    line.
     """
     check_may_administer(by)
     check_may_change_account(by, person, "give a new password to")
@@ -81,9 +82,9 @@ def password_path(person: User) -> str:
 def person_change(
     *, by: User | None, person: User, role: str | None = None, active: bool | None = None
 ) -> User:
-    """Change a role, or disable or enable a person; disabling ends all of their sessions.
+    """Change the role of a person in the workspace, or disable (``active`` False) or enable them.
 
-    ``role`` and ``active`` None: no change.
+    None: no change. Disabling ends all of their sessions and tokens.
     """
     check_may_administer(by)
     # One change at a time: two admins must not remove each other's role.
@@ -103,7 +104,7 @@ def person_change(
 
 
 def check_has_admin(person: User) -> None:
-    """Raise NotAllowed if the change of ``person`` leaves the workspace without an admin."""
+    """Raise NotAllowed, naming the changed ``person``, if the workspace now has no admin."""
     if not admins_active().exists():
         raise NotAllowed(
             f"{person.username} is the last admin who can sign in. Make another person admin first."
@@ -111,9 +112,10 @@ def check_has_admin(person: User) -> None:
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
-    """Raise NotAllowed if ``by`` may not ``action`` the account, which has other workspaces too.
+    """Raise NotAllowed if the account of ``person`` has other workspaces too, and ``by`` only this.
 
-    ``by`` None, the command line, may.
+    Admins of the installation and the command line (``by`` None) may change every account.
+    ``action`` is what the message says that ``by`` may not do, such as "remove".
     """
     if by is None or by.is_superuser:
         return

@@ -1,6 +1,6 @@
 """Compare a plan with the active plan, hour by hour and pool by pool.
 
-A schedule's rule decides from the difference whether a person has to review the plan.
+``reason_for_review`` decides by the difference whether a person has to review a scheduled plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class PoolPlan:
     """The schedule of one deployment."""
 
     key: PoolKey
-    steps: tuple[Step, ...]
+    steps: tuple[Step, ...]  # replicas over time
     usd_per_hour: float | None  # per replica; None: not known
 
 
@@ -79,7 +79,10 @@ class Difference:
 
 
 def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Difference:
-    """Return the difference of ``plan`` from the active plan at times for which both are known."""
+    """Return the difference of ``plan`` from the plan ``active``, at the times that both cover.
+
+    Each is a list of its pools. Class Difference says which times are compared.
+    """
     times, step = _comparison_times(plan)
     before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
@@ -111,12 +114,13 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
 
 
 def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
-    """Return equally spaced times over the plan, and their spacing.
+    """Return equally spaced times from the start to the end of the plan, and their spacing.
 
-    The spacing is the shortest step of the plan, but at least 5 minutes and at most an hour.
+    The spacing is the length of the plan's shortest step, but 5 minutes to an hour.
     """
     steps = [step for pool in plan for step in pool.steps]
-    begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
+    begins = min(step.begins for step in steps)
+    ends = max(step.ends for step in steps)
     shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
     spacing = max(MIN_SPACING, min(HOUR, shortest))
     count = max(1, int((ends - begins) / spacing))
@@ -129,10 +133,12 @@ def _replicas_at(
     times: Sequence[datetime],
     cycles: Sequence[timedelta] = CYCLES,
 ) -> FloatArray:
-    """Return the replicas of ``pool`` at each time; 0 if it is None: the plan lacks the pool.
+    """Return the replicas of ``pool`` that its plan has at each time, ``[time]``.
 
-    ``pools`` are all pools of the plan. For a time after its end, they are the replicas a number of
-    whole cycles earlier, by the first of ``cycles`` that reaches the plan. NaN: no cycle does.
+    ``pools`` are all pools of the plan; ``pool`` None is one that the plan lacks, with 0 replicas.
+    A time after the plan's end counts as the same time earlier in the plan, a whole number of
+    cycles before. ``cycles`` are their lengths; the first that leads into the plan applies. NaN if
+    the plan does not cover the time.
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
@@ -145,10 +151,11 @@ def _replicas_at(
         for edge in ("begins", "ends")
     )
     counts = np.array([step.replicas if pool else 0 for step in steps], float)
-    for cycle in reversed(cycles):  # the first one that covers a time applies
-        # The whole cycles by which a time lies after the end of the plan.
-        late = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0) if cycle else 0
-        same_time_in_plan = moments - late * np.timedelta64(cycle)
+    for cycle in reversed(cycles):  # reversed, so that the first cycles overwrite the later ones
+        cycles_late = 0  # cycles by which a time lies after the end of the plan
+        if cycle:
+            cycles_late = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0)
+        same_time_in_plan = moments - cycles_late * np.timedelta64(cycle)
         index = np.searchsorted(begins, same_time_in_plan, side="right") - 1
         covered = (index >= 0) & (same_time_in_plan < ends[index])
         replicas[covered] = counts[index[covered]]
@@ -156,18 +163,19 @@ def _replicas_at(
 
 
 def _cost_usd(
-    counts: FloatArray,
+    replica_hours: FloatArray,
     keys: Sequence[PoolKey],
     before: Mapping[PoolKey, PoolPlan],
     after: Mapping[PoolKey, PoolPlan],
 ) -> float | None:
-    """Return the cost (USD) of ``counts [pool, time]``, replica-hours; None if a price is unknown.
+    """Return the cost (USD) of the pools ``keys``; None if one with replicas has no known price.
 
-    ``keys`` are the pools. The prices are those of the plan ``after`` for both plans, so that only
-    replicas make a difference. A pool that only ``before`` has keeps its price there.
+    ``replica_hours`` is ``[pool, time]``. Prices are those of the plan ``after`` also for the plan
+    ``before``, so that only replicas make a difference; pools that ``after`` lacks have their old
+    price.
     """
     total = 0.0
-    for row, key in zip(counts, keys, strict=True):
+    for row, key in zip(replica_hours, keys, strict=True):
         prices = [pool.usd_per_hour for plan in (after, before) if (pool := plan.get(key))]
         price = next((price for price in prices if price is not None), None)
         if price is None and row.any():
@@ -179,52 +187,49 @@ def _cost_usd(
 def _largest_change(
     old: FloatArray, new: FloatArray, keys: Sequence[PoolKey], times: Sequence[datetime]
 ) -> Change | None:
-    """Return the largest change from ``old`` to ``new``, replicas ``[pool, time]``; None if none.
+    """Return the largest change of replicas from ``old`` to ``new``; None if they are equal.
 
-    ``keys`` are the pools.
+    Both are ``[pool, time]``, for the pools ``keys`` and the ``times``.
     """
     if not old.size or not np.any(new != old):
         return None
-    row, hour = np.unravel_index(int(np.argmax(np.abs(new - old))), old.shape)
+    row, column = np.unravel_index(int(np.argmax(np.abs(new - old))), old.shape)
     name, region = keys[int(row)]
-    counts = (int(array[row, hour]) for array in (old, new))
-    return Change(name, region, times[int(hour)], *counts)
+    was, will_be = int(old[row, column]), int(new[row, column])
+    return Change(name, region, times[int(column)], was, will_be)
 
 
-@dataclass(frozen=True, slots=True)
-class ActivationRule:
-    """The largest differences at which a plan becomes active without a review.
+def reason_for_review(
+    difference: Difference | None,
+    missed_tiers: Sequence[str],
+    *,
+    max_replicas: float | None,
+    max_cost: float | None,
+) -> str:
+    """Return why a person must review a plan; "" if no review is needed.
 
-    If one of them is None, every plan needs a review.
+    ``difference`` is that from the active plan; None if there is none. ``missed_tiers`` missed
+    their SLO target in the simulation. ``max_replicas`` and ``max_cost`` are the largest changed
+    shares of replica-hours and of cost without a review; None: every plan needs one.
     """
-
-    replicas: float | None = None  # share of replica-hours
-    cost: float | None = None  # share of the cost
-
-    def reason_for_review(self, difference: Difference | None, missed: Sequence[str]) -> str:
-        """Return why a person must review the plan; "" if no review is needed.
-
-        ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their SLO
-        target in the simulation.
-        """
-        if self.replicas is None or self.cost is None:
-            return "Everything is to be reviewed: no limits are set."
-        if missed:
-            return f"Its replay missed the target for {', '.join(missed)}."
-        if difference is None:
-            return "No plan is active to compare it with."
-        if not difference.hours or difference.left_out > difference.hours:
-            return "The active plan covers too few of these hours to compare them."
-        if difference.replicas_changed > self.replicas:
-            return (
-                f"{difference.replicas_changed:.1%} of replica-hours differ, above the limit of "
-                f"{self.replicas:.1%}."
-            )
-        if difference.usd_changed is None:
-            return "The price of its replicas is unknown."
-        if abs(difference.usd_changed) > self.cost:
-            return (
-                f"Its cost differs by {signed_percent(difference.usd_changed)}, beyond the limit "
-                f"of {self.cost:.1%}."
-            )
-        return ""
+    if max_replicas is None or max_cost is None:
+        return "Everything is to be reviewed: no limits are set."
+    if missed_tiers:
+        return f"Its replay missed the target for {', '.join(missed_tiers)}."
+    if difference is None:
+        return "No plan is active to compare it with."
+    if not difference.hours or difference.left_out > difference.hours:
+        return "The active plan covers too few of these hours to compare them."
+    if difference.replicas_changed > max_replicas:
+        return (
+            f"{difference.replicas_changed:.1%} of replica-hours differ, above the limit of "
+            f"{max_replicas:.1%}."
+        )
+    if difference.usd_changed is None:
+        return "The price of its replicas is unknown."
+    if abs(difference.usd_changed) > max_cost:
+        return (
+            f"Its cost differs by {signed_percent(difference.usd_changed)}, beyond the limit "
+            f"of {max_cost:.1%}."
+        )
+    return ""

@@ -1,6 +1,8 @@
 """Compare active plans with the traffic that came and the measured speed of replicas.
 
-stretch of a plan -> running -> done | failed
+An outcome is the comparison for one period in which a plan was active: its dates, or a week.
+
+    due period -> outcome: running -> done | failed
 """
 
 import logging
@@ -47,15 +49,15 @@ HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 STALE_AFTER = timedelta(hours=2)  # a worker that takes longer is taken for dead
 MAX_PLANS = 1000  # newest plans that are examined
 Period = tuple[datetime, datetime]
-JUDGED_TIME = timedelta(days=1)  # time over which the speed is judged
-# A drift ends when iteration times are within this share of the plan's (assumed).
+JUDGED_TIME = timedelta(days=1)  # speeds of this time are compared with the plan's
+# A drift ends when iteration times differ from the plan's by less than this share (assumed).
 RECOVERED_WITHIN = 0.025
-READ_EVERY = timedelta(minutes=1)  # interval at which replicas are read off a plan
+READ_EVERY = timedelta(minutes=1)  # the time resolution of a plan's replicas
 
 
 def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent) -> list[Outcome]:
     """Compute the outcome of up to ``limit`` due periods of active plans, the earliest first."""
-    # Without the row of a dead worker, the stretch is due again.
+    # Without the row of a dead worker, the period is due again.
     Outcome.objects.filter(state=Outcome.State.RUNNING, started_at__lt=now - STALE_AFTER).delete()
     judged: list[Outcome] = []
     for plan, (begins, ends) in due_periods(now):
@@ -67,35 +69,38 @@ def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent)
 
 
 def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
-    """Return the periods that are over, have known traffic, and have no outcome yet."""
+    """Return each plan and period that is over, has known traffic and no outcome, by its end."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
-    waiting = []
+    waiting: list[tuple[ActivePlan, Period]] = []
     for plan in ActivePlan.objects.select_related("run")[:MAX_PLANS]:
         open_periods = [
-            period for period in active_periods(plan, now) if (plan.pk, period[0]) not in done
+            (begins, ends)
+            for begins, ends in active_periods(plan, now)
+            if (plan.pk, begins) not in done
         ]
         known_until = end_of_traffic(plan.run) if open_periods and plan.run else None
         if known_until is not None:
             # The last bin may be missing from the traffic, and is at most an hour long.
-            waiting += [(plan, period) for period in open_periods if period[1] - HOUR < known_until]
-    return sorted(waiting, key=lambda due: due[1][1])  # by the end of the period
+            waiting += [
+                (plan, (begins, ends)) for begins, ends in open_periods if ends - HOUR < known_until
+            ]
+    return sorted(waiting, key=lambda plan_period: plan_period[1][1])  # by the end of the period
 
 
 def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
-    """Yield the past periods in which a plan was active, in whole hours.
+    """Yield the past periods (begin, end) in which a plan was active, in whole hours.
 
-    A dated plan has one period: the part of its dates in which it was active. If its dates were
-    already over at activation, the period is all of them. A repeating plan has one period per week.
+    A plan for certain dates has one period: the part of the dates in which it was active, or all of
+    them if they were over at its activation. A repeating plan has one period per week, and one for
+    the rest when it ends.
     """
     if plan.repeat == "once" and plan.ends <= plan.since:
         yield plan.begins, plan.ends
         return
     until = min(plan.until or now, now)
     if plan.repeat == "once":
-        begins, ends = (
-            max(plan.begins, _start_of_hour(plan.since)),
-            min(plan.ends, _start_of_hour(until)),
-        )
+        begins = max(plan.begins, _start_of_hour(plan.since))
+        ends = min(plan.ends, _start_of_hour(until))
         over = plan.until is not None or now >= plan.ends
         if over and ends - begins >= HOUR:
             yield begins, ends
@@ -111,7 +116,10 @@ def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
 def outcome_judge(
     *, plan: ActivePlan, begins: datetime, ends: datetime, now: datetime, progress: Progress
 ) -> Outcome | None:
-    """Compute, store and notify a period's outcome of a plan; None if another worker does."""
+    """Compute and store the outcome of a plan in a period; notify people of a drift or a miss.
+
+    None if another worker computes it.
+    """
     outcome = Outcome(plan=plan, begins=begins, ends=ends, started_at=now)
     try:
         with transaction.atomic():
@@ -151,7 +159,7 @@ def outcome_judge(
 
 
 def end_of_traffic(run: Run) -> datetime | None:
-    """Return the time until which all traffic of a run is known; None if a trace is missing."""
+    """Return the time until which all traces of a run have traffic; None if that is unknown."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:
         if source.get("trace") is None:
@@ -164,7 +172,7 @@ def end_of_traffic(run: Run) -> datetime | None:
 
 
 def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
-    """Return the plan's scenario, with the traffic that really came in the period."""
+    """Return the run's scenario, changed to the period and to the traffic that came in it."""
     outline = text.outline(run.document)
     changes: dict[str, object] = {
         "traffic.until": None,
@@ -180,7 +188,7 @@ def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
 
 
 def _forecast_of(run: Run) -> Forecast:
-    """Return the forecast of a run for each time bin."""
+    """Return a run's forecast for each series and start of a time bin; {} if it stored none."""
     if "forecast" not in run_tables(run):
         return {}
     return {
@@ -196,10 +204,11 @@ def _start_of_hour(moment: datetime) -> datetime:
 
 
 def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
-    """Compare the newest speeds from a source with the profiles of active plans.
+    """Compare the speed of replicas that a live source measured with the profiles of active plans.
 
-    Only plans whose scenario names the source count. Returns the drifts that are stored with the
-    source. A drift that lasts is notified once, also across plans that follow each other.
+    Only plans whose scenario has traffic of the source count. Stores the comparisons with the
+    source, and returns them. People are notified once of a drift, however long it lasts and even if
+    another plan follows.
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with use_workspace(source.workspace):
@@ -210,8 +219,7 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
         for plan in plans:
             try:
                 drifts = _drifts_of_plan(plan, source)
-            # its scenario cannot be built any more, which is no fault of the source
-            except EXPECTED as problem:
+            except EXPECTED as problem:  # its scenario can no longer be built
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
             for drift, until in drifts:
@@ -234,9 +242,10 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
 
 
 def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
-    """Return the speed drifts of a plan and their times, from up to a day before the last data.
+    """Return the speed drifts of a plan, each with the end of the data it is measured on.
 
-    Only data from after the plan took effect is used.
+    These are the data of the last JUDGED_TIME, from the activation of the plan on. [] if a source
+    measured nothing in that time.
     """
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:
@@ -260,7 +269,10 @@ def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, 
 
 
 def live_trace_name(name: str) -> str:
-    """Return the name of the growing trace if ``name`` is a snapshot of it, else ``name``."""
+    """Return the name of a live source's growing trace if ``name`` is a snapshot of that trace.
+
+    Otherwise return ``name``.
+    """
     trace = Trace.objects.filter(name=name).first()
     if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
         return name
@@ -269,7 +281,10 @@ def live_trace_name(name: str) -> str:
 
 
 def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """Return the replicas that ``plan`` requested from ``begins`` to ``ends``, by pool."""
+    """Return the replicas that ``plan`` has from ``begins`` to ``ends``, by pool.
+
+    Each pool has the times (epoch seconds) at which its number of replicas changes.
+    """
     zone = ZoneInfo(plan.zone)
     moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
     local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
@@ -278,7 +293,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     for pool in pools_of(plan):
         replicas_at_time = replicas_at(plan, pool)
         replicas = np.array([replicas_at_time(moment) or 0 for moment in local], np.int64)
-        changes = np.flatnonzero(np.diff(replicas, prepend=-1))
+        changes = np.flatnonzero(np.diff(replicas, prepend=-1))  # with the start
         held.append(
             HeldPool(
                 model=pool.model,
@@ -298,9 +313,9 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
 def observed_speeds(
     run: Run, begins: datetime, ends: datetime, only_source: Source | None = None
 ) -> list[ServedSpeed]:
-    """Return the speed of replicas that live sources measured, under the scenario's names.
+    """Return the speeds of replicas that live sources measured, by the scenario's names.
 
-    ``only_source`` restricts this to one source; None: all sources.
+    Sources are those whose trace the scenario of ``run`` names, or ``only_source`` among them.
     """
     by_source: dict[tuple[str, str, str], ServedSpeed] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:

@@ -37,7 +37,8 @@ from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
-ENGINE = "vllm"
+ENGINE = "vllm"  # most benchmarks ran on it, and few files state another
+# Our name for other names of a precision. Weights decide, not activations.
 PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "int4",
               "w8a8": "int8", "w8a16": "int8"}  # fmt: skip
 
@@ -66,7 +67,11 @@ def profile_compute(
 def profile_fit(
     *, user: User | None, calibration: Calibration, spec: ProfileSpec, idempotency_key: str = ""
 ) -> ProfileVersion:
-    """Fit benchmark rows, and store the profile with its errors as the next version of its name."""
+    """Fit a profile to benchmark rows; store it with its errors as the next version of its name.
+
+    ``spec`` selects the rows of ``calibration``. The same ``idempotency_key`` of the same user
+    returns the first result. Raises CatalogueError for wrong input.
+    """
     check_may_plan(user)
     key = request_key(idempotency_key, ["fit", calibration.pk, asdict(spec)])
     if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
@@ -105,9 +110,9 @@ def profile_fit(
 
 
 def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | None:
-    """Return a computed profile for what ``rows`` do not show; None if they show everything.
+    """Return the computed profile from which the fit of a linear profile starts; None: not needed.
 
-    The fit needs it for a sweep over concurrency, and for rows without prefill times.
+    It supplies what ``rows`` lack: iteration times in a sweep over concurrency, or prefill times.
     """
     modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
     if is_sweep(rows):
@@ -121,14 +126,14 @@ def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | No
 
 
 def compute_profile(spec: ProfileSpec) -> core.Profile:
-    """Return the profile that follows from measured kernels (operator) or published peaks."""
+    """Return a profile computed from measured kernels (kind operator) or published peak rates."""
     gpu = gpu_get(spec.gpu).spec
     tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
     return computed_profile(spec, model_get(spec.model).spec, gpu, tables)
 
 
 def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
-    """Return the uploaded kernel files with these ids; raise CatalogueError for a wrong id."""
+    """Return the kernel files with the ids ``files``; raise CatalogueError for a wrong id."""
     rows = Calibration.objects.in_bulk(list(files))
     for number in files:
         if number not in rows or rows[number].kind != Calibration.Kind.KERNELS:
@@ -159,7 +164,7 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
 
 
 def queueing_parameters() -> Waiting:
-    """Return the parameters of queueing in vLLM, the engine of most benchmarks."""
+    """Return by how much requests wait before prefill, as fitted for vLLM (see ``Waiting``)."""
     calibration = estimate_fit().calibration
     return Waiting(calibration.of("start", ENGINE), calibration.of("order", ENGINE))
 
@@ -172,10 +177,10 @@ def profile_compare(
     rows_model: str,
     rows_gpu: str,
 ) -> tuple[tuple[core.Check, ...], pl.DataFrame]:
-    """Compare a profile with the rows of one model and GPU type in a file; store nothing.
+    """Compare a stored profile with the rows of one model and GPU type in a file.
 
-    ``version`` None: the newest. Returns the errors by quantity, and one row of errors per row of
-    the file.
+    ``version`` None: the newest. ``rows_model`` and ``rows_gpu`` are their names in the file.
+    Returns the errors by quantity, and a table with the errors of each row.
     """
     stored = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, stored.tp)
@@ -197,24 +202,24 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
     if calibration.kind != Calibration.Kind.BENCHMARK:
         raise CatalogueError(f"{calibration.name} holds no benchmark rows. Upload such a file.")
     rows = calibration_rows(calibration)
-    same = (rows.model == model) & (rows.gpu == gpu)
-    same &= np.isnan(rows.tp) | (rows.tp == tp)
-    if not same.any():
+    matching = (rows.model == model) & (rows.gpu == gpu)
+    matching &= np.isnan(rows.tp) | (rows.tp == tp)
+    if not matching.any():
         raise CatalogueError(
             f"{calibration.name} has no rows of {model or 'no model'} on {tp} x "
             f"{gpu or 'no GPU'}. Choose one of the arrangements it has."
         )
-    return rows.take(same)
+    return rows.take(matching)
 
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
-    """Return the rows in ``precision``; all rows if the file has at most one precision.
+    """Return the rows in ``precision``; all rows if the file states at most one precision.
 
-    ``name`` is the file's. Raises CatalogueError if the file has only other precisions.
+    ``name`` is the name of the file. Raises CatalogueError if it has other precisions only.
     """
     stated = [text.lower() for text in rows.precision.tolist()]
-    stored = np.array([PRECISIONS.get(text, text) for text in stated])
-    precisions = [text for text in np.unique(stored).tolist() if text]
+    row_precisions = np.array([PRECISIONS.get(text, text) for text in stated])
+    precisions = [text for text in np.unique(row_precisions).tolist() if text]
     if len(precisions) < 2:
         return rows
     if precision not in precisions:
@@ -222,7 +227,7 @@ def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRo
             f"{name} has rows in {', '.join(precisions)} and none in {precision}. Choose one of "
             "them as the precision."
         )
-    return rows.take(stored == precision)
+    return rows.take(row_precisions == precision)
 
 
 def _kv_capacity(spec: ProfileSpec) -> int:
@@ -239,7 +244,7 @@ def _kv_capacity(spec: ProfileSpec) -> int:
 
 
 def _with_catalogue_names(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
-    """Return the rows with the catalogue's names in place of the file's own."""
+    """Return the rows with the model, GPU type and number of GPUs of ``spec``."""
     return replace(
         rows,
         model=np.full(rows.rows, spec.model),
@@ -257,11 +262,11 @@ def profile_tune(
     source: str = "",
     idempotency_key: str = "",
 ) -> ProfileVersion:
-    """Tune a profile by measured iteration times, and store it as the next version.
+    """Tune a profile by observed iteration times, and store it as the next version of its name.
 
-    Each observation has ``at_s`` (when, seconds), ``decodes`` (sequences), ``prefill_tokens`` and
-    ``seconds``. A built-in profile is stored under ``keep_as``. The Kalman filter continues from
-    the last tuning of that name.
+    An observation is an iteration: when it ran (``at_s``), its sequences in decode (``decodes``),
+    its ``prefill_tokens`` and its duration (``seconds``). A built-in profile is stored under the
+    name ``keep_as``. A Kalman filter continues from the last tuning of the profile ``name``.
     """
     check_may_plan(user)
     key = request_key(idempotency_key, ["tune", name, list(observations), keep_as, source])
@@ -274,16 +279,18 @@ def profile_tune(
         )
     if not stored.own and not keep_as:
         raise CatalogueError(f"{name} is built in. Say under which name to keep it (keep_as).")
-    base = f"{stored.name}, version {stored.version}" if stored.own else f"built-in {stored.name}"
+    base_words = (
+        f"{stored.name}, version {stored.version}" if stored.own else f"built-in {stored.name}"
+    )
     covariance = stored.report.get("covariance")
     observed = observations_of(observations)
     tuned = tuned_profile(
         stored.profile,
         observed,
         np.array(covariance) if covariance else None,
-        f"{source.strip() or 'observations of a running service'}; from {base}",
+        f"{source.strip() or 'observations of a running service'}; from {base_words}",
     )
-    notes = [f"Tuned from {base} by {int(tuned.used.sum()):,} observations."]
+    notes = [f"Tuned from {base_words} by {int(tuned.used.sum()):,} observations."]
     if skipped := int((~tuned.used).sum()):
         notes.append(f"{skipped} observations were ignored as outliers of the filter.")
     report = {

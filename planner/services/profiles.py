@@ -11,10 +11,9 @@ from planner.errors import CatalogueError, NotReady
 from planner.models import Calibration, Profile, ProfileVersion, Run, User
 from planner.selectors.hardware_rows import phase_facts, profile_columns
 from planner.selectors.profiles import RESIDUALS
-from planner.selectors.scenarios import scenarios_with
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.hardware import check_name
+from planner.services.hardware import check_name, scenarios_with_profile
 from planner.services.idempotency import Key
 from planner.storage import row_arrays
 from simulation.performance import profile as core
@@ -26,11 +25,11 @@ TRIES = 5  # another process may take the next version's number first
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitRecord:
-    """What a version keeps of how its profile was fitted or computed."""
+    """How a profile was fitted or computed, for storage with it."""
 
     report: Mapping[str, Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    residuals: pl.DataFrame | None = None
+    residuals: pl.DataFrame | None = None  # errors of each row that it was fitted to
     calibration: Calibration | None = None  # the rows that it was fitted to
 
 
@@ -45,9 +44,9 @@ def profile_save(
 ) -> ProfileVersion:
     """Store ``profile`` as the next version under ``name``; the first version creates the name.
 
-    ``fit_record`` states where the profile comes from. A repeated request with the same idempotency
-    ``key`` returns the version of the first; None: no key. Raises CatalogueError if the name
-    belongs to another model, GPU type or number of GPUs.
+    ``arrangement`` None: tensor parallelism alone. A repeated request with the same idempotency
+    ``key`` returns the version that the first one stored. Raises CatalogueError if the name belongs
+    to another model, GPU type or number of GPUs.
     """
     check_may_plan(user)
     key = key or Key()
@@ -57,8 +56,7 @@ def profile_save(
         try:
             with transaction.atomic():
                 version.save()
-        # The number was taken, or the same request came twice at the same time.
-        except IntegrityError:
+        except IntegrityError:  # the number was taken, or the same request came twice at once
             if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
                 return earlier
             continue
@@ -75,10 +73,9 @@ def profile_save(
 def _named_row(
     user: User | None, name: str, profile: core.Profile, arrangement: Arrangement | None
 ) -> Profile:
-    """Return the stored profile ``name``, created for ``profile`` if the name is new.
+    """Return the row of the profile ``name``; create it for ``profile`` if the name is new.
 
-    ``arrangement`` None: tensor parallelism alone. Raises CatalogueError if the name belongs to
-    another model, GPU type or number of GPUs.
+    Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs.
     """
     row, _ = Profile.objects.get_or_create(
         name=name,
@@ -101,7 +98,7 @@ def _named_row(
 def _next_version(
     user: User | None, row: Profile, profile: core.Profile, fit_record: FitRecord, key: Key
 ) -> ProfileVersion:
-    """Return the next version of the stored profile ``row``, with ``profile``, not saved yet."""
+    """Return ``profile`` as the next version of the stored profile ``row``, without saving it."""
     newest = row.versions.values_list("version", flat=True).first() or 0
     return ProfileVersion(
         profile=row,
@@ -123,13 +120,7 @@ def _next_version(
 def profile_delete(*, profile: Profile, user: User) -> None:
     """Remove a profile with all versions; raise NotReady if a scenario or active run uses it."""
     check_may_remove(user, profile.owner_id, "this profile")
-    scenarios = scenarios_with(
-        lambda document: any(
-            isinstance(row, Mapping) and row.get("name") == profile.name
-            for row in document.get("profiles") or []
-        )
-    )
-    if scenarios:
+    if scenarios := scenarios_with_profile(name=profile.name):
         raise NotReady(
             f"Profile {profile.name} is used by scenario {', '.join(scenarios[:5])}. Change or "
             "remove that first."

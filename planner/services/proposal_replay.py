@@ -1,7 +1,7 @@
 """Replay the active and the proposed plan on the traffic of the proposed run.
 
-The policy ``periodic`` holds their replicas by time of day or week. The simulation uses the
-proposed run's scenario.
+The policy ``periodic`` has their replicas by time of day or week. The simulation uses the
+scenario of the proposed run.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from planner.selectors.runs import stored_result
 from planner.services.runs import run_create
 from simulation.arrays import IntArray
 
-# Settings that affect how a plan is found, but not how a simulation judges it.
+# Settings (first words of their keys) that change how a plan is found, but not how it is simulated.
 IGNORED_SETTINGS = (
     "name",
     "description",
@@ -43,16 +43,17 @@ IGNORED_SETTINGS = (
     "horizon.",
     "option ",
 )
-SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
+SCENARIO_ROLES = {role: scenario_role for scenario_role, role in ROLES.items()}
 
 
 def active_replay_start(
     plan: ActivePlan, run: Run, base: Run | None, by: User | None
 ) -> Run | None:
-    """Start a run that replays the active ``plan`` on the demand of ``run``.
+    """Start and return a run that replays the active ``plan`` on the requests of ``run``.
 
-    Returns None if both were already simulated on the same requests, or if no exact replay is
-    possible. ``base`` is the run of that plan, if it still exists.
+    ``base`` is the run that made the plan, if it still exists. Returns None if ``base`` and ``run``
+    simulated the same requests, so that no replay is needed. Also returns None if no exact replay
+    is possible.
     """
     if base is not None and _have_same_inputs(base, run, plan.policy):
         return None
@@ -60,9 +61,9 @@ def active_replay_start(
 
 
 def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
-    """Start a run that replays ``plan``, the plan of ``run`` as activation would store it.
+    """Start and return a run that replays ``plan``, as activation would store the plan of ``run``.
 
-    Returns None if ``run`` itself simulated that schedule, or if no exact replay is possible.
+    Returns None if ``run`` itself simulated it, or if no exact replay is possible.
     """
     if plan.policy in stored_result(run).policies:
         return None
@@ -70,7 +71,10 @@ def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | 
 
 
 def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | None:
-    """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
+    """Start and return a run called ``name`` that replays a plan in the scenario of ``run``.
+
+    None if no exact replay is possible.
+    """
     try:
         scenario = text.parse(run.document, run.name)
         window = stored_result(run).window
@@ -95,16 +99,22 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
 
 
 def _have_same_inputs(base: Run, run: Run, policy: str) -> bool:
-    """Return whether both runs simulated the same requests, limits, prices and speeds."""
-    results = [stored_result(base), stored_result(run)]
-    if policy not in results[0].policies or len(windows(results)) > 1:
+    """Return whether both runs simulated the same requests, limits, prices and speeds.
+
+    ``policy`` is that of ``base``.
+    """
+    base_result, result = stored_result(base), stored_result(run)
+    if policy not in base_result.policies or len(windows([base_result, result])) > 1:
         return False
     comparison = compare_runs([base, run], policy_per_run=[policy, ""])
     return all(row.key.startswith(IGNORED_SETTINGS) for row in comparison.differences)
 
 
 def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
-    """Return whether model, region, GPU type and role identify each pool; False with spot."""
+    """Return whether the policy ``periodic`` can name each pool of a plan.
+
+    Model, region, GPU type and role must identify it. A scenario with spot GPUs has two pools each.
+    """
     pools = Counter((pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan))
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
     return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
@@ -113,34 +123,30 @@ def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
 
 
 def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
-    """Yield rows of policy ``periodic`` that repeat the plan from ``begins`` to ``ends``.
+    """Yield the rows of the policy ``periodic`` with a plan's replicas from ``begins`` to ``ends``.
 
-    After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
+    A row sets the replicas of a pool from a time of the day or week on. After its dates a plan
+    repeats its day, or its week. A window of over a week yields no rows.
     """
     minutes = int((ends - begins) / timedelta(minutes=1))
     if minutes > WEEK:
         return
     # None first: the default of pools that the plan does not have
     for pool in (None, *pools_of(plan)):
-        counts = _replicas_by_minute(plan, pool, begins, minutes) if pool else np.zeros(1, np.int64)
+        counts = np.zeros(1, np.int64)
+        names: dict[str, str] = {}
+        if pool is not None:
+            counts = _replicas_by_minute(plan, pool, begins, minutes)
+            role = SCENARIO_ROLES.get(pool.role, pool.role)
+            names = {"model": pool.model, "region": pool.region, "gpu": pool.gpu, "role": role}
         for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
             yield {
                 "at": f"{moment:%H:%M}",
                 **({"day": WEEKDAYS[moment.weekday()]} if minutes > DAY else {}),
                 "replicas": int(counts[minute]),
-                **(_pool_fields(pool) if pool else {}),
+                **names,
             }
-
-
-def _pool_fields(pool: StoredPool) -> dict[str, str]:
-    """Return what identifies a plan's pool, in the words of scenarios."""
-    return {
-        "model": pool.model,
-        "region": pool.region,
-        "gpu": pool.gpu,
-        "role": SCENARIO_ROLES.get(pool.role, pool.role),
-    }
 
 
 def _replicas_by_minute(

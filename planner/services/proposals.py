@@ -3,8 +3,8 @@
     draft -> open <-> changes requested -> approved (active) | rejected
              any of them, by its author -> withdrawn
 
-Each step is stored as an entry with its revision. An amendment is a new revision without approvals.
-An approved plan is frozen as it is (planner.services.active_plans).
+Each step is stored as an entry. An amendment begins a new revision, without approvals. Approval
+stores a copy of the plan (planner.services.active_plans).
 """
 
 import re
@@ -53,8 +53,8 @@ EVENTS = {
     Kind.IN_FORCE: Event.IN_FORCE,
 }
 MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
-MAX_TEXT_CHARACTERS = 20_000  # characters of one message
-SETTING, CHART = "setting", "chart"
+MAX_TEXT_CHARACTERS = 20_000  # of one message
+SETTING, CHART = "setting", "chart"  # kinds of places that a comment is about
 
 
 @transaction.atomic
@@ -73,9 +73,9 @@ def propose(
     """Propose that the plan of a completed run become active, exported with ``options``.
 
     ``options`` are those of planner.outputs.options: policy, repeat, timezone, names. The proposal
-    is compared with the active plan that it would replace, or with ``base_run``. ``rule`` is the
-    author if ``by`` is None. Raises NotReady if the run has no replica schedule. A ``draft`` is not
-    open for review yet.
+    is compared with the active plan that it would replace, or with ``base_run``. ``reviewers`` are
+    asked for a review. ``rule`` is the author if ``by`` is None. A ``draft`` is not open for review
+    yet. Raises NotReady if the run has no replica schedule.
     """
     check_may_plan(by)
     title = title.strip()
@@ -108,7 +108,7 @@ def amend(
     base_run: Run | None = None,
     rule: str = "",
 ) -> Proposal:
-    """Replace the run of a proposal, or compare the same run with the currently active plan.
+    """Give a proposal another run, or compare its run again with the active plan or ``base_run``.
 
     Existing approvals no longer count. ``rule`` is the author if ``by`` is None.
     """
@@ -140,7 +140,7 @@ def mark_ready(*, proposal: Proposal, by: User) -> Proposal:
 def request_review(
     *, proposal: Proposal, by: User | None, reviewers: Iterable[User], rule: str = ""
 ) -> Proposal:
-    """Ask users for a review and notify them; raise PlannerError for one without the right."""
+    """Ask users for a review and notify them; raise PlannerError if one may not approve."""
     check_may_plan(by)
     _check_undecided(proposal, "reviewed")
     people = list(reviewers)
@@ -165,9 +165,9 @@ def request_review(
 def comment(
     *, proposal: Proposal, by: User, text: str, anchor: Mapping[str, Any] | None = None
 ) -> ProposalEntry:
-    """Comment on a whole proposal, or on the part that ``anchor`` names.
+    """Comment on a whole proposal (``anchor`` None), or on a setting or a point of a chart.
 
-    ``anchor`` is {"setting": address}, {"chart": name, "series": label, "time": moment}, or None.
+    ``anchor`` is {"setting": address}, or {"chart": name, "series": label, "time": moment}.
     """
     check_may_plan(by)
     if not text.strip():
@@ -217,9 +217,9 @@ def approve(
 ) -> Proposal:
     """Approve the current revision; activate its plan once there are enough approvals.
 
-    If ``by`` is None, ``rule`` approves and the plan is active at once. A rule may not approve a
-    plan above the cost that needs an admin. ``now`` is the time of activation; default: the
-    present.
+    If ``by`` is None, ``rule`` names a rule that approves, and the plan becomes active at once. A
+    rule may not approve a plan that needs an admin's approval. ``now`` is the time of activation;
+    None: the present.
     """
     locked = _lock(proposal)
     if by is not None:
@@ -243,7 +243,10 @@ def approve(
 
 
 def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
-    """Set the run of a proposal, and the plan and runs that it is compared with."""
+    """Set the run of a proposal, what it is compared with, and start the replays of both plans.
+
+    ``base_run`` None: the run of the active plan.
+    """
     plan = activatable_plan(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
     current = next(iter(plans_replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
@@ -282,9 +285,9 @@ def _add_entry(
     run: Run | None = None,
     anchor: Mapping[str, Any] | None = None,
 ) -> ProposalEntry:
-    """Add an entry to a proposal by a user or ``rule``, and notify those concerned or mentioned.
+    """Add an entry by a user, or by ``rule``, and notify subscribers and people it mentions.
 
-    ``anchor`` is the place that a comment refers to, such as a setting or a point of a chart.
+    ``anchor`` is the setting or the point of a chart that a comment is about.
     """
     entry = ProposalEntry.objects.create(
         proposal=proposal,
@@ -304,7 +307,7 @@ def _add_entry(
 
 
 def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[User]) -> None:
-    """Notify the subscribers of the event, and the people who are mentioned."""
+    """Notify the subscribers of an entry, and ``people``, whom it mentions."""
     url = f"/proposals/{proposal.pk}/#entry-{entry.pk}"
     author = entry.by.username if entry.by else entry.rule or "The command line"
     sentence = f"{author} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
@@ -325,7 +328,7 @@ def mentioned_users(text: str) -> list[User]:
 def _change_state(
     proposal: Proposal, state: Proposal.State, kind: ProposalEntry.Kind, by: User, text: str
 ) -> Proposal:
-    """Set the state of a proposal, with an entry and an audit record."""
+    """Set the state of a proposal and return it; add an entry of ``kind`` and an audit record."""
     proposal.state = state
     if state not in UNDECIDED:
         proposal.decided_at = timezone.now()
@@ -358,7 +361,7 @@ def _check_author(proposal: Proposal, by: User, action: str) -> None:
 
 
 def _checked_anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
-    """Return the anchor's fields as text; raise PlannerError unless it is one of both kinds."""
+    """Return the fields of an anchor as text; raise PlannerError if they are not valid."""
     fields = {name: str(value).strip()[:300] for name, value in anchor.items() if value}
     if not fields:
         return {}

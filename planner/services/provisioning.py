@@ -1,4 +1,7 @@
-"""Compute on demand what a provisioning run's page and REST view show, and cache it."""
+"""Compute further figures of a provisioning run for its page and the REST API, and cache them.
+
+A pool is the prefill or decode phase of a model in a region on a GPU type.
+"""
 
 import hashlib
 import json
@@ -36,16 +39,19 @@ from simulation.provisioning.workload import PhaseLoad
 
 Answer = dict[str, Any]  # as JSON
 CACHE_S = 7 * 86_400
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-SENSITIVITY_LENGTHS = (*LENGTHS, 32_768, 65_536)  # the range of the source
-RATES = (5, 10, 20, 40, 80, 160)
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)  # tokens
+SENSITIVITY_LENGTHS = (*LENGTHS, 32_768, 65_536)  # as in the paper on operator-level scaling
+RATES = (5, 10, 20, 40, 80, 160)  # requests/s
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
-LIMIT_MULTIPLE = 3.0  # least latency limit of a swept length, in lone passes on one GPU
+LIMIT_MULTIPLE = 3.0  # a latency limit is at least this multiple of a single pass on one GPU
 
 
 def pool_of_run(run: Run, name: str, phase: str) -> PoolFigures:
-    """Return the pool with this name (see ``pool_names``) and phase; the first if both are ""."""
+    """Return the pool with this name (see ``pool_names``) and phase; "" stands for any.
+
+    Raises NotReady if the run has no such pools, and NotFound for another name.
+    """
     run_result(run)  # raises NotReady if there is none yet
     pools = typed_result(run, ProvisionResult).pools if run.kind == Run.Kind.PROVISION else ()
     if not pools:
@@ -60,9 +66,9 @@ def pool_of_run(run: Run, name: str, phase: str) -> PoolFigures:
 
 def pool_names(pools: Sequence[PoolFigures]) -> list[str]:
     """Return ``model / region / gpu`` of each pool, with the precision where two would be equal."""
-    kinds = Counter(name for name, _ in {(_plain_name(pool), pool.weights) for pool in pools})
     names = [(_plain_name(pool), pool.weights) for pool in pools]
-    return [f"{name} / {weights}" if kinds[name] > 1 else name for name, weights in names]
+    precisions = Counter(name for name, _ in set(names))
+    return [f"{name} / {weights}" if precisions[name] > 1 else name for name, weights in names]
 
 
 def _plain_name(pool: PoolFigures) -> str:
@@ -70,10 +76,13 @@ def _plain_name(pool: PoolFigures) -> str:
 
 
 def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
-    """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
+    """Return latencies of a pool's operators by length, batch, rate and GPU share; cached.
+
+    ``provenance`` in the answer has the source of these figures.
+    """
 
     def compute() -> Answer:
-        """Return latencies of each operator by length, batch, rate and share, with the source."""
+        """Return the answer, computed."""
         phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
             phase_load,
@@ -90,11 +99,11 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
 
 
 def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
-    """Return the savings of operator-level over whole-replica provisioning, over one variable.
+    """Return the savings of operator-level over whole-replica provisioning, as ``by`` varies.
 
-    ``by`` is the variable: length, rate or model size. Sizes are those of the Qwen2 family, at the
-    pool's load and latency limit. A replay of requests confirms the plans. Their lengths vary as in
-    the pool's busiest hour.
+    ``by`` is one of SWEEPS. Model sizes are those of the Qwen2 family, at the pool's load and
+    latency limit. The plans are confirmed by a replay of requests whose lengths vary as in the
+    pool's busiest hour.
     """
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
@@ -124,7 +133,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
 def _savings_row(
     pool: PoolFigures, load: PhaseLoad, rules: Rules, measured: Measurements
 ) -> Answer:
-    """Return the latency limit of a load, and the GPUs and savings by operators.
+    """Return the latency limit of a load, and the GPUs of whole replicas and by operators.
 
     Only the limit is returned if a plan is missing, or misses the pool's SLO target in the replay.
     """
@@ -136,9 +145,9 @@ def _savings_row(
     replays = [level.replayed for level in levels.values() if level.replayed is not None]
     meets_slo = all(replay.attainment >= judge.attainment for replay in replays)
     if meets_slo and {"model", "operator"} <= set(levels):
-        coarse, fine = levels["model"], levels["operator"]
-        row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
-        row |= asdict(savings(coarse, fine))
+        replicas, operators = levels["model"], levels["operator"]
+        row |= {"model_gpus": replicas.devices, "operator_gpus": operators.devices}
+        row |= asdict(savings(replicas, operators))
     return row
 
 
@@ -158,16 +167,16 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
 
 
 def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
-    """Return the load of a pool with prompts of ``tokens`` tokens.
+    """Return the load ``service`` with prompts of ``tokens`` tokens.
 
-    The latency limit is at least ``LIMIT_MULTIPLE`` times a single pass on one GPU, because the
-    limit for shorter prompts may be unreachable. ``weights`` is the precision.
+    Its latency limit may be unreachable for them, so it is raised to LIMIT_MULTIPLE times a single
+    pass on one GPU. ``weights`` is the precision of the weights.
     """
     varied = replace(service, isl=float(tokens))
     problem = problem_of(varied, weights, measured=measured).problem
-    lone_pass_s = float(problem.latency_s[:, 0, 0].sum())  # one replica on one GPU, batch 1
-    limit = LIMIT_MULTIPLE * lone_pass_s + service.start_s
-    return replace(varied, slo_s=max(service.slo_s, limit))
+    single_pass_s = float(problem.latency_s[:, 0, 0].sum())  # one replica on one GPU, batch 1
+    limit_s = LIMIT_MULTIPLE * single_pass_s + service.start_s
+    return replace(varied, slo_s=max(service.slo_s, limit_s))
 
 
 def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurements]:
@@ -200,7 +209,10 @@ def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurement
 def _cache_answer(
     run: Run, pool: PoolFigures, figure: str, compute: Callable[[], Answer]
 ) -> Answer:
-    """Return the result of ``compute``, cached by pool, load and version of the program."""
+    """Return the result of ``compute`` from the cache, or compute and cache it.
+
+    It is computed again for another ``figure``, load of the pool, run or version of the program.
+    """
     load = as_json(replace(pool, levels={}, savings={}))
     question = json.dumps(
         [figure, code_version(), run.document, run.resolved, run.options, load], sort_keys=True

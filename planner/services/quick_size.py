@@ -1,4 +1,4 @@
-"""Answer how many GPUs serve users at once, or a rate, without a trace or a scenario."""
+"""Answer how many GPUs serve a number of users or a request rate, without trace or scenario."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,12 +19,10 @@ from planner.services.deployment_search import search_deployments
 from planner.services.estimates import estimate_many
 from simulation.performance.estimate.defaults import MOST_HITS
 
-WIDTHS = (1, 2, 4, 8)  # GPUs of one replica that are compared
-MAX_PER_REPLICA = 1024  # users at once of one replica that are considered
+WIDTHS = (1, 2, 4, 8)  # numbers of GPUs per replica that are compared
+MAX_PER_REPLICA = 1024  # most users at once of a replica that are considered
 SPARE_REPLICAS = 1  # recommended, so that the load is served if one replica fails
-STEADY_ROUNDS = 1000.0  # users ask again and again, not all at the same moment
-
-
+STEADY_ROUNDS = 1000.0  # requests of each user: many, so that they do not all begin at once
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 Milliseconds = Annotated[float, Field(ge=0.001, le=1e8)]
 
@@ -57,7 +55,7 @@ class SizeQuestion(RunOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuickSize:
-    """The fewest GPUs that answer a sizing question, and those with a spare replica."""
+    """The smallest fleet that answers a sizing question, and the one with a spare replica."""
 
     gpus: int
     replicas: int
@@ -72,7 +70,7 @@ class QuickSize:
     users_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
     rps_per_replica: float | None = field(default=None, metadata={OPTIONAL: True})
     cost_usd_per_hour: float | None = None
-    recommended_replicas: int = 0  # with the spare
+    recommended_replicas: int = 0  # with the spare replica
     recommended_gpus: int = 0
     recommended_cost_usd_per_hour: float | None = None
     tpot_ms: float | None = None  # the same as tbt_ms
@@ -114,13 +112,13 @@ def quick_size(question: SizeQuestion) -> QuickSize:
 
 
 def loads_of(users: int) -> list[int]:
-    """Return loads to try: users per replica for each number of replicas, largest first.
+    """Return the numbers of users per replica to try, largest first.
 
-    Above the fewest replicas plus 64, only loads that are powers of two are tried.
+    They are those of the fewest possible replicas and of up to 64 more, and all powers of two.
     """
     fewest = max(1, ceil(users / MAX_PER_REPLICA))
     loads = {ceil(users / replicas) for replicas in range(fewest, min(users, fewest + 64) + 1)}
-    loads |= {2**power for power in range((min(users, MAX_PER_REPLICA + 1) - 1).bit_length())}
+    loads |= {2**power for power in range(11) if 2**power < users}  # 2**10 is MAX_PER_REPLICA
     return sorted((load for load in loads if load <= MAX_PER_REPLICA), reverse=True)
 
 
@@ -158,10 +156,11 @@ def _fewest_gpus(
     """Return the fewest GPUs on which the mean latencies meet both limits.
 
     ``loads`` are the requests in flight per replica to try. ``replicas_needed(load, estimate)``
-    returns the replicas needed at such a load. ``tokens_per_s`` of the result is of one replica.
-    Raises PlannerError if no load meets the limits.
+    returns how many replicas are needed if each has this load. ``tokens_per_s`` of the result is
+    that of one replica. Raises PlannerError if no load meets the limits.
     """
-    name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
+    name = catalogue.model_name(question.model)
+    gpu_type = catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [
         {
             "model": name, "gpu": gpu_type, "tp": width, "isl": question.isl, "osl": question.osl,
@@ -202,9 +201,9 @@ def _fewest_gpus(
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
-    """Return the latencies of the deployment closest to the limits, and a remedy, as text.
+    """Return in words the latencies of the estimate that is closest to the limits, and a remedy.
 
-    Without any estimate, return the reason why the largest deployment has none.
+    If no deployment has an estimate, return the reason why the largest has none.
     """
     nearest = min(
         (answer for answer in answers if isinstance(answer, EstimateAnswer)),
@@ -234,7 +233,7 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         precisions=(RELEASED,),
         disaggregated=False,
     )
-    # Other weights may change answers, so they are taken only if the released ones do not fit.
+    # Other precisions of the weights may lower the quality of answers, so they come second.
     any_precision = query.model_copy(update={"precisions": ()})
     candidates = (
         search_deployments(query).candidates or search_deployments(any_precision).candidates

@@ -16,16 +16,17 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """The bytes that a workspace or a person uses, and the limit."""
+    """The disk space that a workspace or a person uses, and the limit, in bytes."""
 
-    owner_words: str
+    owner_words: str  # who uses it, such as "this workspace takes"
     used: int
     limit: int
-    setting: str
+    setting: str  # that sets the limit
     remedy: str
 
     @property
     def remaining(self) -> int:
+        """Return the bytes that may still be used."""
         return max(0, self.limit - self.used)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
@@ -49,23 +50,26 @@ class DiskQuota:
     person: DiskUsage | None
 
     @property
-    def shares(self) -> tuple[DiskUsage, ...]:
+    def limits(self) -> tuple[DiskUsage, ...]:
+        """Return the usages whose limits apply."""
         return (self.workspace,) if self.person is None else (self.workspace, self.person)
 
     @property
     def remaining(self) -> int:
-        return min(share.remaining for share in self.shares)
+        """Return the bytes that may still be used within every limit."""
+        return min(usage.remaining for usage in self.limits)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
-        for share in self.shares:
-            share.check_fits(name, new_bytes)
+        """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes exceeds a limit."""
+        for usage in self.limits:
+            usage.check_fits(name, new_bytes)
 
 
 def disk_quota(owner: User | None = None) -> DiskQuota:
-    """Return the disk use of the current workspace and of ``owner``; None: of the first alone."""
+    """Return the disk use of the current workspace, and of ``owner`` unless that is None."""
     workspace = DiskUsage(
         owner_words="this workspace takes",
-        used=row_arrays.bytes_of(_stores()),
+        used=row_arrays.bytes_of(_stores(None)),
         limit=settings.HEADROOM_MAX_WORKSPACE_BYTES,
         setting="HEADROOM_MAX_WORKSPACE_BYTES",
         remedy="remove unused traces or runs",
@@ -77,40 +81,31 @@ def disk_usage(owner: User) -> DiskUsage:
     """Return the disk use of a person's uploads, measurements and results in all workspaces."""
     return DiskUsage(
         owner_words="your traces and runs in all workspaces take",
-        used=row_arrays.bytes_of(_stores_of(owner)),
+        used=row_arrays.bytes_of(_stores(owner)),
         limit=settings.HEADROOM_MAX_PERSON_BYTES,
         setting="HEADROOM_MAX_PERSON_BYTES",
         remedy="remove those of yours that you no longer need",
     )
 
 
-def _stores() -> Iterator[str]:
-    """Yield the paths of stored data in the rows of the current workspace."""
-    for model in (Trace, Run, Calibration, ProfileVersion, Source):
-        yield from _stores_in(model.objects.all())
-    yield from _uploads(Run.objects.all())
+def _stores(owner: User | None) -> Iterator[str]:
+    """Yield the paths of stored data in a person's rows; None: in those of the current workspace.
 
-
-def _stores_of(owner: User) -> Iterator[str]:
-    """Yield the paths of stored data in a person's rows.
-
-    Live sources and profiles do not count, since they belong to the workspace.
+    Live sources and profiles belong to the workspace, so they do not count for a person.
     """
-    for model in (Trace, Run, Calibration):
-        yield from _stores_in(model.everywhere.filter(owner=owner))
-    yield from _uploads(Run.everywhere.filter(owner=owner))
 
+    def rows(model: Any) -> QuerySet[Any]:
+        """Return the person's rows of a table, or those of the workspace."""
+        found: QuerySet[Any] = (
+            model.objects.all() if owner is None else model.everywhere.filter(owner=owner)
+        )
+        return found.order_by()  # without an order, distinct() compares the paths alone
 
-def _stores_in(rows: QuerySet[Any]) -> QuerySet[Any, str]:
-    """Return the paths of stored data in the rows, each once."""
-    # The order of the model would make rows with one path differ.
-    return rows.exclude(store="").order_by().values_list("store", flat=True).distinct()
-
-
-def _uploads(runs: QuerySet[Run]) -> Iterator[str]:
-    """Yield the uploads that ingest runs still have; a completed run has removed its own."""
-    states = [state for state in Run.State if state != Run.State.COMPLETED]
-    waiting = runs.filter(kind=Run.Kind.INGEST, state__in=states).order_by()
+    shared_models = () if owner else (ProfileVersion, Source)
+    for model in (Trace, Run, Calibration, *shared_models):
+        yield from rows(model).exclude(store="").values_list("store", flat=True).distinct()
+    # Runs that read an upload remove it when they complete.
+    waiting = rows(Run).filter(kind=Run.Kind.INGEST).exclude(state=Run.State.COMPLETED)
     for options in waiting.values_list("options", flat=True):
         if upload := options.get("upload"):  # "": the file was removed after it was read
             yield upload

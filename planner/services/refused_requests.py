@@ -1,7 +1,7 @@
-"""Count refused requests, and record who ran into a limit.
+"""Count refused requests, and record who reached a limit.
 
-/metrics exports the counts. The record is in the audit log. The page of sessions shows it to the
-admins of the installation and to the person concerned.
+/metrics exports the counts. The records are in the audit log. The page of sessions shows them to
+the admins of the installation and to the person concerned.
 """
 
 import hashlib
@@ -22,23 +22,22 @@ logger = logging.getLogger(__name__)
 STATUSES = (401, 403, 404, 429)
 CALLERS = ("person", "stranger")  # signed in, or not
 RECORD_EVERY_S = 3600  # seconds in which the same limit is recorded once
-MAX_RECORDS = 20  # records in that time: an attacker tries thousands of names
+MAX_RECORDS = 20  # records within RECORD_EVERY_S: an attacker tries thousands of names
 ACTION = "user.refused-often"
 MAX_SHOWN = 20
 
 
 class LimitReached(NamedTuple):
-    """A limit that somebody ran into."""
+    """A limit that somebody reached."""
 
     at: datetime
     sentence: str
 
 
 def count_refusal(status: int, *, signed_in: bool) -> None:
-    """Count one refused request by its HTTP status.
+    """Count one refused request by its HTTP status, and by whether its sender was signed in.
 
-    In a file-based cache, two refusals at the same moment may count as one. Requests that were
-    ``signed_in`` are counted separately.
+    In a file-based cache, two refusals at the same moment may count as one.
     """
     key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
     cache.add(key, 0, timeout=None)
@@ -47,7 +46,7 @@ def count_refusal(status: int, *, signed_in: bool) -> None:
 
 
 def refusal_counts() -> dict[tuple[int, str], int]:
-    """Return the counts by HTTP status and kind of caller, since the cache was last emptied."""
+    """Return the refusals counted since the cache was emptied, by HTTP status and caller."""
     keys = {(status, caller): _key(status, caller) for status in STATUSES for caller in CALLERS}
     counts = cache.get_many(keys.values())
     return {refusal: int(counts.get(key, 0)) for refusal, key in keys.items()}
@@ -73,7 +72,7 @@ def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
 
 
 def limits_reached(user: User) -> list[LimitReached]:
-    """Return the newest limits that ``user`` reached; for installation admins, anybody's."""
+    """Return the newest limits that ``user`` reached, or for an installation admin, anybody."""
     records = AuditRecord.objects.filter(action=ACTION)
     if not _admins().filter(pk=user.pk).exists():
         records = records.filter(key=str(user.pk), name=user.username)

@@ -24,7 +24,7 @@ from planner.services.traces import check_not_needed, trace_remove
 
 NOTICE_PERIOD = timedelta(days=7)
 MAX_ROWS = 1000  # rows of each kind in one sweep; the rest follows the next day
-RULE = "kept for so many days"
+RULE = "kept for so many days"  # the actor of removals in the audit log
 
 
 def retention_sweep(*, now: datetime) -> int:
@@ -35,6 +35,7 @@ def retention_sweep(*, now: datetime) -> int:
     """
     removed = 0
     sentences: list[str] = []
+    # What is removed, the days that it is kept, and the rows from before a time.
     kinds: tuple[tuple[str, int | None, Callable[[datetime], QuerySet[Any]]], ...] = (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
         (
@@ -56,16 +57,16 @@ def retention_sweep(*, now: datetime) -> int:
 
 def removal_time(row: Run | Trace) -> datetime | None:
     """Return when a row will be removed; None if its removal has not been announced."""
-    run = isinstance(row, Run)
-    days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
+    days, since = settings.HEADROOM_KEEP_TRACES_DAYS, row.created_at
+    if isinstance(row, Run):
+        days, since = settings.HEADROOM_KEEP_RUNS_DAYS, row.finished_at or row.created_at
     if not days or row.removal_announced_at is None:
         return None
-    since = (row.finished_at if isinstance(row, Run) else None) or row.created_at
     return max(since + timedelta(days=days), row.removal_announced_at + NOTICE_PERIOD)
 
 
 def removal_sentence(row: Run | Trace) -> str:
-    """Return a sentence on the removal for the row's page; "" if the row stays."""
+    """Return a sentence that says when a run or trace will be removed; "" if it stays."""
     if (removed_at := removal_time(row)) is None:
         return ""
     noun = "run" if isinstance(row, Run) else "trace"
@@ -77,6 +78,7 @@ def removal_sentence(row: Run | Trace) -> str:
 
 def _removable_runs(before: datetime) -> QuerySet[Run]:
     """Return the runs that ended before ``before`` and that nothing refers to."""
+    firings = Firing.objects.exclude(run=None).order_by("due_at")
     needed = [
         ActivePlan.objects.exclude(run=None).values("run"),
         *(
@@ -86,7 +88,8 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
         ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
         .exclude(run=None)
         .values("run"),
-        _newest_runs_of_schedules(),  # the next run is compared with it
+        # The last run of each schedule, with which the next one is compared.
+        list(dict(firings.values_list("schedule", "run")).values()),
     ]
     over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
     runs = over.filter(since__lt=before).exclude(state__in=Run.ACTIVE_STATES)
@@ -95,42 +98,35 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
     return runs
 
 
-def _newest_runs_of_schedules() -> list[int]:
-    """Return the ids of the last run of each schedule."""
-    newest: dict[int, int] = {}
-    firings = Firing.objects.exclude(run=None).order_by("due_at")
-    for schedule, run in firings.values_list("schedule", "run"):
-        newest[schedule] = run
-    return list(newest.values())
-
-
 def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Iterator[str]:
-    """Yield a sentence that announces the removal of the rows that are not announced yet.
+    """Yield a sentence that announces the removal of those ``rows`` that nothing needs.
 
-    They are marked as announced at ``now``. ``noun`` names one row, ``days`` is its allowed age.
+    Rows that were announced before are left out. The others are marked as announced ``now``. The
+    ``noun`` names one of them, and ``days`` is how long they are kept.
     """
-    fresh = [
+    announced = [
         row
         for row in rows.filter(removal_announced_at=None).order_by("pk")[:MAX_ROWS]
         if _is_removable(row)
     ]
-    if not fresh:
+    if not announced:
         return
-    rows.filter(pk__in=[row.pk for row in fresh]).update(removal_announced_at=now)
-    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in fresh[:10])
-    more = f" and {len(fresh) - 10:,} more" if len(fresh) > 10 else ""
-    plural = "" if len(fresh) == 1 else "s"
+    rows.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
+    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in announced[:10])
+    more = f" and {len(announced) - 10:,} more" if len(announced) > 10 else ""
+    plural = "" if len(announced) == 1 else "s"
     yield (
-        f"{len(fresh):,} {noun}{plural} ({names}{more}) of over {days} days will be removed from "
-        f"{now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
+        f"{len(announced):,} {noun}{plural} ({names}{more}) of over {days} days will be removed "
+        f"from {now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
     )
 
 
 def _is_removable(row: Run | Trace) -> bool:
-    """Return whether nothing needs the row now; a trace may be needed since it was announced."""
+    """Return whether nothing needs the row."""
+    if isinstance(row, Run):
+        return True  # _removable_runs() has left out those that are needed
     try:
-        if isinstance(row, Trace):
-            check_not_needed(row)
+        check_not_needed(row)
     except NotReady:
         return False
     return True
@@ -138,7 +134,7 @@ def _is_removable(row: Run | Trace) -> bool:
 
 @transaction.atomic
 def _remove(row: Run | Trace) -> bool:
-    """Remove a row for the retention rule; return whether that was possible."""
+    """Remove a row because of its age; return False if something needs it."""
     try:
         with transaction.atomic():
             if isinstance(row, Trace):

@@ -1,4 +1,4 @@
-r"""Convert rows to JSON documents, one a line: write, digest and load them.
+r"""Convert rows of the database to JSON documents, one per line of a file, and load them.
 
 A document is what Django's Python serializer makes of a row: ``model``, ``pk``, ``fields``. Every
 character beyond ASCII is escaped in the file, and a line ends with "\\n" only. So no text in a row
@@ -65,7 +65,10 @@ class TableFigures(TypedDict):
 
 
 class RowDigest:
-    """The number of rows in each table, and a digest that does not depend on the database."""
+    """The number of rows in each table, and a digest of their documents.
+
+    The digest is the same in every kind of database, and for every order of the rows.
+    """
 
     def __init__(self) -> None:
         self._rows: Counter[str] = Counter()
@@ -73,14 +76,17 @@ class RowDigest:
 
     @property
     def rows(self) -> int:
+        """Return the number of rows in all tables."""
         return self._rows.total()
 
     def add(self, document: Document) -> None:
+        """Add the row of a document."""
         table = document["model"]
         self._rows[table] += 1
         self._sums[table] = (self._sums[table] + _digest(document)) % 2**DIGEST_BITS
 
     def tables(self) -> dict[str, TableFigures]:
+        """Return the number of rows and the digest of each table."""
         return {
             table: {"rows": rows, "sha256": f"{self._sums[table]:0{DIGEST_BITS // 4}x}"}
             for table, rows in sorted(self._rows.items())
@@ -153,7 +159,7 @@ def line_of(document: Document) -> bytes:
 
 
 def tally_of(using: str) -> RowDigest:
-    """Return the count and the digest of every table of a database."""
+    """Return the counts and digests of the rows in the database ``using`` (its alias)."""
     tally = RowDigest()
     for row in all_rows(using):
         tally.add(document_of(row))
@@ -161,12 +167,14 @@ def tally_of(using: str) -> RowDigest:
 
 
 def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False) -> LoadedRows:
-    """Insert the rows of a file into empty tables, within the caller's transaction.
+    """Insert the rows of a file into the empty tables of the database ``using`` (its alias).
 
-    Raises PlannerError with the row that the database refuses. With ``replace_characters``,
-    characters that a database cannot store become U+FFFD.
+    The caller has begun a transaction. Raises PlannerError with the row that the database refuses.
+    With ``replace_characters``, characters that a database cannot store become U+FFFD.
     """
-    read, stored, left_out, replaced = RowDigest(), RowDigest(), Counter[str](), 0
+    read, stored = RowDigest(), RowDigest()
+    left_out: Counter[str] = Counter()
+    replaced = 0
     for number, line in enumerate(lines, 1):
         document = _parse_line(line, number)
         read.add(document)
@@ -188,7 +196,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
 
 
 def _parse_line(line: bytes, number: int) -> Document:
-    """Return the document in a line; raise PlannerError naming a damaged line."""
+    """Return the document in line ``number`` of a file; raise PlannerError if it is damaged."""
     try:
         document = json.loads(line)
         if isinstance(document["fields"], dict) and isinstance(document["model"], str):
@@ -208,9 +216,9 @@ def _with_present_names(document: Document) -> Document:
 
 
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
-    """Store one row, and yield the documents that were stored; none for an unknown table.
+    """Insert the row of a document, and yield the documents of the rows that were inserted.
 
-    Unknown tables are counted in ``left_out``.
+    A table or column that this version does not have is counted in ``left_out`` and not stored.
     """
     label, fields = document["model"], document["fields"]
     try:
@@ -219,7 +227,7 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
         left_out[label] += 1
         return
     field_names = {column.name for column in model._meta.get_fields()}
-    moved_fields = {"role"} if model is User else set()
+    moved_fields = {"role"} if model is User else set()  # to Membership, below
     left_out.update(f"{label}.{name}" for name in fields if name not in field_names | moved_fields)
     rows: list[DeserializedObject] = []
     try:
@@ -236,7 +244,7 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
 
 
 def _refusal_message(document: Document, model: type[Model], error: Exception, using: str) -> str:
-    """Return an error message on a row that was refused: problem, location and remedy."""
+    """Return a message on why the database ``using`` refused a row, and what to do."""
     row_name = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():
@@ -265,7 +273,7 @@ def _digest(document: Document) -> int:
 
 
 def _canonical(value: Any) -> Any:
-    """Return a value with whole numbers as int, as PostgreSQL's JSON returns 1e22."""
+    """Return a JSON value with all whole numbers as int, as PostgreSQL returns 1e22."""
     if isinstance(value, float) and value.is_integer():
         return int(Decimal(repr(value)))
     if isinstance(value, dict):

@@ -13,27 +13,25 @@ REMEDY = "choose a shorter window, a smaller scale or wider bins"
 
 
 class RunLimits:
-    """The limits on time and memory of one run.
+    """The limits on time and memory of one run, which began ``elapsed_s`` ago."""
 
-    The run began ``seconds`` ago, perhaps on another worker.
-    """
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        self._began = time.monotonic() - max(0.0, seconds)
-        self._passed_at = 0.0
-        self.violation = ""  # message about the limit that was passed; "" before
+    def __init__(self, elapsed_s: float = 0.0) -> None:
+        self._began_s = time.monotonic() - max(0.0, elapsed_s)
+        self._exceeded_at_s = 0.0
+        self.violation = ""  # sentence on the limit that was exceeded; "" before
 
     def is_ignored(self) -> bool:
-        """Return whether a limit was passed so long ago that the run ignores requests to stop."""
-        now = time.monotonic()
-        if not self.violation and (sentence := self._find_violation(now - self._began)):
-            self.violation, self._passed_at = sentence, now
-        return bool(self.violation) and now - self._passed_at > GRACE_S
+        """Check the limits; return whether the run still goes on GRACE_S after it exceeded one."""
+        now_s = time.monotonic()
+        if not self.violation:
+            self.violation = self._find_violation(now_s - self._began_s)
+            self._exceeded_at_s = now_s
+        return bool(self.violation) and now_s - self._exceeded_at_s > GRACE_S
 
-    def _find_violation(self, seconds: float) -> str:
+    def _find_violation(self, elapsed_s: float) -> str:
         """Return a sentence on the limit of time or memory that the run exceeds; "" if none."""
         max_s, max_mb = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-        if seconds > max_s:
+        if elapsed_s > max_s:
             return (
                 f"This run was stopped after {max_s:,} s, as long as a run may take here "
                 f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."

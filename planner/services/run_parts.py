@@ -1,12 +1,13 @@
 """Parts of a run, computed by every worker that is free (``planner.domain.run_parts``).
 
-All workers that take part execute the run's body. At each ``map`` they claim parts one by one and
-store the results. Exactly one of them *leads*: it may end the run. The worker that claimed the run
-leads at first. After each ``map`` the first worker to find all parts finished leads. The others
-follow it to the next ``map`` while nothing else needs them, and never wait when something does.
+A run may split its computation into parts, such as one simulation each, by calling ``map``. Each
+call is a step of the run. All workers that help execute the same code. At a ``map`` they claim
+parts one by one and store the results. Exactly one worker *leads* the run: it alone may end it. At
+first that is the worker that claimed the run. After each ``map``, the first worker that finds all
+parts finished leads. The others go on to the next ``map``, unless other work waits for them.
 
-Finished parts stay until the run ends, so a run that is taken up again continues from them.
-Every step is a conditional update, and its row count says whether it happened.
+Finished parts stay stored until the run ends, so a run that is taken up again continues from them.
+Every change is a conditional update, and its row count says whether it happened.
 """
 
 import os
@@ -36,8 +37,8 @@ from planner.version import code_version
 
 T = TypeVar("T")
 POLL_S = 0.1
-MAX_HELPERS = 32  # most workers told of a set of parts
-JOIN_WITHIN_S = 60.0  # after the start of such a run
+MAX_HELPERS = 32  # most workers that are notified of the parts of a step
+JOIN_WITHIN_S = 60.0  # a worker may join a run without parts for this time after its start
 
 
 class NothingToDo(Exception):
@@ -46,12 +47,12 @@ class NothingToDo(Exception):
 
 @cache
 def worker_id() -> str:
-    """Return the name of this process, with which its supervisor reports its end."""
+    """Return the id of this process, by which its supervisor reports its end."""
     return os.environ.get("HEADROOM_WORKER_ID") or uuid4().hex
 
 
 def helpers_needed() -> bool:
-    """Return whether several workers compute one run faster than one of them.
+    """Return whether several workers compute a run faster than one.
 
     Each worker prepares the run for itself. On a single machine that pays only if one worker leaves
     cores idle.
@@ -60,15 +61,15 @@ def helpers_needed() -> bool:
 
 
 class SharedParts:
-    """The parts of one run, computed by several workers, as one worker sees them."""
+    """The parts of one run that several workers compute, as this worker sees them."""
 
     def __init__(self, run: Run, *, leads: bool) -> None:
         self.run, self.leads = run, leads
         self.active: list[RunPart] = []  # the parts that this worker computes now
-        self.fraction = 0.0  # progress of these parts
-        self.others = 0.0  # work done by the others, in parts, for the progress
-        self.preview: dict[str, Any] | None = None  # not stored yet
-        self._step = 0
+        self.fraction = 0.0  # progress of the active parts, 0 to 1
+        self.others = 0.0  # done parts of this step, and fractions of those that others compute
+        self.preview: dict[str, Any] | None = None  # figures to show that are not stored yet
+        self._step = 0  # number of calls of ``map``
 
     def active_row(self) -> Any:
         """Return a query for the run's row; it is empty once the run ended or began again."""
@@ -88,10 +89,9 @@ class SharedParts:
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
-        """Compute ``parts`` together with other workers; see ``Parts.map``.
+        """Compute ``parts`` together with other workers; return the results as ``Parts.map`` does.
 
-        Raises NothingToDo if other workers compute the remaining parts and this worker is needed
-        elsewhere.
+        Raises NothingToDo if other workers compute the remaining parts and other work waits.
         """
         if not parts:
             return []
@@ -110,7 +110,7 @@ class SharedParts:
                 progress(self._share(len(parts)), "")
         rows = with_database_retries(lambda: list(self._rows().values_list("name", "result")))
         if [name for name, _ in rows] != names:
-            raise NothingToDo  # the worker that leads took another path
+            raise NothingToDo  # the worker that leads computes other parts
         self.leads = with_database_retries(self._lead)
         progress(1.0, "")
         return [decode(bytes(result), shared) for _, result in rows]
@@ -122,20 +122,24 @@ class SharedParts:
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
-        """Compute the parts when their results are needed: other workers use the other cores."""
-        del at_once  # as in ``map``
+        """Yield a function that computes the parts; see ``Parts.ahead``.
+
+        They are not computed before it is called, because other workers use the other cores.
+        """
+        del at_once  # one at once, as in ``map``
         return nullcontext(partial(self.map, parts, shared=shared))
 
     def show(self, preview: Any) -> None:
-        """Keep the answer so far, which the next heartbeat stores."""
+        """Keep the figures so far, which the next heartbeat stores."""
         self.preview = as_json(preview)
 
     def close(self) -> None:
-        """End the shared steps: only the leading worker continues with the run."""
+        """Raise NothingToDo unless this worker leads, since only the leader continues the run."""
         if not self.leads:
             raise NothingToDo
 
     def _rows(self) -> Any:
+        """Return a query for the parts of this step, in order."""
         return RunPart.objects.filter(run=self.run, step=self._step).order_by("place")
 
     @transaction.atomic
@@ -146,7 +150,7 @@ class SharedParts:
         existing = list(self._rows().values_list("name", flat=True))
         if existing == names:
             return
-        if existing:  # the body took another path, so later parts no longer apply
+        if existing:  # parts of an earlier attempt that differ: they and later ones are void
             if not self.leads:
                 raise NothingToDo
             RunPart.objects.filter(run=self.run, step__gte=self._step).delete()
@@ -167,7 +171,7 @@ class SharedParts:
         return not self._rows().exclude(state=RunPart.State.DONE).exists()
 
     def _claim(self, at_once: int) -> list[RunPart]:
-        """Claim up to ``at_once`` parts that wait; other workers may have taken them all."""
+        """Claim up to ``at_once`` waiting parts and return them; [] if others have taken all."""
         waits = Q(state=RunPart.State.WAITING)
         claimed: list[RunPart] = []
         for part in self._rows().filter(waits).defer("result"):
@@ -187,7 +191,7 @@ class SharedParts:
         shared: Sequence[Any],
         progress: Progress,
     ) -> None:
-        """Compute claimed parts in threads, and store the results.
+        """Compute the ``claimed`` ones of ``parts`` in threads, and store the results.
 
         The result of a part that another worker took over is not stored.
         """
@@ -224,7 +228,7 @@ class SharedParts:
         return min(1.0, (self.others + self.fraction * max(1, len(self.active))) / count)
 
     def exchange_progress(self) -> None:
-        """Report this worker's progress and read that of the others; called every second."""
+        """Store this worker's progress and read that of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
         own = [part.pk for part in self.active]
         self.others = sum(done for pk, done in rows if pk not in own)
@@ -248,7 +252,7 @@ class SharedParts:
         )
 
     def _lead(self) -> bool:
-        """Try to become the leading worker; exactly one of all workers that try succeeds."""
+        """Try to lead the run from this step on; return whether this worker is the first to."""
         rows = self.active_row().filter(step=self._step - 1)
         return bool(
             rows.update(
@@ -258,9 +262,9 @@ class SharedParts:
 
 
 def run_to_help(excluded: Collection[int]) -> Run | None:
-    """Return a run with parts that wait for a worker, or soon will; None if there is none.
+    """Return a run whose parts wait for a worker, or may soon wait; None if there is none.
 
-    Runs of another program version, and those with ids in ``excluded``, are skipped.
+    Runs of another version of the program, and those with ids in ``excluded``, are skipped.
     """
     if not helpers_needed():
         return None
@@ -275,6 +279,7 @@ def run_to_help(excluded: Collection[int]) -> Run | None:
     )
     if part is not None:
         return running.get(pk=part.run_id)
+    # A run of a kind that has parts, but none yet.
     earliest_start = timezone.now() - timedelta(seconds=JOIN_WITHIN_S)
     return (
         running.filter(kind__in=SPREAD, step=0, parts__isnull=True, started_at__gte=earliest_start)

@@ -1,10 +1,10 @@
 """Choose the run that a free worker takes next, and estimate the wait of the others.
 
-A message to a queue is a turn, not a run: its receiver takes the run of that queue whose turn it
-is. A worker of the short queue never takes a long run. First comes the workspace with the fewest
-running runs, in it the owner with the fewest, then the run that waited longest. Cells of sweeps
-come after single runs. So a sweep of hundreds of cells does not block other users. The order of
-messages does not matter.
+A message to a queue says that a run waits, not which: its receiver takes the run of that queue
+whose turn it is. First comes the workspace with the fewest running runs, in it the owner with the
+fewest, then the run that waited longest. Runs of sweeps come after single runs, so a sweep of
+hundreds of runs does not block other users. There is a queue for short runs and one for long runs.
+A worker of the short queue takes no long run.
 """
 
 import logging
@@ -29,7 +29,7 @@ SHORT, LONG = "short", "long"
 SHORT_KINDS = (Run.Kind.INGEST, Run.Kind.SIZE, Run.Kind.FORECAST)
 WITHOUT_SIMULATOR = (Run.Kind.INGEST, Run.Kind.FORECAST)  # need no compiled simulator
 EXECUTE = "planner.tasks.run_execute"  # by name, because services must not import tasks
-REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
+REMEMBERED_RUNS = 40  # the last completed runs of a kind, from which durations are estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,13 @@ class QueuePosition:
     """The place of a waiting run in its queue, with its limits."""
 
     runs: int  # ahead of it: waiting runs, and running ones if no worker is free
-    seconds: float | None  # expected until its turn; None: no completed run to estimate from
-    takes_seconds: float | None  # expected duration of the run itself; None: as above
+    seconds: float | None  # expected wait; None: no completed run to estimate from
+    takes_seconds: float | None  # expected duration of the run itself; None as above
     most_seconds: int  # time limit of a run
     most_mb: int  # memory limit of a run
 
     def sentence(self) -> str:
+        """Return the place in the queue, in words."""
         if not self.runs:
             return "Waiting for a worker"
         runs = "1 run" if self.runs == 1 else f"{self.runs:,} runs"
@@ -64,17 +65,17 @@ def queued_run_ids(queue: str) -> list[int]:
     enqueued = runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
     by_workspace: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    cells_last = sorted(rows, key=lambda row: row[-1] is not None)
-    for place, (pk, workspace, owner, _) in enumerate(cells_last):
-        by_workspace[workspace].append((running_by_owner[workspace, owner], place, pk))
+    sweeps_last = sorted(rows, key=lambda row: row[3] is not None)  # runs of a sweep come last
+    for index, (pk, workspace, owner, _sweep) in enumerate(sweeps_last):
+        by_workspace[workspace].append((running_by_owner[workspace, owner], index, pk))
         # Count earlier runs as running, so that owners take turns.
         running_by_owner[workspace, owner] += 1
     running_by_workspace = Counter(workspace for workspace, _ in running)
-    # Likewise for workspaces: the i-th waiting run of one has i more before it.
+    # Workspaces take turns in the same way: count the earlier runs of each as running.
     turns = [
-        (running_by_workspace[workspace] + i, place, pk)
+        (running_by_workspace[workspace] + earlier, index, pk)
         for workspace, waiting_runs in by_workspace.items()
-        for i, (_, place, pk) in enumerate(sorted(waiting_runs))
+        for earlier, (_, index, pk) in enumerate(sorted(waiting_runs))
     ]
     return [pk for *_, pk in sorted(turns)]
 
@@ -86,9 +87,10 @@ def runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
 
 
 def wait_of(run: Run) -> QueuePosition:
-    """Return how many runs start before ``run`` in its queue, and the expected wait.
+    """Return the place of a waiting run in its queue, and its limits.
 
-    The wait is the sum of their median durations, divided by the number of workers.
+    The expected wait is the sum of the median durations of the runs before it, divided by the
+    number of workers.
     """
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
@@ -102,8 +104,13 @@ def wait_of(run: Run) -> QueuePosition:
     seconds = None
     if all(durations[kind] is not None for kind in before):
         seconds = sum(count * (durations[kind] or 0.0) for kind, count in before.items()) / workers
-    limits = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-    return QueuePosition(sum(before.values()), seconds, durations[run.kind], *limits)
+    return QueuePosition(
+        runs=sum(before.values()),
+        seconds=seconds,
+        takes_seconds=durations[run.kind],
+        most_seconds=settings.HEADROOM_MAX_RUN_SECONDS,
+        most_mb=settings.HEADROOM_MAX_RUN_MB,
+    )
 
 
 def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
@@ -118,13 +125,13 @@ def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
 
 
 def waiting_count(owner: User | None) -> int:
-    """Return how many queued runs of the owner have not started; None: of runs without an owner."""
+    """Return how many runs of the owner are queued and not started; None: runs without an owner."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
 
 
 def _median_duration_s(kind: str) -> float | None:
-    """Return the median duration of the last runs of a kind in seconds; None without any."""
+    """Return the median duration (s) of the last completed runs of a kind; None without any."""
     by_kind = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
     seconds = [took for durations in by_kind.values() for took in durations]
     return median(seconds) if seconds else None
@@ -150,10 +157,9 @@ def queue_of(kind: str) -> str:
 def notify_workers(
     run_id: int, queue: str, *, times: int = 1, on_failure: Callable[[], object] | None = None
 ) -> None:
-    """Send ``times`` messages to ``queue`` once the transaction is committed.
+    """Send ``times`` messages to ``queue`` for a run, once the transaction is committed.
 
-    More messages than needed do no harm. If the broker does not respond,
-    ``on_failure`` is called, unless it is None.
+    More messages than needed do no harm. If the broker does not respond, call ``on_failure``.
     """
 
     def send() -> None:

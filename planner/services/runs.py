@@ -35,16 +35,16 @@ from planner.services.scenario_hardware import resolve_scenario
 from planner.storage import row_arrays
 from planner.version import code_version
 
-STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not just busy
+STALE_AFTER_S = 40.0  # without a heartbeat for so long, the worker is gone, not just busy
 CONFIRM_S = 3.0  # three heartbeats
-LOST_S = 20.0  # no message takes this long once a sweep has come through the same queue
-ABANDONED_S = 600.0  # ample time between two runs of a command
+LOST_S = 20.0  # messages older than this have been received, see resend_lost_messages()
+ABANDONED_S = 600.0  # more than the time between two runs of a command
 COMMAND_ENDED = {
     "reason": "Its command ended",
     "problem": "The command of this run stopped before the run ended. Call it again, or "
     "run the scenario from its page.",
 }
-MAX_FAILURES = 3  # workers that a run or a part may end before it is given up
+MAX_FAILURES = 3  # after more worker deaths on a run (or part), the run is not tried again
 
 
 def run_create(
@@ -63,16 +63,18 @@ def run_create(
     number: int | None = None,
     enqueue: bool = True,
 ) -> Run:
-    """Create a run; workers are notified once the transaction is committed.
+    """Create a run; with ``enqueue``, notify the workers once the transaction is committed.
 
-    The same ``idempotency_key`` of the same owner returns the first run instead of a second one.
-    With a different request it raises KeyReused.
+    Its inputs are a ``scenario``, a ``trace``, or a ``document`` (YAML) with a ``name``. ``cell``
+    is its place in ``sweep``, and ``number`` its key (None: the next one). The same
+    ``idempotency_key`` of the same owner returns the first run instead; for a different request it
+    raises KeyReused.
     """
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_waiting_limit(owner)
     document = document or (scenario.document if scenario else "")
     run = Run(
-        pk=number,  # None: the next number
+        pk=number,
         owner=owner,
         kind=kind,
         scenario=scenario,
@@ -103,24 +105,21 @@ def run_create(
 
 
 def _resolve_hardware(document: str) -> dict[str, Any]:
-    """Return the user's own hardware that the document names.
-
-    It is empty for an invalid document: the run itself reports the error.
-    """
+    """Return the facts of the user's own hardware that the document names, as JSON."""
     if not document:
         return {}
     try:
         scenario = parse(document)
     except ScenarioError:
-        return {}
+        return {}  # the run itself reports the error
     resolved: dict[str, Any] = as_json(resolve_scenario(scenario))
     return resolved
 
 
 def earlier_run(request: Run) -> Run | None:
-    """Return the run already created with the key of ``request``, or None.
+    """Return the run that was created with the idempotency key of ``request``, an unsaved run.
 
-    Raises KeyReused if that run was a different request.
+    None if there is none. Raises KeyReused if that run was a different request.
     """
     first = run_with_key(request.owner, request.idempotency_key)
     if first is not None and _request_values(first) != _request_values(request):
@@ -129,18 +128,15 @@ def earlier_run(request: Run) -> Run | None:
 
 
 def run_with_key(owner: User | None, key: str) -> Run | None:
-    """Return the run that its owner created with this idempotency key, or None."""
+    """Return the run that ``owner`` created with this idempotency key, or None."""
     if not key:
         return None
     return Run.objects.select_related("sweep").filter(owner=owner, idempotency_key=key).first()
 
 
 def _request_values(run: Run) -> tuple[Any, ...]:
-    """Return the values that must be equal for two requests to be the same.
-
-    The name of an upload and the stored scenario are not among them. An upload has a new name each
-    time, and the scenario may have changed since.
-    """
+    """Return the values of a run that must be equal for two requests to be the same."""
+    # An upload has a new name each time, and a stored scenario may have changed since.
     options = {key: value for key, value in run.options.items() if key != "upload"}
     document = "" if run.scenario_id else run.document
     return run.kind, run.scenario_id, run.trace_id, options, document
@@ -164,7 +160,7 @@ def run_enqueue(*, run_id: int) -> None:
 
 def run_cancel(*, run: Run, user: User) -> Run:
     """Cancel a run: at once if no worker has it, else at its next progress report."""
-    check_may_plan(user, "not cancel runs")
+    check_may_plan(user, refusal="not cancel runs")
     now, reason = timezone.now(), f"Cancelled by {user.username}."
     cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
         state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True,
@@ -211,15 +207,16 @@ def check_not_proposed(run: Run) -> None:
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
     """Queue runs and parts again whose worker was lost with its host; return how many runs.
 
-    Busy workers call this too, because the queued sweep needs a free worker. A run that was never
-    queued is ended, because the command that executed it is gone.
+    Those without a heartbeat for ``stale_after_s`` count as lost. Busy workers call this too,
+    because the queued sweep needs a free worker. A run that was never queued is ended, because the
+    command that executed it is gone.
 
     Clocks may jump. A clock set back leaves heartbeats in the future, which count as none. A clock
-    set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another.
+    set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another one.
     """
     now = timezone.now()
     requeued = 0
-    old = _not_near(now, "heartbeat_at", stale_after_s)
+    old = _is_far_from(now, "heartbeat_at", stale_after_s)
     stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
     computing = RunPart.objects.filter(state=RunPart.State.RUNNING)
     stale_parts = list(computing.filter(old).values_list("pk", "run", "heartbeat_at"))
@@ -236,35 +233,35 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
 
 
 def resend_lost_messages(queue: str) -> int:
-    """Notify workers again of runs of ``queue`` whose message was lost; return how many.
+    """Send the message of each waiting run of ``queue`` again that was lost; return how many.
 
-    Call it from a message of the same queue that is at most half of LOST_S old. Then all earlier
-    messages have been received, so a run announced earlier has no message left. In a long queue
-    this message comes too late to be executed, and nothing is sent twice. An extra message does no
-    harm, because its receiver finds no run.
+    Call it when a message of the same queue arrives that is at most half of LOST_S old. All earlier
+    messages have then been received, so runs that were announced LOST_S ago have none left. An
+    extra message does no harm, because its receiver finds no run.
     """
     lost = runs_of_queue(queue, Run.State.PENDING).filter(
-        _not_near(timezone.now(), "enqueued_at", LOST_S)
+        _is_far_from(timezone.now(), "enqueued_at", LOST_S)
     )
     for run in lost:
         run_enqueue(run_id=run.pk)
     return len(lost)
 
 
-def _not_near(now: datetime, moment: str, seconds: float) -> Q:
-    """Return a filter for rows whose time ``moment`` is more than ``seconds`` from ``now``."""
+def _is_far_from(now: datetime, column: str, seconds: float) -> Q:
+    """Return a filter for rows whose time ``column`` is over ``seconds`` away from ``now``."""
     distance = timedelta(seconds=seconds)
-    return Q(**{f"{moment}__lt": now - distance}) | Q(**{f"{moment}__gt": now + distance})
+    return Q(**{f"{column}__lt": now - distance}) | Q(**{f"{column}__gt": now + distance})
 
 
 def _end_abandoned(now: datetime) -> None:
-    """End pending runs whose command-line process is gone.
+    """End pending runs that a command created and no longer executes, since it has ended.
 
-    The process ended before it started them, or between two runs of a sweep.
+    A command is alive if it created the run, or executed another run of the same sweep, within
+    ABANDONED_S.
     """
-    last_sign = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
+    alive_at = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
-    for run in waiting.annotate(seen=last_sign).filter(_not_near(now, "seen", ABANDONED_S)):
+    for run in waiting.annotate(seen=alive_at).filter(_is_far_from(now, "seen", ABANDONED_S)):
         Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
             state=Run.State.FAILED, finished_at=now, stage="Failed", **COMMAND_ENDED
         )
@@ -280,14 +277,10 @@ DEFAULT_REMEDY = "Choose a shorter window, a smaller scale or wider bins."
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended, for example "was killed by signal 9 (SIGKILL)".
+    """How a worker ended."""
 
-    Only ends that are ``counted`` count as failures of its run. Outages of the database, the broker
-    and the host are not.
-    """
-
-    cause: str
-    counted: bool = True
+    cause: str  # such as "was killed by signal 9 (SIGKILL)"
+    counted: bool = True  # as a failure of its run; False for outages of database, broker or host
 
 
 WORKER_DIED = "Its worker died"
@@ -296,7 +289,7 @@ NO_DATABASE = WorkerEnd("lost its database", counted=False)
 
 
 def worker_ended(*, worker: str, end: WorkerEnd) -> None:
-    """Queue the runs and parts of an ended worker again; give up those that end every worker."""
+    """Queue the runs and parts of an ended worker again; fail runs on which too many ended."""
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
         failures = part.failures + end.counted
@@ -305,15 +298,16 @@ def worker_ended(*, worker: str, end: WorkerEnd) -> None:
         elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
             notify_workers(part.run_id, LONG)
     for run in Run.everywhere.filter(worker=worker, state=Run.State.RUNNING):
-        open_step = run.parts.filter(step__gt=run.step)  # others carry on with it
-        if not open_step.exists():
+        # If other workers have begun the next step, they continue the run.
+        if not run.parts.filter(step__gt=run.step).exists():
             run_requeue(run=run, end=end)
 
 
 def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     """Queue a run again whose worker ended; return whether it now waits.
 
-    A run that ended more than MAX_FAILURES workers is failed with an error message instead.
+    A run that should be cancelled is cancelled instead. One that nobody queued, or on which more
+    than MAX_FAILURES workers ended, fails.
     """
     now = timezone.now()
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
@@ -339,8 +333,11 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     return False
 
 
-def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
-    """End a run that ends every worker with an error, which states the last observed cause."""
+def _give_up(run: Run, end: WorkerEnd, part_words: str, failures: int) -> None:
+    """End a run as an error, since ``failures`` workers ended on it, the last one as ``end`` says.
+
+    ``part_words`` begins the message: the name of the part and a colon, or "".
+    """
     remedy = REMEDIES.get(Run.Kind(run.kind), DEFAULT_REMEDY)
     Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
         state=Run.State.ERRORED,
@@ -348,6 +345,6 @@ def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
         stage="Error",
         reason=WORKER_DIED,
         failures=failures,
-        problem=f"{place}{failures} workers in a row ended on this run; the last one {end.cause}. "
-        f"{remedy}",
+        problem=f"{part_words}{failures} workers in a row ended on this run; the last one "
+        f"{end.cause}. {remedy}",
     )

@@ -1,7 +1,7 @@
-"""Look up what a scenario names of the user's own hardware when a run is created.
+"""Look up the user's own GPUs, models, profiles and prices that a scenario names, for a new run.
 
 The run stores the answer: the facts of GPUs and models, and the versions of profiles, which never
-change. Later edits and fits therefore do not change what a run was based on.
+change. So later edits and fits do not change what a run was based on.
 """
 
 from planner.errors import NotFound, ScenarioError
@@ -13,15 +13,14 @@ from planner.selectors.measured_corrections import stored_rows
 from planner.selectors.profiles import profile_get
 from planner.selectors.run_hardware import ResolvedHardware, StoredPrices, StoredSpec, StoredVersion
 
-LISTED = 12  # names listed in the message about an unknown one
+LISTED = 12  # most price lists that an error message names
 
 
 def resolve_scenario(scenario: Scenario) -> ResolvedHardware:
-    """Return the user's facts and prices that a scenario uses, for storage with a run.
+    """Return the user's facts, measurements and prices that a scenario uses, to store with a run.
 
-    They are GPU types, models, profile versions, kernel measurements, measurements of deployments
-    and prices. Types and models that the scenario describes in full are left out. Raise
-    ScenarioError for a missing profile.
+    GPU types and models that the scenario describes in full are left out. Raises ScenarioError for
+    a profile or price list that does not exist.
     """
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
@@ -69,7 +68,7 @@ def _prices(scenario: Scenario) -> StoredPrices | None:
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
-    """Return the ids of uploaded kernel files by GPU type, oldest first."""
+    """Return the ids of the uploaded kernel files of each type in ``gpus``, oldest first."""
     files_of: dict[str, list[int]] = {}
     for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
         for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):
@@ -77,6 +76,7 @@ def _kernels(gpus: set[str]) -> dict[str, list[int]]:
     return files_of
 
 
-def _specs(kind: type[OwnGpu] | type[OwnModel], names: set[str]) -> dict[str, StoredSpec]:
-    rows = kind.objects.filter(name__in=names)
+def _specs(model: type[OwnGpu] | type[OwnModel], names: set[str]) -> dict[str, StoredSpec]:
+    """Return the stored facts of the user's GPU types or models with these names."""
+    rows = model.objects.filter(name__in=names)
     return {row.name: StoredSpec(row.facts, row.kind, row.source) for row in rows}

@@ -26,14 +26,17 @@ from planner.services.audit import record
 from planner.services.execution import stored_traces
 from planner.services.scenario_hardware import resolve_scenario
 
-MAX_MESSAGE_CHARACTERS = 500  # characters of a change note
+MAX_MESSAGE_CHARACTERS = 500  # of a change note
 
 
 @transaction.atomic
 def scenario_create(
     *, owner: User | None, document: str, message: str = "", origin: ScenarioVersion | None = None
 ) -> Scenario:
-    """Store a new scenario under the name in its document; raise ScenarioError if invalid."""
+    """Store a new scenario under the name in its document; raise ScenarioError if invalid.
+
+    ``origin`` is the version from which the document was copied, if any.
+    """
     check_may_plan(owner)
     saved = _save(Scenario(owner=owner), document, owner, message, origin)
     record("scenario.created", saved, by=owner, **_origin_details(origin))
@@ -81,7 +84,10 @@ def scenario_edit(
     version: int | None = None,
     message: str = "",
 ) -> Scenario:
-    """Set ``changes`` by dotted path (None: remove); ``version`` as in ``scenario_update``."""
+    """Store a new version with ``changes``, values by dotted path (None: remove it).
+
+    For ``version`` see ``scenario_update``.
+    """
     return scenario_update(
         scenario=scenario,
         user=user,
@@ -99,17 +105,17 @@ def scenario_restore(
     part: str = "",
     into: Scenario | None = None,
 ) -> Scenario:
-    """Make an earlier version the newest one, or replace only its section ``part``.
+    """Store an earlier version of a scenario, or only its section ``part``, as the newest version.
 
-    The versions in between stay. ``into`` is another scenario that gets the part; None: the own.
+    ``into`` is another scenario that gets the section; None: the scenario of the version.
     """
     target = into or version.scenario
     if into is not None and not part:
         raise PlannerError("into: name the part to copy to another scenario (policies).")
-    version_words = (
-        f"{version.name}, version {version.number}" if into else f"version {version.number}"
-    )
-    words = f"{part.capitalize()} of {version_words}" if part else f"Version {version.number}"
+    version_words = f"version {version.number}"
+    if into is not None:
+        version_words = f"{version.name}, {version_words}"
+    words = f"{part.capitalize()} of {version_words}" if part else version_words.capitalize()
     return scenario_update(
         scenario=target,
         user=user,
@@ -124,7 +130,7 @@ def scenario_restore(
 def scenario_branch(
     *, version: ScenarioVersion, user: User, name: str = "", message: str = ""
 ) -> Scenario:
-    """Create a scenario from a version of another one, named ``name`` or with a free name."""
+    """Create a scenario from a version of another one; ``name`` "": with a free name."""
     branch_name = name.strip() or free_name(f"{version.name} branch")
     return scenario_create(
         owner=user,
@@ -135,7 +141,7 @@ def scenario_branch(
 
 
 def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = "") -> Scenario:
-    """Create a scenario from the document of an active ``plan``; ``name`` "": a free name."""
+    """Create a scenario from the one that an active plan was made from; see scenario_branch."""
     run = plan.run
     if run is None:
         raise NotFound(
@@ -153,7 +159,7 @@ def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = 
 
 
 def free_name(stem: str) -> str:
-    """Return ``stem``, followed by a number if a scenario has that name already."""
+    """Return a name that no scenario has: ``stem``, with a number if it is taken."""
     name, n = stem[:110], 2
     while Scenario.objects.filter(name=name).exists():
         name, n = f"{stem[:110]} ({n})", n + 1
@@ -207,7 +213,10 @@ def document_run(
     idempotency_key: str = "",
     enqueue: bool = True,
 ) -> Run:
-    """Start a run of a ``document`` stored only with it; ``options`` as in ``scenario_run``."""
+    """Start a run of a ``document`` that is no stored scenario; see ``scenario_run``.
+
+    Without ``enqueue``, the caller executes it.
+    """
     check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(
@@ -229,7 +238,10 @@ def _save(
     message: str,
     origin: ScenarioVersion | None,
 ) -> Scenario:
-    """Check the document, and save the scenario with a new version row, copied from ``origin``."""
+    """Check the document, and save it in the scenario and as a new version of it.
+
+    ``origin`` is the version from which the document was copied, if any.
+    """
     if len(message) > MAX_MESSAGE_CHARACTERS:
         raise PlannerError(
             f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(message)}."
@@ -271,8 +283,8 @@ MAX_COUNTED_REQUESTS = 2_000_000  # requests that can be counted into bins withi
 def scenario_warnings(document: str) -> list[str]:
     """Return one sentence for each problem that a run of a valid document would have.
 
-    It checks names, prices, traces, window and periods. Traffic and window are not checked if the
-    traces have over MAX_COUNTED_REQUESTS requests in all.
+    Checks names, prices, traces, window and periods. The last two are not checked if the traces
+    have over MAX_COUNTED_REQUESTS requests together.
     """
     scenario = parse(document)
     warnings = []
@@ -283,8 +295,8 @@ def scenario_warnings(document: str) -> list[str]:
     try:
         traces = stored_traces(scenario)
         named = Trace.objects.filter(name__in=traces)
-        counted = sum(t.requests or 0 for t in named if t.kind == Trace.Kind.REQUESTS)
-        if counted <= MAX_COUNTED_REQUESTS:
+        requests = sum(trace.requests or 0 for trace in named if trace.kind == Trace.Kind.REQUESTS)
+        if requests <= MAX_COUNTED_REQUESTS:
             settings = settings_of(scenario)
             traffic = build_traffic(settings.traffic, traces)
             resolve_window(settings.window, traffic.demand, traffic.clock)

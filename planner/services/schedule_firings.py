@@ -1,12 +1,13 @@
-"""Fire schedules: start a run at each due moment, compare its plan with the active one, approve it.
+"""Fire schedules: start a run at each due time, compare its plan with the active one, approve it.
 
-Each due moment is fired once. A plan within the schedule's limits is approved by rule.
+A firing is a row for one due time of a schedule. A plan within the schedule's limits is approved by
+rule. A periodic task calls ``schedules_tick``.
 
     tick -> running -> approved | review | failed
          -> missed (no tick soon enough, or the run before was not over)
 
-A moment is a row that can be created once, and a step is a conditional update. Two ticks at the
-same time therefore do nothing twice.
+The row of a due time can be created only once, and every change of state is a conditional update.
+So two ticks at the same time do nothing twice.
 """
 
 from collections.abc import Iterable
@@ -30,15 +31,20 @@ from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.services.access import check_may_plan
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.notifications import notify
-from planner.services.plan_difference import ActivationRule, Difference, PoolPlan, plan_difference
+from planner.services.plan_difference import (
+    Difference,
+    PoolPlan,
+    plan_difference,
+    reason_for_review,
+)
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of
 from planner.services.sources import pin_live_sources
 
-# a firing that is later than this uses present data, not the data of its due moment
+# A firing that is later than this uses the data up to now, not up to its due time.
 LATE = timedelta(minutes=15)
-MAX_MISSED = 100  # missed moments that get a row
+MAX_MISSED = 100  # missed due times that get a row
 Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role
 
 
@@ -51,10 +57,11 @@ class TickResult:
 
 
 def schedules_tick(*, now: datetime, enqueue: bool = True) -> TickResult:
-    """Settle firings with finished runs, and fire due schedules.
+    """Settle firings whose runs have ended, and fire due schedules.
 
-    Repeating it, even at the same time, is safe. If several due times have passed, only the last is
-    fired. The others are stored as missed. Without ``enqueue``, new runs are only stored.
+    Repeating it, even at the same time, is safe. If several due times of a schedule have passed,
+    only the last is fired, and the others are stored as missed. Without ``enqueue``, new runs are
+    only stored.
     """
     running = Firing.objects.filter(state=Firing.State.RUNNING).select_related("schedule", "run")
     settled = [firing for firing in list(running) if firing_settle(firing=firing, now=now)]
@@ -74,11 +81,12 @@ def schedule_fire(
     as_of: datetime | None = None,
     enqueue: bool = True,
 ) -> Firing:
-    """Fire a schedule now, even if it is paused; ``as_of`` limits the data to that time.
+    """Fire a schedule now, even if it is paused, and return the firing.
 
-    Raises NotReady if it was already fired in the same second.
+    The run uses data up to ``as_of``; None: up to now. Without ``enqueue`` it is only stored.
+    Raises NotReady if the schedule was already fired in the same second.
     """
-    check_may_plan(user, "not fire schedules")
+    check_may_plan(user, refusal="not fire schedules")
     firing = _create_firing(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
     if firing is None:
         raise NotReady(f"{schedule.name} was fired this very second; look at its history.")
@@ -88,7 +96,7 @@ def schedule_fire(
 def firing_settle(*, firing: Firing, now: datetime) -> bool:
     """Settle a firing once its run has ended; return whether this call settled it.
 
-    Its plan is compared with the active plan. It becomes active if the schedule's rule allows it.
+    Its plan is proposed. It becomes active at once if the schedule's limits allow it.
     """
     run = firing.run
     if run is not None and not run.is_finished:
@@ -101,9 +109,9 @@ def firing_settle(*, firing: Firing, now: datetime) -> bool:
 
 
 def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
-    """Return the due time to fire for, and store earlier due times as missed; None if not due.
+    """Return the last due time of a schedule, and store earlier ones as missed.
 
-    Of several callers only one gets the time.
+    None if it is not due, or if another caller got the time.
     """
     cron = cron_of(schedule)
     due = cron.between(schedule.next_due - timedelta(seconds=1), now, MAX_MISSED + 1)
@@ -145,10 +153,10 @@ def _create_firing(
     enqueue: bool,
     as_of: datetime | None = None,
 ) -> Firing | None:
-    """Create the firing of the time ``due``, and start its run.
+    """Create and return the firing of the time ``due``, and start its run.
 
-    If the run before is still going, the firing is stored as missed. Returns None if it exists
-    already.
+    If the run before is still going, the firing is stored as missed. ``as_of`` is the end of the
+    data; None: ``due``, or ``now`` if that is late. Returns None if the firing exists already.
     """
     late = now - due > LATE
     data_until = as_of or (now.replace(second=0, microsecond=0) if late else due)
@@ -185,7 +193,7 @@ def _start_run(
 
 
 def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
-    """Create a run of the current scenario for the time after the known traffic."""
+    """Create a run of the schedule's scenario for the time after ``data_until``."""
     scenario = schedule.scenario
     if scenario is None:
         raise NotFound("The scenario was removed. Give the schedule another, or remove it.")
@@ -203,9 +211,9 @@ def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
 
 
 def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
-    """Propose the plan of a completed run, and approve it if the rule allows.
+    """Propose the plan of a completed run, and approve it if the schedule's limits allow.
 
-    Returns whether a proposal was made.
+    Returns False if the firing has ended meanwhile. Raises NotReady if the run has not completed.
     """
     if run is None:
         raise NotFound("Its run was removed before it finished.")
@@ -215,8 +223,12 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
     plan = activatable_plan(run, ExportOptions(**options), now)
     difference = difference_from_active(plan, next(iter(plans_replaced_by(plan, run)), None))
-    rule = ActivationRule(schedule.most_replicas, schedule.most_cost)
-    reason = rule.reason_for_review(difference, tiers_missed(stored_result(run), plan.policy))
+    reason = reason_for_review(
+        difference,
+        tiers_missed(stored_result(run), plan.policy),
+        max_replicas=schedule.most_replicas,
+        max_cost=schedule.most_cost,
+    )
     sentences = [
         reason or "Within the limits.",
         difference.sentence if difference else "",
@@ -262,7 +274,7 @@ def _open_or_amend_proposal(
 
 
 def _approve_by_rule(firing: Firing, rule: str, now: datetime) -> None:
-    """Approve the proposal by the schedule's rule, unless the workspace requires a person."""
+    """Approve a firing's proposal by ``rule``; if that is not allowed, add the reason to it."""
     assert firing.proposal is not None
     try:
         approve(proposal=firing.proposal, by=None, rule=rule, now=now)
@@ -273,10 +285,7 @@ def _approve_by_rule(firing: Firing, rule: str, now: datetime) -> None:
 
 
 def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
-    """End a running firing, and return whether this call did.
-
-    A firing that has ended keeps its first outcome.
-    """
+    """End a running firing in ``state``; return False if it has ended before."""
     all_words = f"{firing.words} {words}".strip()
     ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
         state=state, words=all_words, finished_at=now, difference=firing.difference
@@ -294,13 +303,13 @@ def _notify_subscribers(firing: Firing, event: str) -> None:
 
 
 def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference | None:
-    """Return the difference of ``plan`` from the active plan, in UTC; None if none is active."""
+    """Return the difference of ``plan`` from the ``active`` plan; None if that is None."""
     if active is None:
         return None
     prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
 
     def with_prices(pools: Iterable[Pool | StoredPool], zone: str) -> list[PoolPlan]:
-        """Return pools with their steps in UTC and their prices."""
+        """Return pools, whose steps are in the time zone ``zone``, in UTC and with prices."""
         return [
             PoolPlan(
                 (pool.name, pool.region),

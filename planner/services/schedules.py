@@ -16,12 +16,12 @@ from planner.services.cron import Cron
 
 FIELDS = ("name", "scenario", "kind", "options", "policy", "cron", "zone", "most_replicas",
           "most_cost")  # fmt: skip
-LIMITS = ("most_replicas", "most_cost")
+LIMITS = ("most_replicas", "most_cost")  # up to these changes a plan becomes active unreviewed
 Share = Annotated[float, Field(ge=0, le=10)]
 
 
 class ScheduleSettings(RunOptions):
-    """The settings of a schedule, as API and command line take them. The page has its own words."""
+    """The settings of a schedule, as the REST API and the command line take them."""
 
     cron: str = Field("", title="Cron line", max_length=120)
     """Cron fields: minute, hour, day of month, month, weekday."""
@@ -49,7 +49,7 @@ def schedule_create(
 def schedule_change(
     *, schedule: Schedule, user: User | None, now: datetime, **fields: Any
 ) -> Schedule:
-    """Change the given ``FIELDS``; the next due time is computed from ``now``."""
+    """Change the given FIELDS of a schedule; compute its next due time from ``now`` on."""
     _check_may_change(schedule, user)
     for name, value in fields.items():
         if name not in FIELDS:
@@ -61,7 +61,7 @@ def schedule_change(
 @transaction.atomic
 def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
     """Pause a schedule until it is resumed; ``user`` None: the command line."""
-    check_may_plan(user, "not pause schedules")
+    check_may_plan(user, refusal="not pause schedules")
     schedule.paused = True
     schedule.save(update_fields=["paused"])
     record("schedule.paused", schedule, by=user)
@@ -71,7 +71,7 @@ def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
 @transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
     """Resume a schedule; due times in the pause are not missed. ``user`` None: the command line."""
-    check_may_plan(user, "not resume schedules")
+    check_may_plan(user, refusal="not resume schedules")
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)
     schedule.save(update_fields=["paused", "next_due"])
@@ -88,12 +88,12 @@ def schedule_delete(*, schedule: Schedule, user: User) -> None:
 
 
 def cron_of(schedule: Schedule) -> Cron:
-    """Return the times of a schedule."""
+    """Return the due times of a schedule."""
     return Cron.parse(schedule.cron, schedule.zone)
 
 
 def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action: str) -> Schedule:
-    """Check a schedule, set its next due time, and save it."""
+    """Check a schedule, set its next due time, save it, and record the ``action``."""
     _check_may_change(schedule, user)
     if not schedule.name.strip():
         raise PlannerError("name: a schedule needs one.")
@@ -120,16 +120,17 @@ def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action
 
 def _check_limits(schedule: Schedule) -> None:
     """Raise PlannerError unless both limits are given as shares, or neither."""
-    limits = [getattr(schedule, name) for name in LIMITS]
-    if (limits[0] is None) != (limits[1] is None):
+    limits = {name: getattr(schedule, name) for name in LIMITS}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    if len(given) == 1:
         raise PlannerError(
             "most_replicas, most_cost: give both or neither. A plan with less change becomes "
             "active without a review."
         )
-    for name, value in zip(LIMITS, limits, strict=True):
-        if value is not None and not 0 <= value <= 10:
+    for name, limit in given.items():
+        if not 0 <= limit <= 10:
             raise PlannerError(
-                f"{name}: {value:g} must be a share from 0 to 10, such as 0.1 for 10%."
+                f"{name}: {limit:g} must be a share from 0 to 10, such as 0.1 for 10%."
             )
 
 

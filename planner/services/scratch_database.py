@@ -14,15 +14,16 @@ from django.db.utils import load_backend
 
 SQLITE = "django.db.backends.sqlite3"
 PREFIX = "headroom_scratch_"
-MAX_AGE = timedelta(days=1)  # age of databases to drop; a killed backup leaves its own behind
+MAX_AGE = timedelta(days=1)  # older ones are dropped: a killed backup leaves its own behind
 
 
 @contextmanager
 def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseDatabaseWrapper]:
-    """Yield a connection to an empty database of the installation's kind, or (``sqlite``) SQLite.
+    """Yield a connection to an empty database, which is dropped after the block.
 
-    If the PostgreSQL role may not create databases, it is an SQLite file in ``folder``. Django
-    knows the connection by its alias, in this thread only.
+    It is of the installation's kind. With ``sqlite``, or if the PostgreSQL role may not create
+    databases, it is an SQLite file in ``folder``. Django knows the connection by its alias, in this
+    thread only.
     """
     with ExitStack() as stack:
         scratch = None if sqlite or connection.vendor == "sqlite" else _create_in_postgresql(stack)
@@ -39,7 +40,10 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
 
 
 def _create_in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
-    """Create a database on the same server; return None if the server refuses."""
+    """Create a database on the same server and connect to it; None if the server refuses.
+
+    ``stack`` gets the callbacks that drop it.
+    """
     server = connection.copy("scratch-server")  # CREATE DATABASE runs outside of transactions
     stack.callback(server.close)
     now = datetime.now(UTC)
@@ -49,9 +53,9 @@ def _create_in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
             cursor.execute(f"CREATE DATABASE {name} TEMPLATE template0")
             stack.callback(_drop, server, name, "WITH (FORCE)")
             cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"{PREFIX}%"])
-            for (other,) in cursor.fetchall():
-                if other < _dated_prefix(now - MAX_AGE):
-                    _drop(server, other)
+            for (old_name,) in cursor.fetchall():
+                if old_name < _dated_prefix(now - MAX_AGE):
+                    _drop(server, old_name)
         scratch = _connect(stack, {"NAME": name})
         scratch.ensure_connection()
     except DatabaseError:
@@ -63,9 +67,9 @@ def _dated_prefix(moment: datetime) -> str:
     return f"{PREFIX}{moment:%Y%m%d%H%M%S}"
 
 
-def _drop(server: BaseDatabaseWrapper, name: str, how: str = "") -> None:
+def _drop(server: BaseDatabaseWrapper, name: str, option: str = "") -> None:
     with suppress(DatabaseError), server.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {name} {how}")
+        cursor.execute(f"DROP DATABASE IF EXISTS {name} {option}")
 
 
 def _connect(stack: ExitStack, changes: dict[str, Any]) -> BaseDatabaseWrapper:

@@ -1,8 +1,9 @@
 """Set up a second factor, confirm it, check it at every sign-in, and end it.
 
-Codes are RFC 6238's, of 30 s and six digits. The codes of one step before and after are accepted,
-for clocks that differ. No code works twice. The shared key is encrypted under SECRET_KEY, and
-recovery codes are stored as hashes, so a stolen database is no second factor.
+Codes are those of RFC 6238: six digits that change every 30 s, computed from a key that the app of
+the user shares. The previous and the next code are accepted too, for clocks that differ. No code
+works twice. The shared key is encrypted under SECRET_KEY, and recovery codes are stored as hashes,
+so a stolen database is no second factor.
 """
 
 import base64
@@ -27,8 +28,8 @@ from planner.services.people import check_may_change_account
 
 STEP_S = 30
 RECOVERY_CODES = 10
-RECOVERY_BYTES = 10  # 80 bits each: a hash without salt cannot be searched
-MAX_WRONG = 5  # wrong codes of one account within a minute; 3 of a million are right
+RECOVERY_BYTES = 10  # 80 random bits cannot be found from a hash without salt
+MAX_WRONG = 5  # wrong codes of one account within a minute; 3 of a million codes are right
 
 
 class NotEnrolled(NotAllowed):
@@ -44,7 +45,7 @@ class Enrolment:
 
 
 def factor_of(user: User) -> SecondFactor | None:
-    """Return the confirmed second factor of a user, or None. Sign-in asks for its code."""
+    """Return the confirmed second factor of a user, whose code a sign-in needs; None: no factor."""
     return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
 
 
@@ -64,7 +65,7 @@ def check_enrolled(user: User) -> None:
 
 
 def provider_checks_factor(user: User) -> bool:
-    """Return whether the user signs in only by an identity provider that checks a second factor."""
+    """Return whether the user can only sign in by a provider that checks a second factor."""
     provider = settings.HEADROOM_OIDC
     if provider is None or not provider.second_factor or user.has_usable_password():
         return False
@@ -72,7 +73,7 @@ def provider_checks_factor(user: User) -> bool:
 
 
 def factor_begin(*, user: User) -> Enrolment:
-    """Create a shared key; it takes effect once a code was confirmed."""
+    """Create a shared key for a user; it takes effect once ``factor_confirm`` gets a code."""
     if factor_of(user) is not None:
         raise NotReady("You have a second factor. End it first, then set up another.")
     key = pyotp.random_base32()
@@ -89,7 +90,7 @@ def pending_enrolment(user: User) -> Enrolment | None:
 
 
 def factor_confirm(*, user: User, code: str) -> list[str]:
-    """Confirm the shared key with a first code; return recovery codes, shown only once."""
+    """Confirm the shared key with a first code; return the recovery codes, for the user alone."""
     with guess(_code_limit(user)), transaction.atomic():
         rows = SecondFactor.objects.select_for_update()
         pending = rows.filter(user=user, confirmed_at=None).first()
@@ -106,7 +107,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
 
 
 def factor_check(*, user: User, code: str) -> None:
-    """Raise NotAllowed unless ``code`` is current or an unused recovery code."""
+    """Raise NotAllowed unless ``code`` is current or an unused recovery code; use it up."""
     with guess(_code_limit(user)):
         if not _use_code(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
@@ -115,7 +116,7 @@ def factor_check(*, user: User, code: str) -> None:
 
 @transaction.atomic
 def _use_code(user: User, code: str) -> bool:
-    """Mark the code as used; return whether it was correct."""
+    """Return whether a code, current or for recovery, is correct, and if so mark it as used."""
     row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
     hashed = _hash(_normalise_code(code))
     if hashed in row.recovery:
@@ -162,8 +163,12 @@ def _code_limit(user: User) -> GuessLimit:
 
 
 def _accept_code(row: SecondFactor, code: str) -> bool:
-    """Return whether this is an unused code of the current time step, or of a neighbouring one."""
-    plain_code, totp = _normalise_code(code), pyotp.TOTP(_decrypted_key(row), interval=STEP_S)
+    """Return whether the code is unused and of the current time step or a neighbouring one.
+
+    If so, set ``last_step`` of the row, without saving it.
+    """
+    plain_code = _normalise_code(code)
+    totp = pyotp.TOTP(_decrypted_key(row), interval=STEP_S)
     now = int(time.time()) // STEP_S
     for step in (now - 1, now, now + 1):
         if step > row.last_step and secrets.compare_digest(

@@ -25,7 +25,7 @@ SEEN_INTERVAL = timedelta(minutes=1)  # pages update the row at most this often
 
 
 class SessionStore(db.SessionStore):
-    """Django's database session store, with hashed keys and a fixed expiry."""
+    """Django's session store for databases, with hashed keys and a fixed expiry."""
 
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
@@ -104,14 +104,17 @@ def row_key_of(request: HttpRequest) -> str:
 
 
 def session_end(*, user: User, key: str) -> None:
-    """End one of the user's own sessions, by the hashed key that the page of sessions shows."""
+    """End one of the user's own sessions; ``key`` is the key of its row."""
     if not sessions_of(user).filter(pk=key).delete()[0]:
         raise NotFound("This session does not exist, or has ended.")
     record("user.session-ended", user, by=user)
 
 
 def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
-    """End all sessions of ``user`` but ``except_key``; return how many. ``by`` may be None."""
+    """End all sessions of ``user`` except the row ``except_key``; return how many.
+
+    ``by`` is who ends them; None: the command line.
+    """
     ended = sessions_of(user).exclude(pk=except_key).delete()[0]
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)
@@ -124,5 +127,5 @@ def sessions_sweep(*, now: datetime) -> int:
 
 
 def key_hash(key: str) -> str:
-    """Return an unsalted hash of a session key; 32 random characters cannot be guessed."""
+    """Return the hash of a session key; its 32 random characters need no salt."""
     return hashlib.sha256(key.encode()).hexdigest()

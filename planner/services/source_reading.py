@@ -1,6 +1,7 @@
 """Read live sources that are due, each by one worker at a time, and record the result.
 
-A source is a Prometheus, a folder of this machine or a bucket.
+A source is a Prometheus server, a folder of this machine or a bucket. Each reading adds to the
+source's series: its traffic in time bins.
 """
 
 import logging
@@ -47,11 +48,11 @@ from planner.services.notifications import notify
 from planner.services.sources import (
     allowed_folder,
     check_allowed,
+    enqueue_speed_check,
     forget_refused_files,
     read_secret,
     reading_store,
     source_series,
-    speeds_judge_enqueue,
 )
 from planner.storage import row_arrays
 from planner.storage.row_arrays import UPLOADS
@@ -61,13 +62,14 @@ logger = logging.getLogger(__name__)
 # by name: tasks import services, so services must not import tasks
 READ_TASK = "planner.tasks.source_read"
 STALE_AFTER_S = 1800.0  # a worker that takes longer is taken for dead
-PREVIEW_S = 3600
+PREVIEW_S = 3600  # a preview of metrics shows so much time
+PREVIEW_BIN_S = 300
 PREVIEW_TIMEOUT_S = 10.0  # limit of one answer while a user waits for the page
 SETTLED_S = 5.0  # a file changed within this time is left for the next reading
 UNFINISHED_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload", ".swp")
 MAX_FILES = 1000  # new files per reading
 MAX_SHOWN = 1000  # files of a preview
-Mark = list[int | str]  # as JSON stores it
+Mark = list[int | str]  # what tells versions of a file apart: bytes and time, or bytes and ETag
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,16 @@ class PreviewSeries:
     requests: float | None
     input_tokens: float | None
     output_tokens: float | None
-    bins: int
-    gaps: int
+    bins: int  # time bins with data
+    gaps: int  # time bins without data
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a source would read, shown before it is stored.
+    """What a source would read, shown before the source is created.
 
-    A Prometheus source has its queries, and their results for the last hour. A folder or bucket has
-    its files.
+    For Prometheus: the queries, and their results from ``begins`` to ``ends``. For a folder or
+    bucket: the names of its files.
     """
 
     queries: tuple[MetricQuery, ...] = ()
@@ -108,8 +110,11 @@ def sources_enqueue() -> int:
 
 
 def source_request_reading(*, source: Source, user: User | None) -> Source:
-    """Queue a reading of a source soon, even if not due; ``user`` None: the command line."""
-    check_may_plan(user, "not have sources read")
+    """Queue a reading of a source now, and return the source; ``user`` None: the command line.
+
+    Raises NotReady if it is paused or is not read.
+    """
+    check_may_plan(user, refusal="not have sources read")
     _check_readable(source)
     forget_refused_files(source)
     Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
@@ -121,10 +126,10 @@ def source_request_reading(*, source: Source, user: User | None) -> Source:
 def source_read(
     *, source_id: int, raise_errors: bool = False, only_due: bool = True
 ) -> Source | None:
-    """Claim a source and read it; return None if another worker does or it is not due.
+    """Read a source and return it; None if another worker reads it, or if it is not due.
 
-    A problem is stored with the source as a sentence. With ``raise_errors`` it is also raised.
-    Without ``only_due``, a source is read even if it is not due.
+    Without ``only_due`` it is read even if it is not due. A problem is stored with the source as a
+    sentence; with ``raise_errors`` it is also raised.
     """
     now = timezone.now()
     claimable = _due_sources(now) if only_due else _sources_without_reader(now)
@@ -139,7 +144,7 @@ def source_read(
             Source.objects.filter(pk=source_id).update(
                 state=Source.State.READ, problem="", read_at=timezone.now()
             )
-            speeds_judge_enqueue(source)
+            enqueue_speed_check(source)
         except EXPECTED as problem:
             _store_problem(source, str(problem))
             if raise_errors:
@@ -157,17 +162,20 @@ def source_read(
 
 
 def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
-    """Return a preview of a source's files or metrics; raise SourceError if it cannot be read."""
-    check_may_plan(user, "not make sources")
+    """Return what a source of ``kind`` with the settings ``fields`` would read.
+
+    The preview is empty for a source to which samples are sent. Raises SourceError if the source
+    cannot be read.
+    """
+    check_may_plan(user, refusal="not make sources")
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
         return Preview(files=preview_files(source_settings))
     if kind != Source.Kind.PROMETHEUS:
         return Preview()
-    bin_s = 300
-    end = int(time.time()) // bin_s * bin_s
-    span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
+    end_s = int(time.time()) // PREVIEW_BIN_S * PREVIEW_BIN_S
+    span = Span(end_s - PREVIEW_S, PREVIEW_BIN_S, PREVIEW_S // PREVIEW_BIN_S)
     client = _client(source_settings, PREVIEW_TIMEOUT_S)
     engines = find(client, source_settings, span.start_s, time.time())
     samples = read_span(client, source_settings, engines, span)
@@ -176,11 +184,11 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
         *(_sum(field).alias(field) for field in AMOUNTS),
         bins=pl.col("requests").fill_nan(None).count(),
     ).with_columns(gaps=span.bins - pl.col("bins").cast(pl.Int64))
-    # Others are series of the power meter, or of gauges alone.
+    # Leave out series without traffic: those of power meters, or of gauges alone.
     traffic = sums.filter(pl.any_horizontal(pl.col(AMOUNTS).is_not_null()))
     columns = ("model", "region", "tier", *AMOUNTS, "bins", "gaps")
     return Preview(
-        queries=queries(source_settings, engines, bin_s),
+        queries=queries(source_settings, engines, PREVIEW_BIN_S),
         series=tuple(PreviewSeries(*row) for row in traffic.select(columns).rows()),
         begins=moment(span.start_s),
         ends=moment(span.end_s),
@@ -194,24 +202,24 @@ def _sum(field: str) -> pl.Expr:
 
 
 def _read_prometheus(source: Source) -> None:
-    """Read a Prometheus up to the last complete bin.
+    """Read a Prometheus server up to the last complete bin.
 
-    The reading begins before the end of the last one, to include late data.
+    Bins before that are read again for ``late_s`` seconds, since data may come late.
     """
     reading: PrometheusSettings = settings_of(source.kind, source.settings)
-    now, bin_s = time.time(), source.bin_s
-    end = int(now - reading.delay_s) // bin_s * bin_s
-    since = (
+    now_s, bin_s = time.time(), source.bin_s
+    end_s = int(now_s - reading.delay_s) // bin_s * bin_s
+    since_s = (
         source.read_until.timestamp() - reading.late_s
         if source.read_until
-        else now - 86_400 * reading.days
+        else now_s - 86_400 * reading.days
     )
-    start = int(since) // bin_s * bin_s
-    if end <= start:
+    start_s = int(since_s) // bin_s * bin_s
+    if end_s <= start_s:
         return
-    span = Span(start, bin_s, (end - start) // bin_s)
+    span = Span(start_s, bin_s, (end_s - start_s) // bin_s)
     client = _client(reading)
-    engines = find(client, reading, start, now)
+    engines = find(client, reading, start_s, now_s)
     findings = {
         "engines": [engine.title for engine in engines.engines],
         "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
@@ -238,7 +246,7 @@ def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Promet
 
 
 def _access(reading: PrometheusSettings) -> Access:
-    """Return the secrets in the environment variables that the settings name."""
+    """Return the credentials for a Prometheus server, from the variables that its settings name."""
     ca_file = settings.HEADROOM_SOURCES_CA
     if reading.token_env:
         return Access.bearer(read_secret("token_env", reading.token_env), ca_file)
@@ -249,7 +257,7 @@ def _access(reading: PrometheusSettings) -> Access:
 
 
 def _store_problem(source: Source, problem: str) -> None:
-    """Store a problem with the source; notify only if it differs from the last one."""
+    """Store the problem of a reading; notify people if the reading before had another or none."""
     last = source.readings.first()
     if last is None or last.problem != problem:
         SourceReading.objects.create(source=source, problem=problem)
@@ -276,10 +284,10 @@ def _due_sources(now: datetime) -> QuerySet[Source]:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a source; a different ``mark`` means that it was written again."""
+    """One file of a folder or bucket."""
 
     name: str
-    mark: Mark
+    mark: Mark  # another one means that the file was written again
     settled: bool = True  # False: it may still be written to
 
 
@@ -305,7 +313,8 @@ class FolderFiles:
         return files
 
     @contextmanager
-    def opened(self, name: str, _: Path) -> Iterator[Path]:
+    def local_copy(self, name: str, _: Path) -> Iterator[Path]:
+        """Yield the path of a file."""
         yield self._folder / name
 
 
@@ -340,9 +349,10 @@ class BucketFiles:
         ]
 
     @contextmanager
-    def opened(self, name: str, store: Path) -> Iterator[Path]:
-        """Yield the path of a local copy of an object, which is deleted afterwards."""
-        copy = store.with_name(f"{store.name}-copy")  # a name from outside must not become a path
+    def local_copy(self, name: str, work_folder: Path) -> Iterator[Path]:
+        """Yield the path of a copy of an object beside ``work_folder``, deleted afterwards."""
+        # A name from outside must not become a path.
+        copy = work_folder.with_name(f"{work_folder.name}-copy")
         try:
             self._bucket.copy(self._prefix + name, copy, settings.HEADROOM_MAX_UPLOAD_BYTES)
             yield copy
@@ -365,9 +375,10 @@ def _location(
 
 
 def read_new_files(source: Source) -> None:
-    """Read the files of a source that are new or have changed; each version is read once.
+    """Read the files of a folder or bucket that are new or were written again.
 
-    Progress is stored after each file. Raises SourceError with the refused files and reasons.
+    Which files were read is stored after each file. Raises SourceError with the refused files and
+    the reasons.
     """
     source_settings = settings_of(source.kind, source.settings)
     location = _location(source_settings)
@@ -377,7 +388,7 @@ def read_new_files(source: Source) -> None:
     for file in islice(new, MAX_FILES):
         work_folder = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
-            with location.opened(file.name, work_folder) as path:
+            with location.local_copy(file.name, work_folder) as path:
                 problem = _read_file(source, source_settings, file.name, path, work_folder)
                 refused |= {file.name: problem} if problem else {}
         except CopyFailed as error:  # tried again at the next reading, recorded once
@@ -396,10 +407,10 @@ def read_new_files(source: Source) -> None:
 def _read_file(
     source: Source, source_settings: FileSettings, name: str, path: Path, work_folder: Path
 ) -> str:
-    """Read one file into the source's series; return why it is refused, or "".
+    """Read the file at ``path`` into the source's series; return why it is refused, or "".
 
-    Files with equal bytes are read once, unless they were refused. The reason is also stored.
-    ``work_folder`` is a work folder, which is deleted at the end.
+    The reason is also stored. A file with the same bytes as one that was read is skipped. ``name``
+    is the name of the file there. ``work_folder`` is for temporary data and deleted at the end.
     """
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256, problem="").exists():
@@ -424,7 +435,7 @@ def _read_file(
 
 
 def _record_refusal(source: Source, name: str, problem: Exception) -> None:
-    """Store why a file is refused, once for each reason."""
+    """Store why the file ``name`` is refused, unless that is stored already."""
     reading = {"source": source, "file_name": name[:255], "problem": str(problem)}
     if not SourceReading.objects.filter(**reading).exists():
         SourceReading.objects.create(**reading)

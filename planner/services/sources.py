@@ -39,8 +39,8 @@ LIVE = "live"
 SPEEDS_TASK = "planner.tasks.source_speeds"
 BIN_S = 300
 MIN_EVERY_S = 10
-LENGTH_DAYS = 14  # recent days from which request lengths are drawn
-# readings stored of a source; all those of files stay, so that no file is read twice
+LENGTH_DAYS = 14  # request lengths are drawn from these last days
+# Readings kept of a source, besides those of files, which stay so that no file is read twice.
 MAX_READINGS = 200
 MAX_BIN_S = 86_400
 RESERVED_NAMES = ("new", "preview")  # names that are addresses of pages
@@ -49,7 +49,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 @dataclass(frozen=True, slots=True)
 class SamplesSummary:
-    """Summary of samples that were stored."""
+    """What was stored of the samples that a program sent."""
 
     bins: int
     requests: float
@@ -66,11 +66,12 @@ def source_create(
     bin_s: int = BIN_S,
     every_s: int | None = None,
 ) -> Source:
-    """Create a source and queue its first reading; raise SourceError if it is invalid.
+    """Create a live source, which is due at once; raise SourceError if it is invalid.
 
-    Bins have ``bin_s`` seconds. It is read each ``every_s`` seconds; None: each bin, at least 60 s.
+    Its series has bins of ``bin_s`` seconds. It is read every ``every_s`` seconds; None: as long as
+    a bin, but at least 60 s.
     """
-    check_may_plan(owner, "not make sources")
+    check_may_plan(owner, refusal="not make sources")
     checked = settings_of(kind, settings)
     check_allowed(kind, checked)
     source = Source(
@@ -99,11 +100,11 @@ def source_create(
 
 
 def source_change(*, source: Source, user: User | None, changes: Mapping[str, Any]) -> Source:
-    """Change ``settings``, ``every_s`` or ``paused`` of a source; data that was read stays.
+    """Change ``settings``, ``every_s`` or ``paused`` of a source, and return it; its data stays.
 
-    The bin width and the kind cannot change, since the stored series depends on them.
+    Raises SourceError for other keys: the stored series depends on bin width and kind.
     """
-    check_may_plan(user, "not change sources")
+    check_may_plan(user, refusal="not change sources")
     if unknown := set(changes) - {"settings", "every_s", "paused"}:
         raise SourceError(
             f"{min(unknown)}: this cannot be changed. Make another source, or change settings, "
@@ -127,17 +128,21 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
 
 
 def forget_refused_files(source: Source) -> None:
-    """Have the next reading try refused files again: the remedy may lie outside the file."""
+    """Have the next reading try refused files again, since the cause may not be in the file."""
     if marks := source.found.get("files"):
+        # The last problem of each file, "" if it was read then.
         problems = dict(source.readings.order_by("at", "pk").values_list("file_name", "problem"))
-        read = {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
-        source.found = {"files": read}
+        read_marks = {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
+        source.found = {"files": read_marks}
         source.save(update_fields=["found"])
 
 
 def source_delete(*, source: Source, user: User | None) -> None:
-    """Remove a source with all its data; refused if a scenario names it. ``user`` may be None."""
-    check_may_plan(user, "not remove sources")
+    """Remove a source with all its data; ``user`` None: the command line.
+
+    Raises NotReady if a scenario names it or a run uses it.
+    """
+    check_may_plan(user, refusal="not remove sources")
     if user is not None:
         check_may_remove(user, source.owner_id, "this source")
     trace = source.trace
@@ -160,9 +165,10 @@ def samples_store(
 ) -> SamplesSummary:
     """Store samples that a program sent; they replace earlier samples of the same bins.
 
-    Raises SourceError for an invalid row of ``rows``.
+    Also queues the comparison of measured with planned speeds. Raises SourceError for an invalid
+    row, and NotReady if the source takes no samples or is paused.
     """
-    check_may_plan(user, "not send samples")
+    check_may_plan(user, refusal="not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
             f"Source {source.name} is read by Headroom and takes no samples. Create one of kind "
@@ -172,48 +178,52 @@ def samples_store(
         raise NotReady(f"Source {source.name} is paused. Resume it to send samples.")
     samples = samples_of_rows(rows, source.bin_s, now)
     reading_store(source=source, samples=samples)
-    speeds_judge_enqueue(source)
-    span = samples.span
-    assert span is not None  # there is at least one sample
-    return SamplesSummary(samples.bins.height, samples.requests, moment(span[0]), moment(span[1]))
+    enqueue_speed_check(source)
+    assert samples.span is not None  # there is at least one sample
+    start_s, end_s = samples.span
+    return SamplesSummary(samples.bins.height, samples.requests, moment(start_s), moment(end_s))
 
 
 def reading_store(
     *, source: Source, samples: Samples, file_name: str = "", sha256: str = ""
 ) -> None:
-    """Store a reading: extend the series, record the reading, and publish the trace again."""
+    """Add samples to a source's series, record the reading, and publish the source's trace again.
+
+    ``file_name`` and ``sha256`` are those of the file that was read; "" for a reading of metrics.
+    """
     with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
         with row_arrays.changing(source.store) as folder:
             GrowingSeries(folder, source.bin_s).append(samples)
-    now, span = timezone.now(), samples.span
+    now = timezone.now()
+    start_s, end_s = samples.span or (None, None)
     SourceReading.objects.create(
         source=source,
         file_name=file_name[:255],
         sha256=sha256,
-        start_at=moment(span[0]) if span else None,
-        end_at=moment(span[1]) if span else None,
+        start_at=None if start_s is None else moment(start_s),
+        end_at=None if end_s is None else moment(end_s),
         bins=samples.bins.height,
         requests=samples.requests,
     )
-    spans = source.readings.filter(sha256="")
-    if (old := spans[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
-        spans.filter(pk__lte=old.pk).delete()
+    metric_readings = source.readings.filter(sha256="")  # the newest first
+    if (oldest := metric_readings[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
+        metric_readings.filter(pk__lte=oldest.pk).delete()
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
-    if span:
+    if samples.span:
         source_publish(source=source)
 
 
-def speeds_judge_enqueue(source: Source) -> None:
+def enqueue_speed_check(source: Source) -> None:
     """Queue the comparison of the measured replica speeds with active plans, if there are any."""
     if ActivePlan.objects.filter(until=None).exists():
         current_app.send_task(SPEEDS_TASK, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:
-    """Write the series as the source's trace; None while it has no request yet.
+    """Write a source's series as its trace, and return that; None if it has no request yet.
 
-    A run that uses the previous trace can finish, because old stores are deleted an hour later.
+    The files of the previous version stay for an hour, so that runs that use them can finish.
     """
     samples = _samples_before(source)
     if not samples.bins["requests"].is_not_null().any():
@@ -237,11 +247,10 @@ def source_publish(*, source: Source) -> Trace | None:
 
 
 def current_trace(source: Source, until: datetime | None = None) -> Trace:
-    """Return the source's data from before ``until`` as a trace for scenarios.
+    """Return a source's own trace, which grows, or a fixed one with its data before ``until``.
 
-    Without ``until`` it is the source's own trace, which grows. With it, it is a fixed trace named
-    after source and time; the same data gives the same trace. Raises NotReady if there is no data
-    for that time.
+    A fixed trace is named after the source and the time; equal data gives the same trace. Raises
+    NotReady if there is no data before that time.
     """
     if until is None:
         trace = source.trace or source_publish(source=source)
@@ -271,9 +280,9 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
 
 
 def pin_live_sources(document: str, until: datetime | None) -> str:
-    """Return the document with live sources replaced by fixed traces of data before ``until``.
+    """Return a scenario with its live sources replaced by fixed traces of data before ``until``.
 
-    A document without live sources is returned unchanged.
+    ``until`` None, or a scenario without live sources: it is unchanged.
     """
     if until is None:
         return document
@@ -291,19 +300,20 @@ def source_series(source: Source) -> GrowingSeries:
 
 
 def _samples_before(source: Source, until_s: float | None = None) -> Samples:
-    """Return all bins, and the histograms of lengths of only the last LENGTH_DAYS.
+    """Return a source's bins before ``until_s`` (epoch seconds; None: all), with lengths.
 
-    ``until_s`` (epoch seconds) limits both.
+    The histograms of request lengths are of the last LENGTH_DAYS only.
     """
-    grown = source_series(source)
-    bins = grown.bins(until_s)
+    series = source_series(source)
+    bins = series.bins(until_s)
     if bins.is_empty():
         return Samples(source.bin_s, bins, no_histograms())
-    since = int(str(bins["bin_start"].max())) - LENGTH_DAYS * 86_400
-    return Samples(source.bin_s, bins, grown.histograms(until_s, since))
+    since_s = int(str(bins["bin_start"].max())) - LENGTH_DAYS * 86_400
+    return Samples(source.bin_s, bins, series.histograms(until_s, since_s))
 
 
 def _publish(samples: Samples, label: str, store: str) -> IngestReport:
+    """Write samples as the data of a trace called ``label`` into the folder ``store``."""
     report = publish(samples, label, row_arrays.folder(store))
     row_arrays.keep(store)
     return report
@@ -342,7 +352,7 @@ def _check_name(source: Source) -> None:
 
 
 def check_allowed(kind: str, source_settings: Any) -> None:
-    """Raise SourceError if a source's settings refer to a place outside the allow-lists."""
+    """Raise SourceError if settings name an address or folder that the operator does not allow."""
     if kind == "prometheus":
         allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
     elif kind == "folder":

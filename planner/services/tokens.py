@@ -29,11 +29,11 @@ class NewToken(NamedTuple):
 def token_create(
     *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DEFAULT_DAYS
 ) -> NewToken:
-    """Create an API token for the current workspace, and remove expired ones.
+    """Create an API token for the current workspace, and remove the user's expired ones.
 
-    A user has at most MAX_TOKENS tokens. At that number, a log-in (a token named LOGIN) replaces
-    the user's oldest log-in token. Without one, and for any other ``name``, raise PlannerError. It
-    is also raised unless ``days`` is 1 to MAX_DAYS.
+    A user has at most MAX_TOKENS tokens. At that number, a new token named LOGIN replaces the
+    oldest of that name. Raises PlannerError if there is none to replace, or unless ``days`` is 1 to
+    MAX_DAYS.
     """
     if not 1 <= days <= MAX_DAYS:
         raise PlannerError(f"days {days}: a token lasts 1 to {MAX_DAYS} days.")
@@ -65,10 +65,9 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 
 
 def token_of(key: str) -> ApiToken | None:
-    """Return the token with this key, or None if it is not usable.
+    """Return the token with this key, and record its use.
 
-    It must not have expired, and its owner must be able to sign in and enter its workspace. The
-    time of its last use is kept, to within USED_EVERY.
+    None if it has expired, or if its owner may not sign in or enter its workspace.
     """
     now = timezone.now()
     member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
@@ -96,5 +95,5 @@ def tokens_end(*, user: User) -> None:
 
 
 def hash_of(key: str) -> str:
-    """Return an unsalted hash of a key, which has enough random bits."""
+    """Return the hash of a token's key; its random bits need no salt."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -40,6 +40,7 @@ from planner.services.audit import record
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES, UPLOADS
 
+# Options that came after the first release. Only chosen ones are part of a trace's identity.
 ADDED_OPTIONS = ("amounts", "timezone", "dates", "where", "sample")
 CHECKED_MODELS = 200  # models of a trace that are looked up in the catalogue
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,120}")
@@ -56,10 +57,11 @@ def trace_upload(
 ) -> tuple[Trace, Run | None, bool]:
     """Store an uploaded file and create the run that reads it.
 
-    Returns the trace, the run, and whether the trace is new. The same bytes with the same options
-    are not read again. For such a trace, the run is None, unless the key belongs to its run.
+    Returns the trace, the run, and whether the trace is new. If the same bytes were read before
+    with the same options, they are not read again. The run is then the one of ``idempotency_key``
+    or an active one, else None.
     """
-    check_may_plan(owner, "not upload")
+    check_may_plan(owner, refusal="not upload")
     free_space = quota.disk_quota(owner)
     upload = f"{UPLOADS}/{uuid.uuid4().hex}"
     upload_path = row_arrays.folder(upload)
@@ -75,7 +77,7 @@ def trace_upload(
             request = _ingest_request(owner, trace, options, idempotency_key)
             earlier = runs.earlier_run(Run(**request))
             active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).first()
-            # Known but never read, since its run was cancelled or met a bug: read it now.
+            # A known trace whose run was cancelled or met a bug was never read: read it now.
             must_read = new or (_must_read(trace) and not earlier and not active)
             if must_read:
                 uploads_remove(trace)
@@ -89,7 +91,7 @@ def trace_upload(
 
 
 def _check_upload_size(file_name: str, free_space: quota.DiskQuota, size: int) -> None:
-    """Raise IngestError for a file that is too large, or NoRoom if it does not fit."""
+    """Raise IngestError if a file of ``size`` bytes is too large, or NoRoom if it does not fit."""
     if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
         limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
         raise IngestError(
@@ -100,7 +102,7 @@ def _check_upload_size(file_name: str, free_space: quota.DiskQuota, size: int) -
 
 
 def trace_preview(trace: Trace) -> Preview | None:
-    """Return the first rows of a refused file; None if it is no table or not stored."""
+    """Return the first rows of a refused file; None if it is not stored, or no table."""
     upload = _stored_upload(trace) if trace.state == Trace.State.REFUSED else None
     if upload is None:
         return None
@@ -114,7 +116,7 @@ def trace_preview(trace: Trace) -> Preview | None:
 def _ingest_request(
     owner: User, trace: Trace, options: IngestOptions, idempotency_key: str
 ) -> dict[str, Any]:
-    """Return the columns of a run that reads a file, apart from the place of the file."""
+    """Return the arguments of ``run_create`` for a run that reads a file, without its upload."""
     return {
         "owner": owner,
         "kind": Run.Kind.INGEST,
@@ -125,25 +127,30 @@ def _ingest_request(
 
 
 def _create_ingest_run(request: dict[str, Any], upload: str) -> Run:
+    """Create the run of an ``_ingest_request`` that reads the file ``upload``."""
     return runs.run_create(**request | {"options": request["options"] | {"upload": upload}})
 
 
-def trace_choice(trace: Trace, place: int) -> IngestOptions:
-    """Return the reading options of choice ``place`` that a refused file offers.
+def trace_choice(trace: Trace, index: int) -> IngestOptions:
+    """Return the options for one of the ways in which a refused file can be read.
 
-    Raises NotReady if there is no such choice.
+    ``index`` is that of the choice in the trace's report. Raises NotReady if there is no such
+    choice.
     """
     choices = trace.report.get("choices", ())
-    if not 0 <= place < len(choices):
+    if not 0 <= index < len(choices):
         raise NotReady(f"Trace {trace.name} has no such reading to choose. Load its page again.")
-    return with_choice(IngestOptions(**trace.options), Choice(**choices[place]))
+    return with_choice(IngestOptions(**trace.options), Choice(**choices[index]))
 
 
 def trace_reread(
     *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
 ) -> Run:
-    """Queue a run that reads the stored file of a refused trace with other options."""
-    check_may_plan(owner, "not upload")
+    """Queue a run that reads the stored file of a refused trace with other options; return it.
+
+    Raises NotReady if the trace was not refused, its file is gone, or it was read so before.
+    """
+    check_may_plan(owner, refusal="not upload")
     request = _ingest_request(owner, trace, options, idempotency_key)
     if earlier := runs.earlier_run(Run(**request)):
         return earlier
@@ -175,9 +182,9 @@ def _stored_upload(trace: Trace) -> str | None:
 
 
 def _content_hash(sha256: str, options: IngestOptions) -> str:
-    """Return a hash of the file and, unless they are the defaults, of the reading options.
+    """Return the hash that identifies a trace: of its file and of the reading options.
 
-    The same bytes with another mapping are thus another trace.
+    ``sha256`` is that of the file, and is returned unchanged for default options.
     """
     if replace(options, name="") == IngestOptions():
         return sha256
@@ -185,7 +192,6 @@ def _content_hash(sha256: str, options: IngestOptions) -> str:
     reading = {
         name: value
         for name, value in asdict(options).items()
-        # Later options count only if they are chosen, so that known files stay known.
         if name != "name" and not (name in ADDED_OPTIONS and value == defaults[name])
     }
     return hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
@@ -199,7 +205,7 @@ def trace_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run on the trace alone, without a scenario."""
+    """Start a run on a trace without a scenario: a forecast, the only kind that allows it."""
     check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
         raise PlannerError(f"{kind} needs a scenario. Without one, a trace allows only forecast.")
@@ -216,11 +222,11 @@ def trace_ingest_path(
     name: str = "",
     progress: Callable[[float], None] | None = None,
 ) -> Trace:
-    """Read a file on this machine, for the command line; a known file is not read again.
+    """Read a file on this machine into a trace, and return the trace; for the command line.
 
-    ``name`` is the name of the trace. By default it follows from the name of the file.
-
-    Raises IngestError if another trace has the name, or if the file has another name already.
+    A file that was read before with the same options is not read again. ``name`` is the name of the
+    trace; "": derived from the file's. Raises IngestError if another trace has the name, or if the
+    file's trace has another.
     """
     if not path.exists():
         raise IngestError(f"{path}: there is no such file. Check the path.")
@@ -248,9 +254,9 @@ def trace_ingest_path(
 
 
 def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
-    """Read the upload of an ingest run, and remove the file afterwards.
+    """Read the upload of an ingest run, and return the report; remove the file afterwards.
 
-    A refused file stays until a user maps its columns, or removes it.
+    A refused file stays, if it is a table or can be read in several ways, for a user to choose.
     """
     trace = run.trace
     if trace is None:
@@ -272,8 +278,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         if not choices and trace_preview(trace) is None:  # no mapping of columns can help
             row_arrays.remove(upload)
         raise
-    # cancelled, or a bug; a worker that lost the run leaves the file to its successor
-    except Exception:
+    except Exception:  # cancelled, or a bug
+        # A worker that lost the run leaves the file to its successor.
         own_row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
         if own_row.exists():
             row_arrays.remove(upload)
@@ -286,7 +292,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
 def trace_read(
     *, trace: Trace, path: Path, progress: Callable[[float], None] | None = None
 ) -> IngestReport:
-    """Read ``path`` into the trace's column store, and fill the trace's row from the report.
+    """Read ``path`` into the trace's columns, fill the trace's row, and return the report.
 
     If several processes get the same bytes at the same time, one reads them. The others wait, and
     return its report.
@@ -308,7 +314,7 @@ def _must_read(trace: Trace) -> bool:
 
 
 def store_of(number: int, sha256: str) -> str:
-    """Return the folder for the data of trace ``number``, read from a file."""
+    """Return the folder for the data of trace ``number``; ``sha256`` identifies its content."""
     return f"{TRACES}/{number}-{sha256[:12]}"
 
 
@@ -318,7 +324,7 @@ def _check_exists(trace: Trace) -> None:
 
 
 def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
-    """Read the file into a new column store, and save the row with its report."""
+    """Read a file into a new folder, and save the trace's row with the report."""
     store = store_of(trace.pk, trace.sha256)
     row_arrays.remove(store)
     options = IngestOptions(**trace.options)
@@ -328,7 +334,7 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     write_character(row_arrays.folder(store))
     row_arrays.keep(store)
     fill_row(trace, report, store)
-    trace.report |= _model_limits(report, row_arrays.folder(store))
+    trace.report |= _model_figures(report, row_arrays.folder(store))
     _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
@@ -340,9 +346,9 @@ def fill_row(trace: Trace, report: IngestReport, store: str) -> None:
     trace.state, trace.problem = Trace.State.READY, ""
     trace.kind, trace.format = report.kind, report.format
     trace.requests, trace.rejected = round(report.requests or 0), report.rejected
-    calendar = report.clock == "utc"  # otherwise times count from the start of the trace
-    trace.start_at = datetime.fromisoformat(report.start) if calendar else None
-    trace.end_at = datetime.fromisoformat(report.end) if calendar else None
+    has_dates = report.clock == "utc"  # otherwise times count from the start of the trace
+    trace.start_at = datetime.fromisoformat(report.start) if has_dates else None
+    trace.end_at = datetime.fromisoformat(report.end) if has_dates else None
     trace.report, trace.store = report.as_dict(), store
 
 
@@ -355,7 +361,10 @@ def _register_trace(
     options: IngestOptions,
     name: str = "",
 ) -> tuple[Trace, bool]:
-    """Return the trace of these bytes with these options, and whether it was created now."""
+    """Return the trace of a file read with ``options``, and whether it was created now.
+
+    ``sha256`` and ``size`` are those of the file. ``name`` "": derived from ``file_name``.
+    """
     document = asdict(options)
     sha256 = _content_hash(sha256, options)
     same_content = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
@@ -388,12 +397,15 @@ def _register_trace(
     raise NotReady(f"{file_name} could not be named: too many uploads at once. Try again.")
 
 
-def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
-    """Return the context limits of the trace's models, and the share of repeated prompt blocks."""
+def _model_figures(report: IngestReport, store: Path) -> dict[str, Any]:
+    """Return what a report says of the models: requests beyond their context, unknown models.
+
+    Also the share of prompt blocks that repeat earlier ones.
+    """
     contexts: dict[str, tuple[str, int]] = {}
     unknown = []
     for label in report.models[:CHECKED_MODELS]:
-        # Similar names of an error would take 10 ms each.
+        # known_model() is fast: it looks for no similar names, as an error message does.
         canonical = known_model(label)
         if canonical is None:
             unknown.append(label)
@@ -410,7 +422,7 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
 
 
 def free_trace_name(base: str) -> str:
-    """Return ``base``, followed by a number if a trace has that name already."""
+    """Return a name that no trace has: ``base``, with a number if it is taken."""
     names = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
     name, n = base, 2
     while name in names:
@@ -419,7 +431,7 @@ def free_trace_name(base: str) -> str:
 
 
 def trace_delete(*, trace: Trace, user: User) -> None:
-    """Remove a trace for a user with the right to; raise NotReady if something needs it."""
+    """Remove a trace, as its owner or an admin; raise NotReady if something needs it."""
     check_may_remove(user, trace.owner_id, "this trace", "uploaded")
     trace_remove(trace=trace, by=user)
 
@@ -467,6 +479,6 @@ def _trace_names(document: Mapping[str, Any]) -> set[str | None]:
 
 
 def uploads_remove(trace: Trace) -> None:
-    """Remove uploads of the trace's ingest runs that are left, such as of cancelled runs."""
+    """Remove the uploads of a trace that its runs have left, such as cancelled ones."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         row_arrays.remove(run.options["upload"])

@@ -24,7 +24,8 @@ def warm_soon() -> None:
 def warm() -> None:
     """Load the catalogue and the closed-form sizing code, so that first requests are fast.
 
-    At the first start of a release, this waits for the compiler, which stores its output on disk.
+    At the first start of a release, wait until the simulator is compiled, so that two processes do
+    not compile the same.
     """
     catalogue.regions()
     catalogue.prices()
@@ -35,7 +36,7 @@ def warm() -> None:
 
 
 def compile_closed_forms() -> None:
-    """Size one replica without a simulation, so that the code for it is compiled."""
+    """Size one replica by closed forms, so that their code is compiled."""
     profile = next(iter(catalogue.profiles().values()))
     work = Workload(np.array([100]), np.array([10]))
     size_pool(profile, work, Tier("t", ttft_s=10.0, tbt_s=1.0), explain=False, precision=0.1)

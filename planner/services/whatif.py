@@ -1,6 +1,6 @@
-"""Ask "and if?": answer from a stored plan at once, or start runs of changed scenarios.
+"""Answer what-if questions: from a stored plan at once, or by runs of changed scenarios.
 
-The last month of an outlook is such a run too: it shows whether requests would meet the SLO.
+A sweep is a grid of runs over the values of one or two settings. A cell is one point of the grid.
 """
 
 import json
@@ -55,6 +55,7 @@ from planner.selectors.runs import run_result, stored_result, typed_result
 from planner.selectors.sweeps import sweep_cells
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.drafts import MAX_REPLAYED_REQUESTS
 from planner.services.execution import BASIS
 from planner.services.run_queue import check_waiting_limit
 from planner.services.scenario_hardware import resolve_scenario
@@ -63,12 +64,10 @@ from planner.storage import row_arrays
 from planner.version import code_version
 
 WITH_PLAN = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.PARETO)
-# Requests of a month's week, as in a draft; above this, one of several equal cells is replayed.
-MAX_REPLAYED = 2_000_000
 PERIOD_S = 3600.0
 KEPT_S = 86_400  # time that the answer of a cell stays in the cache
 SPARE = "objective.spare.instances"
-END_RATE = 100.0  # factor on the rate of exchange, beyond which only one objective counts
+END_RATE = 100.0  # factor from the slope beside an end of a front to the slope at the end
 THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
 Chosen = Mapping[str, Any]  # values by the name of a setting, or by an address of the scenario
 
@@ -82,7 +81,7 @@ class Base:
 
 
 def base_of(run: Run) -> Base:
-    """Return the stored plan of a run; raise NotReady with the reason if it has none."""
+    """Return the plan that a run stored, and its settings; raise NotReady if it has none."""
     run_result(run)
     if run.kind not in WITH_PLAN:
         raise NotReady(f"Run {run.pk} has no plan. Run a plan or a comparison of its scenario.")
@@ -91,9 +90,9 @@ def base_of(run: Run) -> Base:
 
 @lru_cache(maxsize=16)
 def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
-    """Return the stored plan of a run from a cache, loading it once for all questions.
+    """Return the plan that run ``pk`` stored, and its settings, loaded once per process.
 
-    ``store`` and ``finished_at`` tell it apart from a run restored under the same number.
+    ``store`` and ``finished_at`` tell it apart from a run that was restored under the same number.
     """
     run = Run.objects.get(pk=pk, store=store, finished_at=finished_at)
     basis = from_arrays(row_arrays.arrays_read(store, BASIS))
@@ -111,24 +110,22 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
 
 
 def what_if_answer(run: Run, chosen: Chosen) -> WhatIf:
-    """Return the plan for changed values, without a simulation.
-
-    ``chosen`` maps names of settings or addresses to values.
-    """
+    """Return the plan of a run for ``chosen`` values, without a simulation."""
     answered, _ = _answer_and_variation(base_of(run), chosen)
     return replace(answered, recommended=recommended_policy(run))
 
 
 def recommended_policy(run: Run) -> SimulatedPolicy | None:
-    """Return what a comparison recommends, as simulated; None for other kinds of run.
+    """Return the recommended policy of a comparison, as it was simulated, to compare plans with.
 
-    A what-if changes the plan. The recommended policy may also scale by load.
+    None for other kinds of run, and for a comparison that recommends none.
     """
     result = stored_result(run)
     recommended = result.recommended
     if run.kind != Run.Kind.COMPARE or not recommended or recommended.policy not in result.policies:
         return None
-    figures, timetable = result.policies[recommended.policy], recommended.timetable
+    figures = result.policies[recommended.policy]
+    timetable = recommended.timetable
     assert figures.cost_usd is not None  # it was simulated
     return SimulatedPolicy(
         recommended.policy,
@@ -139,7 +136,7 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
 
 
 def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation]:
-    """Return the plan for ``chosen`` values, and the values by address that it was made for."""
+    """Return the plan for ``chosen`` values, and the same values by address of the scenario."""
     variation = variation_of(base.settings, chosen)
     return answer(base.plan, variation, shares_of(chosen))
 
@@ -147,19 +144,20 @@ def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation
 def what_if_cells(
     run: Run, cells: Sequence[Mapping[str, Any]], within_s: float
 ) -> list[WhatIf | PlannerError | None]:
-    """Return the answer for the values of each cell, or the error that they raise.
+    """Return the plan for the values of each cell, or the error that it raises.
 
-    After ``within_s`` seconds and at least one new answer, the other cells are None. Answers are
-    cached by their content, so the next call continues where this one stopped.
+    After ``within_s`` seconds and at least one new answer, the remaining cells are None. Answers
+    are cached, so the next call continues where this one stopped.
     """
-    base, answers = base_of(run), list[WhatIf | PlannerError | None]()
-    begun, new = time.monotonic(), 0
+    base = base_of(run)
+    answers: list[WhatIf | PlannerError | None] = []
+    began_s, new = time.monotonic(), 0
     for chosen in cells:
         # The key of an answer: the stored inputs, the code, and the values.
         content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
         key = f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
         cell = cache.get(key)
-        if cell is None and (not new or time.monotonic() - begun < within_s):
+        if cell is None and (not new or time.monotonic() - began_s < within_s):
             new += 1
             try:
                 cell, _ = _answer_and_variation(base, chosen)
@@ -205,7 +203,10 @@ def what_if_simulate(*, run: Run, user: User | None, chosen: Chosen, enqueue: bo
 
 
 def what_if_grid(*, run: Run, user: User, chosen: Chosen, axes: Sequence[Axis]) -> Sweep:
-    """Simulate the recommended policy of a run on every cell of a grid."""
+    """Start a sweep that simulates the recommended policy of a run at each point of a grid.
+
+    ``axes`` are the settings of the grid, and ``chosen`` the changed values of other settings.
+    """
     document, policy = _simulation(run, variation_of(base_of(run).settings, chosen))
     return sweep_create(
         owner=user, document=document, axes=axes, kind=Run.Kind.SIMULATE, scenario=run.scenario,
@@ -214,7 +215,10 @@ def what_if_grid(*, run: Run, user: User, chosen: Chosen, axes: Sequence[Axis]) 
 
 
 def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
-    """Start a run that computes the Pareto front of two objectives for a run's scenario."""
+    """Start a run that computes the Pareto front of two objectives for the scenario of ``run``.
+
+    ``pair`` names the objectives: the option ``of`` of the kind pareto.
+    """
     # A front of a comparison takes the demand of its plan, which it finds by the same scenario.
     compared = run.kind == Run.Kind.COMPARE
     document = run.document if compared else text.edit(run.document, _objective(run))
@@ -222,13 +226,15 @@ def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
 
 
 def front_values(run: Run, plan: int) -> dict[str, Any]:
-    """Return values by address that make a scenario use point ``plan`` (from 0) of a front.
+    """Return the settings that make a scenario plan like a point of a run's Pareto front.
 
-    They are weights of both objectives, so that a scenario still plans period by period. The weight
-    of the second is the rate at which both are exchanged at that point.
+    ``plan`` is the index of the point. The settings, by address, are weights of both objectives.
+    The first has weight 1. The weight of the second is how much of the first one more unit of it is
+    worth at that point: the slope of the front there.
     """
     result = typed_result(run, ParetoResult)
-    points, (first, second) = result.points, result.of
+    points = result.points
+    first, second = result.of
     if not 0 <= plan < len(points):
         raise PlannerError(f"cell: this front has {len(points)} plans.")
     rates = [(a.first - b.first) / (b.second - a.second) for a, b in pairwise(points)]
@@ -244,24 +250,23 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
 
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
-    """Return a run's scenario (YAML) with ``changes`` and its recommended policy alone, and which.
+    """Return a run's scenario (YAML) with ``changes`` and one policy, and the policy's name.
 
-    Without a recommendation it is the policy that follows the plan.
+    It is the recommended policy, or without a recommendation the one that follows the plan.
     """
     result = stored_result(run)
     policy = (result.default_policy or THE_PLAN).partition(SEPARATOR)[0]
     parameters = result.recommended.parameters if result.recommended else {}
-    # A static fleet is sized anew, so its number of replicas is no key of its row.
-    known = type(policy_of(policy)).model_fields
-    row = {"name": policy, **{key: parameters[key] for key in parameters if key in known}}
-    only = {"policies": [row]}
-    return text.edit(run.document, {**_objective(run), **changes, **only}), policy
+    # A static fleet is sized again, so its number of replicas is no field of its row.
+    fields = type(policy_of(policy)).model_fields
+    row = {"name": policy, **{key: parameters[key] for key in parameters if key in fields}}
+    return text.edit(run.document, {**_objective(run), **changes, "policies": [row]}), policy
 
 
 def _objective(run: Run) -> Variation:
-    """Return the settings that a run adds to its scenario's objective, by their path in it.
+    """Return the settings that a run adds to the objective of its scenario, by address.
 
-    A run of a plan adds its options. A comparison may add a spare replica (N+1).
+    A plan adds its options. A comparison may add a spare replica (N+1).
     """
     if run.kind == Run.Kind.COMPARE:
         spare = base_of(run).plan.scenario_with_spare.objective.spare
@@ -275,11 +280,11 @@ def _new_name(run: Run) -> str:
 
 
 def _changes(run: Run, chosen: Chosen) -> Variation:
-    """Return a what-if's values by address; raise PlannerError if nothing changes."""
+    """Return ``chosen`` values by address of the scenario; raise PlannerError if none changes."""
     base = base_of(run)
     changes = variation_of(base.settings, chosen)
     if shares_of(chosen):  # the capacities that keep the shares depend on the plan
-        changes = _answer_and_variation(base, chosen)[1]
+        _, changes = _answer_and_variation(base, chosen)
     if not changes:
         raise PlannerError("No setting is changed. Change one, or run the scenario again.")
     if run.kind == Run.Kind.COMPARE and changes.get(SPARE) == 0:
@@ -298,7 +303,10 @@ def run_on_draft(
     options: Mapping[str, Any],
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of ``kind`` on a new scenario, the scenario of ``run`` with ``changes``."""
+    """Start a run of ``kind`` on a new scenario: that of ``run`` with ``changes``, called ``name``.
+
+    The same ``idempotency_key`` returns the first run. Raises KeyReused for a different request.
+    """
     if (first := runs.run_with_key(user, idempotency_key)) is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
             raise KeyReused.of(idempotency_key, f"run {first.pk}")
@@ -311,16 +319,16 @@ def run_on_draft(
 
 
 def month_to_replay(run: Run) -> str:
-    """Return the last month that has a plan; "" if none. Growth makes it the most demanding."""
+    """Return the last month of an outlook that has a plan, such as "2026-11"; "" if none has."""
     months = [row for row in run_result(run)["months"] if row["cost_usd"] is not None]
     return str(months[-1]["month"]) if months else ""
 
 
 def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
-    """Start a comparison run for the last month of an outlook, on its representative week.
+    """Start a comparison for a week in the last month of an outlook, when demand is largest.
 
-    The week includes the month's busiest day. The run has its own scenario, with the demand that
-    the outlook forecasts for that month.
+    It has a new scenario, with the demand that the outlook forecasts for that month. It shows
+    whether requests would meet the SLO.
     """
     check_may_plan(user)
     if run.kind != Run.Kind.OUTLOOK:
@@ -339,7 +347,7 @@ def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
         "horizon.period_s": period_s if period_s and WEEK_S % period_s == 0 else PERIOD_S,
         # The traffic of the trace, scaled to that month's demand.
         "traffic.growth": {"factor": growth},
-        "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED),
+        "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED_REQUESTS),
     }
     return run_on_draft(
         run=run, user=user, kind=Run.Kind.COMPARE, changes=changes, options={},
@@ -359,17 +367,17 @@ def sweep_create(
     idempotency_key: str = "",
     enqueue: bool = True,
 ) -> Sweep:
-    """Start a run for every cell of a grid over one or two settings or addresses.
+    """Create a run for each cell of a grid over one or two settings (``axes``) of a scenario.
 
-    The same ``idempotency_key`` of the same owner returns the first sweep.
-
-    Raises ScenarioError before any start if a value makes an invalid scenario. Raises KeyReused if
-    the key belongs to a different request.
+    Without ``enqueue``, the caller executes the runs. The same ``idempotency_key`` of the same
+    owner returns the first sweep. Raises ScenarioError before any start if a value makes an invalid
+    scenario, and KeyReused if the key belongs to a different request.
     """
     check_may_plan(owner)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}. Choose from {', '.join(KINDS)}.")
-    documents, parsed = _documents(document, axes), text.parse(document)
+    documents = _documents(document, axes)
+    name = text.parse(document).name
     requested = {
         "kind": kind,
         "document": document,
@@ -383,22 +391,23 @@ def sweep_create(
     if enqueue:
         check_waiting_limit(owner, len(documents))
     with transaction.atomic():
-        sweep = Sweep.objects.create(name=parsed.name, scenario=scenario, owner=owner, **requested)
+        sweep = Sweep.objects.create(name=name, scenario=scenario, owner=owner, **requested)
         # One lock for all runs, so that their numbers are consecutive.
         numbers = take_numbers(Run, len(documents))
         for cell, (changed, number) in enumerate(zip(documents, numbers, strict=True)):
             runs.run_create(
-                owner=owner, kind=kind, scenario=scenario, name=parsed.name, document=changed,
+                owner=owner, kind=kind, scenario=scenario, name=name, document=changed,
                 options=sweep.options, seed=sweep.options.get("seed", text.parse(changed).seed),
                 sweep=sweep, cell=cell, number=number, enqueue=enqueue,
-                idempotency_key="" if cell else idempotency_key,
+                idempotency_key="" if cell else idempotency_key,  # the first run has the key
             )  # fmt: skip
     return sweep
 
 
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
-    """Return the scenario document of every cell, row by row, after a check of each."""
-    cells, keys = cells_of(axes), [axis.key for axis in axes]
+    """Return the YAML of each cell, row by row; raise ScenarioError if one is invalid."""
+    cells = cells_of(axes)
+    keys = [axis.key for axis in axes]
     settings_keys = [key for key in keys if not is_address(key)]
     if any(key.startswith(SHARE) for key in settings_keys):
         raise PlannerError(f"vary: {settings_keys[0]} needs a plan. Simulate its cells one by one.")
@@ -436,7 +445,7 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:
     """Cancel every run of the sweep that has not ended; return how many."""
-    check_may_plan(user, "not cancel sweeps")
+    check_may_plan(user, refusal="not cancel sweeps")
     now = timezone.now()
     waiting = sweep.runs.filter(state=Run.State.PENDING).update(
         state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True

@@ -27,7 +27,7 @@ from django.utils import timezone
 from planner.domain.kinds.registry import SPREAD
 from planner.domain.progress import Progress
 from planner.domain.run_parts import IN_PROCESS
-from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
+from planner.errors import EXPECTED, PastLimit, RunCancelled, input_error_of, reason_of
 from planner.models import Run, RunPart
 from planner.models.workspace import use_workspace
 from planner.services import kernel_compilation, runs
@@ -54,7 +54,7 @@ from planner.version import code_version
 logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
-COUNT = re.compile(r"[\d,]+ of [\d,]+")
+COUNT = re.compile(r"[\d,]+ of [\d,]+")  # such as "3 of 24" in a line of the log
 STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuck
 CANCEL_GRACE_S = 2.5  # a cancelled run that does not react for this long ends with its worker
 POLL_S = 0.5  # between two looks at the queue and the compiler
@@ -65,7 +65,7 @@ STAGES = {  # last stage of a run, by its state
     Run.State.FAILED: "Failed",
     Run.State.ERRORED: "Error",
 }
-IDLE_SHARE = 0.05  # share of time computing or waiting for a core, below which work is stuck
+IDLE_SHARE = 0.05  # work is stuck if it computes, or waits for a core, for less than this share
 
 
 def _append_log(log: list[str], line: str) -> None:
@@ -75,6 +75,7 @@ def _append_log(log: list[str], line: str) -> None:
     """
 
     def without_count(line: str) -> str:
+        """Return a line without its time and its count."""
         return COUNT.sub("", line.partition(" ")[2])
 
     if log and COUNT.search(line) and without_count(log[-1]) == without_count(line):
@@ -83,9 +84,9 @@ def _append_log(log: list[str], line: str) -> None:
 
 
 def run_claim(*, run_id: int) -> Run | None:
-    """Claim a pending run; return None if another worker has it or it was cancelled.
+    """Claim a pending run and return it; None if another worker has it or it was cancelled.
 
-    Parts that an earlier worker with the same program version finished are kept.
+    Its finished parts are kept if the same version of the program computed them.
     """
     now, version = timezone.now(), code_version()
     with transaction.atomic():
@@ -114,11 +115,11 @@ def run_claim(*, run_id: int) -> Run | None:
 def run_execute(
     *, run_id: int, observer: Progress | None = None, raise_errors: bool = False
 ) -> Run:
-    """Claim the run and execute it to its end.
+    """Claim a run, execute it to its end, and return it; for a command, which waits for the run.
 
-    Expected problems are stored as ``failed`` with their message, bugs as ``errored`` with their
-    traceback. With ``raise_errors`` the exception is also raised, for the command line, which
-    waits. ``observer`` receives the progress.
+    A run ends as ``failed`` with a message for expected errors, and as ``errored`` with a traceback
+    for bugs. With ``raise_errors`` the error is also raised. ``observer`` receives the progress. If
+    another worker has the run, return it as it is.
     """
     run = run_claim(run_id=run_id)
     if run is None:
@@ -127,20 +128,21 @@ def run_execute(
 
 
 def run_next(queue: str) -> Run | None:
-    """Execute the next run of ``queue``; if there is none, help with parts of a running one.
+    """Execute the next run of ``queue`` and return it; if none waits, help with running ones.
 
-    Returns None if there is neither: another worker was first, or the run was cancelled.
+    Returns None if none was executed.
     """
-    # Retry while the database is away: a lost turn would leave its run to the sweep.
+    # Retry while the database is away: otherwise the run would wait for the sweep.
     run = with_database_retries(lambda: _claim_next(queue))
     if run is not None:
         if run.kind in SPREAD and helpers_needed():
             notify_workers(run.pk, LONG)  # a free worker prepares in parallel
         return _carry_out(run)
-    helped: set[int] = set()  # once each: a run that this worker has left may still have parts
-    while (
-        queue == LONG and (other := with_database_retries(lambda: run_to_help(helped))) is not None
-    ):
+    if queue != LONG:
+        return None
+    # Help each run once: one that this worker has left may still have parts.
+    helped: set[int] = set()
+    while (other := with_database_retries(lambda: run_to_help(helped))) is not None:
         helped.add(other.pk)
         _carry_out(other, leads=False)
         if queued_run_ids(LONG):
@@ -149,7 +151,7 @@ def run_next(queue: str) -> Run | None:
 
 
 def _claim_next(queue: str) -> Run | None:
-    """Claim the next run of ``queue``; None if there is none.
+    """Claim the first run of ``queue`` that no other worker claims before; None if there is none.
 
     While the simulator is compiled, a worker for short work takes only runs that do not need it, so
     that an upload never waits behind a run that waits for the compiler.
@@ -170,10 +172,11 @@ def _claim_next(queue: str) -> Run | None:
 def _carry_out(
     run: Run, observer: Progress | None = None, *, raise_errors: bool = False, leads: bool = True
 ) -> Run:
-    """Execute ``run`` and store how it ended; a worker that does not lead only helps.
+    """Execute ``run``, store how it ended, and return it.
 
-    ``observer`` receives the progress. With ``raise_errors`` (a command), the error of the run is
-    raised too, and all parts run in this process.
+    With ``leads`` False, only compute parts of the run, which another worker leads and stores (see
+    ``run_parts``). ``observer`` receives the progress. With ``raise_errors``, for a command, the
+    error of the run is raised too, and all parts are computed in this process.
     """
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
@@ -190,11 +193,11 @@ def _carry_out(
         except NothingToDo:
             pass
         except BaseException as error:
-            ending = _end_unfinished(shared, error, in_command=raise_errors)
-            if ending is error and (raise_errors or not isinstance(error, Exception)):
+            shown_error = _end_unfinished(shared, error, in_command=raise_errors)
+            if shown_error is error and (raise_errors or not isinstance(error, Exception)):
                 raise
-            if ending is not None and raise_errors:
-                raise ending from None
+            if shown_error is not None and raise_errors:
+                raise shown_error from None
         else:
             # A cancel that came too late left its reason.
             _finish(
@@ -208,9 +211,10 @@ def _carry_out(
 def _end_unfinished(
     shared: SharedParts, error: BaseException, *, in_command: bool
 ) -> BaseException | None:
-    """Store how a run ended that raised ``error``; return the error of a command, if any.
+    """Store how a run ended that raised ``error``; return the error that a command shows.
 
-    ``in_command``: the run belongs to a command, which shows the error.
+    That is an expected error if ``error`` has one as its cause, else ``error``; None if the run was
+    cancelled. ``in_command``: a command executes the run.
     """
     run = shared.run
     if isinstance(error, RunCancelled):
@@ -224,7 +228,7 @@ def _end_unfinished(
         if in_command:
             _finish(shared, Run.State.CANCELLED)
         return error
-    expected = error if isinstance(error, EXPECTED) else of_input(error)
+    expected = error if isinstance(error, EXPECTED) else input_error_of(error)
     if isinstance(error, MemoryError):
         expected = PastLimit(
             "This run needs more memory than there is here. Choose a shorter window, a smaller "
@@ -256,7 +260,7 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
 
 
 def _cancelled_run(shared: SharedParts) -> QuerySet[Run]:
-    """Return a query for the run's row; it is empty unless the run was cancelled."""
+    """Return a query for the active run's row; it is empty unless somebody cancelled the run."""
     rows: QuerySet[Run] = shared.active_row().filter(cancel_requested=True)
     return rows
 
@@ -264,7 +268,10 @@ def _cancelled_run(shared: SharedParts) -> QuerySet[Run]:
 def _finish(
     shared: SharedParts, state: Run.State, rows: QuerySet[Run] | None = None, **fields: Any
 ) -> None:
-    """End the run if it is still in ``rows`` (default: still active), and delete its parts."""
+    """End the run in ``state`` and delete its parts, if the query ``rows`` still finds it.
+
+    ``rows`` None: if it is still active. ``fields`` are further columns to set.
+    """
     now = timezone.now()
     # An empty result removes the preview.
     changes = {"result": {}, "stage": STAGES[state], "finished_at": now, "heartbeat_at": now}
@@ -275,9 +282,9 @@ def _finish(
 
 
 def _end_stuck_worker(run: Run) -> None:
-    """End this process, whose work is stuck; its supervisor starts another process.
+    """Queue the run again and end this process, whose work is stuck.
 
-    The run is queued again, unless it has ended too many workers.
+    The supervisor starts another process. A run on which too many workers ended is not queued.
     """
     logger.error(
         "run %s has done nothing for %.0f s: this worker ends, and is to be started again",
@@ -295,10 +302,10 @@ def _end_worker(status: int) -> None:
 
 
 def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | None = None) -> float:
-    """Return the seconds for which this process's threads computed or waited for a core.
+    """Return the seconds for which the threads of this process computed or waited for a core.
 
-    Waiting counts because work on a busy machine waits more than it computes. ``except_thread`` is
-    a thread to leave out; None: none. If the system has no such figures, return the CPU time.
+    Waiting counts because work on a busy machine waits more than it computes. The thread with the
+    id ``except_thread`` is left out. Without such figures of the system, return the CPU time.
     """
     nanoseconds = 0
     for path in tasks.glob("*/schedstat"):
@@ -312,8 +319,8 @@ def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | Non
 class _StuckDetector:
     """A detector of stuck work, which neither reports progress, computes, nor waits for a core.
 
-    A deadlock is stuck in this sense. Call it from a thread other than that of the work, because
-    the calling thread's own work does not count.
+    Work in a deadlock is stuck. ``is_stuck`` is called from another thread than that of the work,
+    and the work of that thread does not count.
     """
 
     def __init__(self) -> None:
@@ -321,28 +328,28 @@ class _StuckDetector:
 
     def report(self) -> None:
         """Note that the work reported progress now."""
-        self._since = time.monotonic()
-        self._demand: float | None = None  # read lazily, because this is the hot path
+        self._since_s = time.monotonic()
+        # CPU demand at that time. Read at the next check, because this is called very often.
+        self._demand_s: float | None = None
 
     def is_stuck(self) -> bool:
         """Return whether the work has reported and computed nothing for STUCK_S seconds."""
-        now = time.monotonic()
+        now_s = time.monotonic()
         demand_s = cpu_demand_s(except_thread=threading.get_native_id())
-        if self._demand is None:
-            self._demand = demand_s
-        busy_s = demand_s - self._demand
-        if busy_s < 0 or busy_s > IDLE_SHARE * (now - self._since):  # < 0: a thread ended
-            self._since, self._demand = now, demand_s
+        if self._demand_s is None:
+            self._demand_s = demand_s
+        busy_s = demand_s - self._demand_s
+        if busy_s < 0 or busy_s > IDLE_SHARE * (now_s - self._since_s):  # < 0: a thread ended
+            self._since_s, self._demand_s = now_s, demand_s
             return False
-        return now - self._since > STUCK_S
+        return now_s - self._since_s > STUCK_S
 
 
 class _RunWatch:
     """A thread that writes heartbeats, progress and log of a run, and notices a cancellation.
 
-    ``progress`` is called very often. It only stores the latest value. It raises RunCancelled once
-    the thread has seen that the run is cancelled or was taken over. ``give_up`` is called when the
-    work is stuck.
+    Use it as a context around the work. The work calls ``progress`` very often, which only keeps
+    the latest value for the thread. ``give_up`` is called when the work is stuck; None: never.
     """
 
     def __init__(
@@ -366,7 +373,7 @@ class _RunWatch:
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> _RunWatch:
-        # Another connection cannot see a test's transaction, so tests write in this thread.
+        # Another connection cannot see the transaction of a test, so tests write in this thread.
         self._threaded = not connection.in_atomic_block
         if self._threaded:
             self._thread.start()
@@ -401,7 +408,7 @@ class _RunWatch:
                 self._write()
 
     def _beat(self) -> None:
-        """Write the state of the run about once a second until the run ends."""
+        """Call ``beat`` about once a second until the run ends."""
         wait = 0.5  # early, for polling pages
         while not self._stop.wait(wait):
             wait = 1.0
@@ -409,7 +416,7 @@ class _RunWatch:
         connection.close()
 
     def beat(self) -> None:
-        """Check the run and write its progress."""
+        """Check the run and write its progress; end this process if the run does not stop."""
         if self._give_up and self._stuck_detector.is_stuck():
             self._give_up(self._run)
         try:
@@ -427,14 +434,14 @@ class _RunWatch:
             if self._give_up and time.monotonic() - self._swept_at > SWEEP_S:
                 self._swept_at = time.monotonic()
                 runs.runs_sweep(confirm_s=runs.CONFIRM_S)
-        except Error:  # busy or restarting: the next beat may get through
+        except Error:  # the database is busy or restarting: the next beat may succeed
             logger.warning("run %s: progress could not be written", self._run.pk)
             connection.close()
 
     def _cancel_ignored(self) -> bool:
-        """Return whether the run was cancelled some time ago but still continues.
+        """Return whether the run goes on although it was cancelled CANCEL_GRACE_S ago.
 
-        Some steps, such as fits or solvers, report nothing for many seconds on a busy machine.
+        Steps such as fits or solvers may not report, and so not notice it, for many seconds.
         """
         cancelled_at = self._cancelled_at
         return (

@@ -27,13 +27,13 @@ REMOVED = "removed"  # folder of the data directory with the files of removed wo
 
 
 def check_installation_admin(by: User | None) -> None:
-    """Raise NotAllowed for users who are not installation admins; None, the command line, may."""
+    """Raise NotAllowed if the user is no admin of the installation; None (command line) may."""
     if by is not None and not by.is_superuser:
         raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
 
 
 def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
-    """Create an empty workspace with its creator as admin; ``by`` None (command line): no admin."""
+    """Create an empty workspace, of which ``by`` is the admin; None (command line): nobody."""
     check_installation_admin(by)
     name = _name(name)
     workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
@@ -60,10 +60,7 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 def workspace_require_second_factor(
     *, by: User | None, workspace: Workspace, second_factor: bool
 ) -> Workspace:
-    """Set whether all members of the workspace need a second factor, as an admin of it.
-
-    They do if ``second_factor`` is True.
-    """
+    """Set whether all members of the workspace need a second factor, as an admin of it."""
     if by is not None and not by.is_superuser and by.role_in(workspace) != Role.ADMIN:
         raise NotAllowed("Only an admin of the workspace may set its requirements.")
     workspace.second_factor = second_factor
@@ -88,7 +85,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 
 @transaction.atomic
 def person_leave(*, by: User | None, person: User) -> None:
-    """Remove a member (``by`` None: the command line); the account stays, its tokens here end."""
+    """Remove a person from the current workspace, with their tokens for it; the account stays."""
     check_may_administer(by)
     workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(workspace)
@@ -99,7 +96,7 @@ def person_leave(*, by: User | None, person: User) -> None:
 
 
 def installation_admin(*, person: User, on: bool) -> User:
-    """Make a person an installation admin, or end that; for the command line.
+    """Make a person an admin of the installation, or with ``on`` False end that.
 
     Such an admin creates workspaces and is an admin in each.
     """
@@ -114,7 +111,7 @@ def installation_admin(*, person: User, on: bool) -> User:
 
 
 def _name(name: str) -> str:
-    """Return a workspace's name without outer spaces; raise PlannerError for a bad length."""
+    """Return the name without outer spaces; raise PlannerError unless it has 1 to 80 characters."""
     name = name.strip()
     if not 1 <= len(name) <= 80:
         raise PlannerError("name: give a workspace a name of 1 to 80 characters.")
@@ -135,17 +132,17 @@ def _save(workspace: Workspace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemovedWorkspace:
-    """The number of removed rows, and the file that they were saved to."""
+    """What was removed with a workspace."""
 
     rows: int
-    path: str  # of the file with all of it
+    path: str  # of the file to which they were saved
 
 
 def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> RemovedWorkspace:
     """Save a workspace to a file and remove it; raise NotReady while a run is active in it.
 
-    ``by`` None: the command line. ``confirm`` must repeat the slug. Accounts stay. The audit log
-    stays too, and records the number of rows and the file.
+    ``by`` None: the command line. ``confirm`` must repeat the slug. Accounts and the audit log
+    stay.
     """
     check_installation_admin(by)
     slug = workspace.slug
@@ -177,9 +174,9 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
 
 
 def _rows(collector: Collector) -> Iterator[Model]:
-    """Yield every row of the workspace once, from all tables.
+    """Yield every row that ``collector`` found, once.
 
-    Rows of many-to-many tables are saved as part of the row that they belong to.
+    Rows of many-to-many tables are left out: they are saved with the row that they belong to.
     """
     keys: dict[type[Model], set[Any]] = defaultdict(set)
     for rows in (*collector.data.values(), *collector.fast_deletes):
@@ -193,10 +190,11 @@ def _rows(collector: Collector) -> Iterator[Model]:
 def _with_referenced_rows(rows: list[Model]) -> list[Model]:
     """Return the rows and all rows that they refer to, such as accounts.
 
-    Thus the file can be restored into another installation.
+    With them, the file can be restored into another installation.
     """
-    known, collected = {(type(row), row.pk) for row in rows}, list(rows)
-    for row in collected:  # which grows by the rows that are not known yet
+    known = {(type(row), row.pk) for row in rows}
+    collected = list(rows)
+    for row in collected:  # the list grows in the loop
         for model, pk in _references(row):
             if (model, pk) not in known:
                 known.add((model, pk))

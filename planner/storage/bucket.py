@@ -1,12 +1,13 @@
-"""Store arrays in a bucket of an S3-compatible store; local folders are a cache of it.
+"""Store arrays in an S3-compatible bucket, of which local folders are a cache.
 
-A store is a folder, or one file, below the data directory. Below its name the bucket has its
-content in objects named by their SHA-256, and ``manifest.json``, which lists the files that they
-form. The manifest is written after all objects. A store therefore exists as a whole or not at all.
-While a store is written again, readers see the old one. Content is compared with its digest when
-it is read.
+A store is a folder, or one file, below the data directory, such as ``runs/7``. Under its name, the
+bucket has its content in objects named by their SHA-256, and ``manifest.json``, which lists the
+files that they form. The manifest is written after all objects, so a store is complete or not
+there. While a store is written again, readers see the old one. Content is compared with its digest
+when it is read.
 
-``arrays/STORE.json`` in the data directory is the manifest that the local files last matched.
+``arrays/STORE.json`` in the data directory is the stamp of a local copy: the manifest that its
+files last matched. It is modified when the copy is used.
 """
 
 import fcntl
@@ -30,31 +31,28 @@ from planner.storage.bucket_settings import ArraysBucket
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-STAMPS = "arrays"  # folder of the local manifests, in the data directory
-PART = 64 << 20  # bytes per object; a larger file has several objects
-ATTEMPTS = 5  # per request, over about 20 s, so that a restart of the store does not end a long run
-LOCKS = 64
+STAMPS = "arrays"  # folder of the stamps, in the data directory
+PART_BYTES = 64 << 20  # a larger file has several objects
+ATTEMPTS = 5  # per request, over about 20 s: a restart of the server does not end a long run
+NO_CONTENT = hashlib.sha256(b"").hexdigest()
+LOCKS = 64  # lock files that all stores share
 TRIES = 3  # a store may be written again while it is read
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of a store.
+    """One file of a store, as a manifest lists it."""
 
-    ``path`` is relative to the store, "" if the store is one file. ``parts`` are the digests of its
-    objects in the bucket.
-    """
-
-    path: str
+    path: str  # relative to the store; "" if the store is one file
     bytes: int
-    parts: tuple[str, ...]
+    parts: tuple[str, ...]  # digests of its parts, which are the names of their objects
 
 
 class BucketStore:
     """A bucket with stores, and a local cache of them.
 
-    Methods raise BucketUnreachable if the bucket does not answer, and DamagedFile if content is
-    missing in it.
+    ``relative`` is the name of a store: its path below the data directory. Methods raise
+    BucketUnreachable if the bucket does not answer, and DamagedFile if content is missing in it.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class BucketStore:
         base: Path,
         ca_file: str = "",
         most_bytes: int | None = None,  # limit of local copies; None: no limit
-        unused_s: float = 0.0,  # age since the last use from which a copy may be dropped
+        unused_s: float = 0.0,  # a copy may be deleted if it was not used for so long
     ) -> None:
         self._base, self._prefix, self.name = base, settings.prefix, settings.name
         self._most_bytes, self._unused_s = most_bytes, unused_s
@@ -76,7 +74,10 @@ class BucketStore:
             )  # fmt: skip
 
     def keep(self, relative: str) -> None:
-        """Upload the local store to the bucket, except for content that the bucket already has."""
+        """Upload the local files of a store to the bucket, so that it equals them.
+
+        Content that the bucket has already is not sent.
+        """
         with self._lock(relative), self._source_errors_as_unreached():
             before = _parts(self._read(relative)) or set()
             stored_keys = {key for key, _ in self.objects(relative)}
@@ -91,16 +92,16 @@ class BucketStore:
         self.make_room(but=relative)
 
     def send(self, relative: str) -> None:
-        """Upload all objects but not the manifest, so that readers see no change before ``keep``.
+        """Upload the content of a store but not its manifest, so that readers see no change yet.
 
-        Objects that exist are uploaded again, since they may have been changed.
+        Content that the bucket has is uploaded again, since it may have been damaged.
         """
         with self._source_errors_as_unreached():
             for path in self._files(relative):
                 self._upload_parts(relative, path, set())
 
     def fetch(self, relative: str) -> None:
-        """Download what differs, so that the local files equal the store in the bucket."""
+        """Download what differs, so that the local files of a store equal the bucket's."""
         with self._source_errors_as_unreached():
             text = self._read(relative)
         is_local = (self._base / relative).exists()
@@ -112,14 +113,14 @@ class BucketStore:
     def _download_store(self, relative: str) -> None:
         """Download a store; repeat if another machine changes it meanwhile."""
         with self._lock(relative), self._source_errors_as_unreached():
-            for left in reversed(range(TRIES)):
+            for tries_left in reversed(range(TRIES)):
                 text = self._read(relative)
                 if text is None:
                     raise self._damage_error(relative, "is not there")
                 try:
                     self._download_parts(relative, _files_of(text))
                 except DamagedFile:
-                    if not left or text == self._read(relative):
+                    if not tries_left or text == self._read(relative):
                         raise
                 else:
                     self._stamp(relative, text)
@@ -128,8 +129,8 @@ class BucketStore:
     def make_room(self, but: str = "") -> int:
         """Delete the least recently used local copies until the cache is within its limit.
 
-        Returns the number of deleted copies. Copies used within ``unused_s``, the longest time of a
-        run, stay, since a run may still read them. ``but`` names a copy that stays too.
+        Returns the number of deleted copies. Those used in the last ``unused_s`` seconds stay,
+        since a run may still read them. ``but`` names a copy that stays too.
         """
         if self._most_bytes is None:
             return 0
@@ -139,19 +140,20 @@ class BucketStore:
                 size = sum(file.bytes for file in _files_of(path.read_bytes()))
                 stamps.append((path.stat().st_mtime, size, path))
         cached_bytes = sum(size for _, size, _ in stamps)
-        before, dropped = time.time() - self._unused_s, 0
-        for used, size, path in sorted(stamps):
+        unused_since_s, deleted = time.time() - self._unused_s, 0
+        for used_s, size, path in sorted(stamps):
             relative = path.relative_to(self._base / STAMPS).with_suffix("").as_posix()
-            if cached_bytes <= self._most_bytes or used > before:
+            if cached_bytes <= self._most_bytes or used_s > unused_since_s:
                 break
-            if relative != but and self._drop(relative, path, before):
-                cached_bytes, dropped = cached_bytes - size, dropped + 1
-        return dropped
+            if relative != but and self._delete_copy(relative, path, unused_since_s):
+                cached_bytes -= size
+                deleted += 1
+        return deleted
 
-    def _drop(self, relative: str, stamp: Path, before: float) -> bool:
-        """Delete a local copy unless it was used after ``before``; return whether deleted."""
+    def _delete_copy(self, relative: str, stamp: Path, unused_since_s: float) -> bool:
+        """Delete the local copy of a store; return False if it was used meanwhile."""
         with self._lock(relative):
-            if not stamp.exists() or stamp.stat().st_mtime > before:  # used meanwhile
+            if not stamp.exists() or stamp.stat().st_mtime > unused_since_s:
                 return False
             stamp.unlink()
             copy = self._base / relative
@@ -163,9 +165,9 @@ class BucketStore:
         return True
 
     def remove(self, relative: str) -> None:
-        """Remove a store from the bucket and the cache.
+        """Remove a store from the bucket.
 
-        Objects that cannot be deleted now are deleted later by the cleanup, since no row refers to
+        Objects that cannot be deleted now are deleted later by the cleanup, since no row names
         them.
         """
         self.forget(relative)
@@ -178,7 +180,7 @@ class BucketStore:
             logger.warning("%s is not removed from the bucket yet: %s", relative, problem)
 
     def forget(self, relative: str) -> None:
-        """Make the next read compare the local files with the bucket."""
+        """Have the next ``fetch`` compare the local files of a store with the bucket."""
         self._stamp_path(relative).unlink(missing_ok=True)
 
     def holds(self, relative: str) -> bool:
@@ -190,12 +192,12 @@ class BucketStore:
         return named is not None and named <= stored_keys
 
     def stores(self, folder: str) -> list[str]:
-        """Return the stores that have objects below ``folder``, even incomplete ones."""
+        """Return the names of the stores below ``folder``, even of incomplete ones."""
         with self._source_errors_as_unreached():
             return [f"{folder}/{name}" for name in self._bucket.folders(f"{folder}/")]
 
     def objects(self, relative: str) -> list[tuple[str, float]]:
-        """Return the name and the last modification (epoch s) of each object of a store."""
+        """Return the name and the time of the last change (epoch s) of each object of a store."""
         prefix = self._key(relative, "")
         with self._source_errors_as_unreached():
             stored = self._bucket.objects(f"{relative}/")
@@ -212,13 +214,15 @@ class BucketStore:
             )
 
     def _read(self, relative: str) -> bytes | None:
+        """Return the manifest of a store; None if it has none."""
         return self._bucket.get(self._key(relative, MANIFEST))
 
     def _key(self, relative: str, name: str) -> str:
+        """Return the key of a store's object called ``name``."""
         return "/".join((*filter(None, (self._prefix, relative)), name))
 
     def _files(self, relative: str) -> list[Path]:
-        """Return the local files of a store, without temporary ones, sorted."""
+        """Return the local files of a store, sorted, without temporary ones."""
         path = self._base / relative
         if path.is_file():
             return [path]
@@ -226,21 +230,25 @@ class BucketStore:
         return sorted(files)
 
     def _upload_parts(self, relative: str, path: Path, stored_keys: set[str]) -> File:
-        """Upload the parts of a file that the bucket lacks, and return the file's entry."""
+        """Upload the parts of a local file that are not in ``stored_keys``, and add them to it.
+
+        Returns the file for the manifest.
+        """
         root = self._base / relative
-        parts: list[str] = []
+        digests: list[str] = []
         size = 0
         with path.open("rb") as file:
-            while (part := file.read(PART)) or not parts:
+            while (part := file.read(PART_BYTES)) or not digests:  # an empty file has one part
                 size += len(part)
-                parts.append(hashlib.sha256(part).hexdigest())
-                if parts[-1] not in stored_keys:
-                    self._bucket.put(self._key(relative, parts[-1]), part)
-                    stored_keys.add(parts[-1])
-        return File("" if path == root else path.relative_to(root).as_posix(), size, tuple(parts))
+                digest = hashlib.sha256(part).hexdigest()
+                digests.append(digest)
+                if digest not in stored_keys:
+                    self._bucket.put(self._key(relative, digest), part)
+                    stored_keys.add(digest)
+        return File("" if path == root else path.relative_to(root).as_posix(), size, tuple(digests))
 
     def _download_parts(self, relative: str, files: list[File]) -> None:
-        """Download the files that differ, and delete files that the manifest does not name."""
+        """Download those of ``files`` that differ locally, and delete local files that it lacks."""
         root = (self._base / relative).resolve()
         paths = set()
         for file in files:
@@ -260,17 +268,18 @@ class BucketStore:
         """Download a file; raise DamagedFile if a part is missing or its digest differs."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft, draft.open("wb") as out:
-            for part in file.parts:
-                content = self._bucket.get(self._key(relative, part))
+            for digest in file.parts:
+                content = self._bucket.get(self._key(relative, digest))
                 if content is None:
                     raise self._damage_error(relative, f"lacks {file.path or 'its file'}")
-                if hashlib.sha256(content).hexdigest() != part:
+                if hashlib.sha256(content).hexdigest() != digest:
                     raise self._damage_error(
                         relative, f"has another {file.path or 'file'} than was stored"
                     )
                 out.write(content)
 
     def _damage_error(self, relative: str, how: str) -> DamagedFile:
+        """Log and return the error for a store that is damaged; ``how`` continues its name."""
         logger.error("%s in %s %s", relative, self.name, how)
         return DamagedFile(f"{relative} in the bucket {how}. Run it again, or restore a backup.")
 
@@ -286,14 +295,14 @@ class BucketStore:
         return True
 
     def _read_stamp(self, relative: str) -> bytes | None:
-        """Return the manifest that the local copy was made from, or None."""
+        """Return the stamp of a local copy; None if there is none."""
         try:
             return self._stamp_path(relative).read_bytes()
         except FileNotFoundError:
             return None
 
     def _stamp(self, relative: str, text: bytes) -> None:
-        """Record the manifest that the local copy was made from."""
+        """Write the stamp of a local copy: the manifest ``text``, which its files match."""
         path = self._stamp_path(relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft:
@@ -301,7 +310,7 @@ class BucketStore:
 
     @contextmanager
     def _lock(self, relative: str) -> Iterator[None]:
-        """Lock a store for this process; others on this machine wait to fetch or send it."""
+        """Lock a store within the block against other processes of this machine."""
         folder = self._base / STAMPS
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"lock-{zlib.crc32(relative.encode()) % LOCKS}").open("w") as lock:
@@ -320,7 +329,7 @@ class BucketStore:
 
 
 def _files_of(manifest: bytes | None) -> list[File]:
-    """Return the files in a manifest; empty without one. Raise DamagedFile if unreadable."""
+    """Return the files in a manifest; [] for None. Raise DamagedFile if it cannot be read."""
     if manifest is None:
         return []
     try:
@@ -333,7 +342,7 @@ def _files_of(manifest: bytes | None) -> list[File]:
 
 
 def _parts(manifest: bytes | None) -> set[str] | None:
-    """Return the object names in a manifest; None if it is missing or damaged."""
+    """Return the names of the objects in a manifest; None if it is None or damaged."""
     try:
         files = _files_of(manifest)
     except DamagedFile:
@@ -342,11 +351,9 @@ def _parts(manifest: bytes | None) -> set[str] | None:
 
 
 def _digests(path: Path) -> tuple[str, ...]:
-    """Return the digests of a file's parts as in a manifest; empty if the file is missing."""
+    """Return the digests of the parts of a local file; () if there is no such file."""
     if not path.is_file():
         return ()
     with path.open("rb") as file:
-        parts = iter(lambda: file.read(PART), b"")
-        return tuple(hashlib.sha256(part).hexdigest() for part in parts) or (
-            hashlib.sha256(b"").hexdigest(),
-        )
+        parts = list(iter(lambda: hashlib.sha256(file.read(PART_BYTES)).hexdigest(), NO_CONTENT))
+    return tuple(parts) or (NO_CONTENT,)

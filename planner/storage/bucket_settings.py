@@ -15,11 +15,11 @@ WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/
 
 @dataclass(frozen=True, slots=True)
 class ArraysBucket:
-    """The bucket for arrays: server ``url``, name, and ``prefix`` without outer slashes."""
+    """The bucket for arrays, and the keys to it."""
 
     bucket: str
-    prefix: str
-    url: str
+    prefix: str  # of all objects, without outer slashes
+    url: str  # of the server
     region: str
     access: str = field(repr=False)
     secret: str = field(repr=False)
@@ -27,6 +27,7 @@ class ArraysBucket:
 
     @property
     def name(self) -> str:
+        """Return the address, such as "s3://headroom/arrays"."""
         return "/".join(filter(None, (f"s3://{self.bucket}", self.prefix)))
 
 

@@ -1,7 +1,9 @@
 """Store arrays: folders under the data directory with tables as Parquet files.
 
-With HEADROOM_ARRAYS they are stored in a bucket, and the folders are a cache of it. Code that has
-written a store calls ``keep``. Code that reads a store calls ``local_path``.
+A store is such a folder, or a single file. ``relative`` is its path below the data directory, such
+as ``runs/7``, which a row of the database has in the column ``store``. With HEADROOM_ARRAYS, stores
+are in a bucket, and the folders are a cache of it. Code that has written a store calls ``keep``.
+Code that reads a store calls ``local_path``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def data_dir() -> Path:
 
 
 def folder(relative: str) -> Path:
-    """Return the local folder of a row's ``store``; raise NotFound outside the data directory."""
+    """Return the path of a store on this machine; raise NotFound outside the data directory."""
     base = data_dir().resolve()
     path = (base / relative).resolve()
     if not path.is_relative_to(base) or path == base:
@@ -65,14 +67,14 @@ def bucket() -> BucketStore | None:
 def _bucket_store(
     address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
 ) -> BucketStore:
-    """Return the store in the bucket, cached per address."""
+    """Return the bucket at an address with its local cache, made once per process."""
     from planner.storage.bucket import BucketStore  # imported on use: it takes 31 MB
 
     return BucketStore(address, base, ca_file, most_bytes, unused_s)
 
 
 def local_path(relative: str) -> Path:
-    """Return a row's folder or file for reading, in the newest version of any machine."""
+    """Return the path of a store for reading, in the newest version of any machine."""
     path = folder(relative)
     if (store_bucket := bucket()) is not None:
         store_bucket.fetch(relative)
@@ -80,13 +82,13 @@ def local_path(relative: str) -> Path:
 
 
 def keep(relative: str) -> None:
-    """Publish a store after writing, so that other machines can read it."""
+    """Upload a store that was written here, if there is a bucket, for other machines."""
     if (store_bucket := bucket()) is not None:
         store_bucket.keep(relative)
 
 
 def stores_below(name: str) -> list[str]:
-    """Return the stores below ``name``, a folder of the data directory."""
+    """Return the paths of the stores below ``name``, a folder of the data directory."""
     path, store_bucket = folder(name), bucket()
     if store_bucket is not None:
         return store_bucket.stores(name)
@@ -94,7 +96,7 @@ def stores_below(name: str) -> list[str]:
 
 
 def bytes_of(stores: Iterable[str]) -> int:
-    """Return the total bytes of folders and files; missing ones count as 0."""
+    """Return the total bytes of ``stores``, each counted once; missing ones count as 0."""
     distinct, store_bucket = set(stores), bucket()
     if store_bucket is not None:
         return store_bucket.bytes_of(distinct)
@@ -111,14 +113,14 @@ def _size(path: Path) -> int:
 
 
 def send(stores: Iterable[str]) -> None:
-    """Upload the stores for a later ``renew``, without a change that readers can see."""
+    """Upload the content of stores to the bucket; readers see no change before ``renew``."""
     if (store_bucket := bucket()) is not None:
         for relative in stores:
             store_bucket.send(relative)
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
-    """Publish ``stores`` as they are on this machine, and remove those only in ``before``."""
+    """Publish ``stores`` as they are here, and remove those that are only in ``before``."""
     if (store_bucket := bucket()) is not None:
         for relative in stores:
             store_bucket.keep(relative)
@@ -128,10 +130,10 @@ def renew(stores: Collection[str], before: Iterable[str]) -> None:
 
 @contextmanager
 def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Run the block in only one process of this machine at a time.
+    """Run the block for a store in only one process of this machine at a time.
 
-    ``waiting`` is called while another process runs it, and may raise to stop. The lock is released
-    when its process ends.
+    While another process runs it, ``waiting`` is called, which may raise to stop. The lock is
+    released when its process ends.
     """
     path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,16 +156,16 @@ def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def changing(relative: str) -> Iterator[Path]:
-    """Yield a folder to add files to, and publish it after the block.
+    """Yield the folder of a store to add files to, and publish it after the block.
 
-    The caller makes sure that nobody else changes it, on any machine.
+    The caller ensures that nobody else changes it, on any machine.
     """
     yield local_path(relative)
     keep(relative)
 
 
 def exists(relative: str) -> bool:
-    """Return whether a folder or file is stored; in a bucket, whether all its objects exist."""
+    """Return whether a store exists; in a bucket, whether all of its content exists."""
     path, store_bucket = folder(relative), bucket()
     return path.exists() if store_bucket is None else store_bucket.holds(relative)
 
@@ -181,7 +183,7 @@ def is_readable(relative: str) -> bool:
 
 
 def remove(relative: str) -> None:
-    """Remove a stored folder or file, here and in the bucket; "" does nothing."""
+    """Remove a store, here and in the bucket; "" does nothing."""
     if not relative:
         return
     path = folder(relative)
@@ -194,7 +196,7 @@ def remove(relative: str) -> None:
 
 
 def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
-    """Write tables as Parquet files into a folder; ``keep`` publishes them."""
+    """Write tables as Parquet files into the folder of a store; ``keep`` publishes them."""
     target = folder(relative)
     target.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
@@ -202,14 +204,14 @@ def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
 
 
 def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays for internal use, which are not tables of the run."""
+    """Write arrays that users do not see as the file ``name`` of a store."""
     target = folder(relative)
     target.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(target / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
 
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a file by name; empty if the file does not exist."""
+    """Return the arrays in the file ``name`` of a store, by their names; {} without the file."""
     path = local_path(relative) / f"{name}.npz"
     if not path.exists():
         return {}
@@ -218,21 +220,21 @@ def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def tables_list(relative: str) -> list[str]:
-    """Return the names of the tables in a stored folder, sorted."""
+    """Return the names of the tables in a store, sorted; [] for ""."""
     if not relative:
         return []
     return sorted(path.stem for path in local_path(relative).glob("*.parquet"))
 
 
 def tables_state(relative: str) -> TablesState:
-    """Return the tables in a stored folder, to tell whether they changed."""
+    """Return name, time of change and size of each table in a store, to tell whether it changed."""
     paths = [local_path(relative) / f"{name}.parquet" for name in tables_list(relative)]
     states = [(path.name, path.stat()) for path in paths]
     return tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
 
 
 def table_path(relative: str, name: str) -> Path:
-    """Return the file of one table of a run; raise NotFound with the existing tables."""
+    """Return the file of the table ``name`` in a store; raise NotFound with the existing tables."""
     tables = tables_list(relative)
     if _TABLE.fullmatch(name) and name in tables:
         return folder(relative) / f"{name}.parquet"
@@ -241,14 +243,14 @@ def table_path(relative: str, name: str) -> Path:
 
 
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
-    """Return one table of a run, or ``limit`` rows from ``offset`` on."""
+    """Return a table in a store: ``limit`` rows (None: all) from row ``offset`` on."""
     path = table_path(relative, name)
     with _report_damage(relative, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
-    """Return the number of rows of a table without reading the rows."""
+    """Return the number of rows of a table in a store, without reading them."""
     path = table_path(relative, name)
     with _report_damage(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
@@ -256,7 +258,7 @@ def table_rows(relative: str, name: str) -> int:
 
 @contextmanager
 def _report_damage(relative: str, path: Path) -> Iterator[None]:
-    """Raise DamagedFile if a table of a run cannot be read."""
+    """Raise DamagedFile if the block cannot read the file ``path`` of a store."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):

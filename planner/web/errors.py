@@ -22,8 +22,8 @@ from planner.errors import (
     NotAllowed,
     NotFound,
     NotReady,
-    of_input,
-    of_servers,
+    input_error_of,
+    server_error_of,
 )
 from planner.models import User
 from planner.models.workspace import current_workspace
@@ -88,7 +88,7 @@ def page(view: View, *, everywhere: bool = False) -> View:
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))
         except Exception as error:
-            if (explained := of_input(error)) is None:
+            if (explained := input_error_of(error)) is None:
                 raise
             logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
             return problem_response(request, explained, status_of(explained))
@@ -111,7 +111,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     Such failures also occur in middleware, before the view runs.
     """
     error = sys.exc_info()[1]
-    problem = (of_input(error) or of_servers(error)) if error is not None else None
+    problem = (input_error_of(error) or server_error_of(error)) if error is not None else None
     if problem is None:
         return default_error(request)
     status = status_of(problem)

@@ -13,7 +13,7 @@ from bench.malformed import files
 from bench.malformed import inputs as sent
 from bench.malformed.doors import Doors
 from bench.malformed.input import Input
-from planner.errors import NoRoom, of_input
+from planner.errors import NoRoom, input_error_of
 
 ONCE: dict[str, tuple[Callable[[], Iterator[Input]], tuple[str, ...]]] = {
     "types of Parquet columns": (
@@ -83,6 +83,6 @@ def test_a_full_disk_is_a_sentence() -> None:
         Exception("database or disk is full"),
         Exception("attempt to write a readonly database"),
     ):
-        assert isinstance(of_input(error), NoRoom)
-    assert of_input(OSError(5, "Input/output error")) is None
-    assert of_input(ValueError("a bug")) is None
+        assert isinstance(input_error_of(error), NoRoom)
+    assert input_error_of(OSError(5, "Input/output error")) is None
+    assert input_error_of(ValueError("a bug")) is None

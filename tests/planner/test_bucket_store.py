@@ -124,7 +124,7 @@ def test_what_stores_take_is_what_their_objects_take(machine):
 
 
 def test_a_store_comes_whole_and_follows_its_bucket(machine, bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(bucket_store, "PART", 1000)  # several objects a file
+    monkeypatch.setattr(bucket_store, "PART_BYTES", 1000)  # several objects a file
     row_arrays.tables_write("runs/7", {"replicas": demand_table(3), "more": demand_table(400)})
     (row_arrays.folder("runs/7") / "deep").mkdir()
     (row_arrays.folder("runs/7") / "deep/none").write_bytes(b"")

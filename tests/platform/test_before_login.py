@@ -9,7 +9,7 @@ from pathlib import Path
 from django.urls import NoReverseMatch, reverse
 
 from planner.api.urls import urlpatterns as api_patterns
-from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
+from planner.config.public_addresses import MAX_BODY_BYTES_SIGNED_OUT, PUBLIC
 from planner.web.urls import urlpatterns as web_patterns
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +23,8 @@ def test_no_address_reads_a_body_before_the_log_in() -> None:
     figures = json.loads(done.stdout)
     assert figures["addresses"] >= len(web_patterns) + len(api_patterns)
     assert figures["escapes"] == 0, done.stderr
-    assert figures["bytes_read_before_login_max"] <= STRANGER_BYTES
-    assert figures["bytes_read_after_login"] > STRANGER_BYTES  # what is read is counted
+    assert figures["bytes_read_before_login_max"] <= MAX_BODY_BYTES_SIGNED_OUT
+    assert figures["bytes_read_after_login"] > MAX_BODY_BYTES_SIGNED_OUT  # what is read is counted
 
 
 def test_the_threat_model_names_the_public_addresses() -> None:

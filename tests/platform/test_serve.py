@@ -16,7 +16,7 @@ import psutil
 import pytest
 from django.core.management import call_command
 
-from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, listen
+from planner.config.supervisor import MAX_ENDS, Children, Stopped, answers, listen
 from planner.services.run_limits import ENDED_WITH_RUN
 from tests.platform.conftest import ROOT, manage
 
@@ -189,7 +189,7 @@ def test_what_ends_with_a_run_is_started_again_however_often(tmp_path: Path) -> 
             f"print('started', file=open({str(log)!r}, 'a')); raise SystemExit({ENDED_WITH_RUN})",
         )
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while not log.exists() or log.read_text().count("started") <= GIVES_UP:
+        while not log.exists() or log.read_text().count("started") <= MAX_ENDS:
             assert time.monotonic() < deadline
             children.check()
             time.sleep(0.02)

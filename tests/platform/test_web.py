@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from planner.config.health import WAITS_S
-from planner.config.public_addresses import STRANGER_BYTES
+from planner.config.public_addresses import MAX_BODY_BYTES_SIGNED_OUT
 from planner.models import ApiToken, Run, Session, User
 from planner.services.client_address import client_address, client_network
 from planner.services.tokens import token_create
@@ -181,7 +181,9 @@ def test_a_stranger_cannot_send_a_large_body(path: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.get("/login/")  # gives the CSRF cookie, without which no body would be read
     for credentials in ({}, {"HTTP_AUTHORIZATION": "Token 123"}):
-        answer = client.generic("POST", path, **_unread(STRANGER_BYTES + 1), **credentials)
+        answer = client.generic(
+            "POST", path, **_unread(MAX_BODY_BYTES_SIGNED_OUT + 1), **credentials
+        )
         assert answer.status_code == (413 if path == "/login/" else 401)
 
 

@@ -419,7 +419,9 @@ class CalibrationListView(ListView[Calibration]):
 
         The file is JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
-        check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
+        check_may_plan(
+            self.user, refusal="not upload"
+        )  # check before reading the body, which may be large
         sent = validated(MeasurementsRequest(data=request.data))
         file = sent.validated_data["file"]
         calibration = calibrations.calibration_upload(

@@ -144,7 +144,9 @@ class Upload(ApiView):
         The file is read in the background: poll the run in Location. If the same file was already
         read in the same way, the answer is 200 with the existing trace.
         """
-        check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
+        check_may_plan(
+            self.user, refusal="not upload"
+        )  # check before reading the body, which may be large
         sent = validated(UploadRequest(data=request.data))
         file = sent.validated_data["file"]
         trace, run, new = trace_upload(

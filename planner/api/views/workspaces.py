@@ -213,10 +213,10 @@ class AccountView(ApiView):
         person = person_get(name)
         sent = valid(PersonRemoval(data=request.query_params))
         heir = person_get(sent["to"]) if sent["to"] else None
-        removal = account_remove(
+        passed = account_remove(
             by=self.user, person=person, confirm=sent["confirm"], new_owner=heir
         )
-        return Response(AccountRemoved({"user": removal.name, "passed": removal.passed}).data)
+        return Response(AccountRemoved({"user": person.username, "passed": passed}).data)
 
 
 class InvitationView(ApiView):

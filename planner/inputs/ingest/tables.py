@@ -287,8 +287,8 @@ class ParquetTable:
         self._bytes = path.stat().st_size
         self._decoder = Decoder(path, source.name)
         self.columns, self.left_out = self._decoder.columns, self._decoder.left_out
-        self._decoder.ask(self.columns, 0, PROBE_ROWS)
-        self.probe = self._decoder.take()
+        self._decoder.request_rows(self.columns, 0, PROBE_ROWS)
+        self.probe = self._decoder.take_rows()
         check_names(self.columns, source.name)
         self._done = 0  # rows
 
@@ -309,9 +309,9 @@ class ParquetTable:
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
         offset, step, rows = 0, FIRST_ROWS, self._decoder.rows
         if rows:
-            self._decoder.ask(needed, offset, step)
+            self._decoder.request_rows(needed, offset, step)
         while offset < rows:
-            frame = self._decoder.take()
+            frame = self._decoder.take_rows()
             size = int(frame.estimated_size())
             expansion.add(size)
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
@@ -321,7 +321,7 @@ class ParquetTable:
             row_bytes = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))
             if offset < rows:  # the decoder works while the caller reads this batch
-                self._decoder.ask(needed, offset, step)
+                self._decoder.request_rows(needed, offset, step)
             if ids:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)

@@ -71,10 +71,8 @@ class Command(HeadroomCommand):
             )
         if action == "remove":
             heir = person_get(options.to) if options.to else None
-            removal = account_remove(
-                by=None, person=person, confirm=options.confirm, new_owner=heir
-            )
-            return {"removed": removal.name, "passed": removal.passed}
+            passed = account_remove(by=None, person=person, confirm=options.confirm, new_owner=heir)
+            return {"removed": person.username, "passed": passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
         elif action == "link":

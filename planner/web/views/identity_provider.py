@@ -1,5 +1,6 @@
 """Sign in through the identity provider: the request to it, and its answer."""
 
+from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
@@ -31,7 +32,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
-    request.session[PENDING] = {**pending.as_dict(), "goal": _next_page(request)}
+    request.session[PENDING] = {**asdict(pending), "goal": _next_page(request)}
     return redirect(url)
 
 

@@ -111,7 +111,7 @@ def remove(request: Request, name: str) -> HttpResponse:
             ),
         )
         if removed is not None:
-            messages.success(request, f"{removed.name} is removed.")
+            messages.success(request, f"{person.username} is removed.")
             return redirect("web:people")
     context = {
         "person": person, "owned": owned_row_count(person), "form": form, "problem": problem

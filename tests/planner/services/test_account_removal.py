@@ -28,7 +28,7 @@ from tests.planner.web.pages import signed_in, text_of
 
 
 def remove(person: User, *, by: User | None = None, to: User | None = None) -> int:
-    return account_remove(by=by, person=person, confirm=person.username, new_owner=to).passed
+    return account_remove(by=by, person=person, confirm=person.username, new_owner=to)
 
 
 def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_with(

@@ -188,9 +188,9 @@ def test_what_was_asked_of_a_decoder_and_not_taken_is_dropped(tmp_path):
     pl.DataFrame({"a": range(9), "b": [[[1]]] * 9}).write_parquet(path)
     made = Decoder(path, "t.parquet")
     assert (made.columns, dict(made.left_out), made.rows) == (("a",), {"b": "List(List(Int64))"}, 9)
-    made.ask(["a"], 0, 4)
-    made.ask(["a"], 4, 9)
-    assert made.take()["a"].to_list() == [4, 5, 6, 7, 8]
+    made.request_rows(["a"], 0, 4)
+    made.request_rows(["a"], 4, 9)
+    assert made.take_rows()["a"].to_list() == [4, 5, 6, 7, 8]
 
 
 def test_strict_refuses_at_the_first_rejected_row(ingest, store):
