@@ -54,7 +54,7 @@ class Utility(ManagementUtility):
         return super().main_help_text(commands_only) if commands_only else overview()
 
     def fetch_command(self, subcommand: str) -> Any:
-        """Return the command of this name or alias; raise UnfitDatabase if it needs another one."""
+        """Return the command of this name; raise UnfitDatabase if the database does not fit it."""
         if subcommand not in WITHOUT_DATABASE:
             check_migrations()
         command = super().fetch_command(ALIASES.get(subcommand, subcommand))

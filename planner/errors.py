@@ -188,7 +188,7 @@ class KeyReused(PlannerError):
 
 
 def reason_of(problem: BaseException) -> str:
-    """Return the kind of an expected error in words, which are the same for all of the kind."""
+    """Return the title of an expected error, such as "Not found"."""
     return str(getattr(problem, "title", "Not possible"))
 
 

@@ -24,7 +24,7 @@ API = "/api/"
 
 
 class SessionsMiddleware:
-    """Middleware that records when a session is used, and marks the browser after a sign-in."""
+    """Middleware that records the use of a session, and after a sign-in remembers the browser."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

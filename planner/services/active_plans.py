@@ -185,7 +185,7 @@ def plan_end(*, user: User | None, now: datetime, plan: ActivePlan | None = None
 
 
 def _check_needs_no_proposal(user: User | None) -> None:
-    """Raise NotAllowed if the workspace's rules require a proposal."""
+    """Raise NotAllowed if the user may not approve, or if plans need a proposal here."""
     check_may_approve(user)
     if review_rules().required:
         raise NotAllowed(

@@ -51,7 +51,7 @@ def _refuse_unstorable(
 ) -> None:
     """Raise MalformedInput if a column has a character that the database cannot store.
 
-    A restore (``raw``) is skipped here, because it names the row instead.
+    Rows of a restore (``raw``) are not checked here: the restore reports the row itself.
     """
     if raw or sender._meta.app_label != "planner":
         return

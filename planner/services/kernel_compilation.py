@@ -33,7 +33,7 @@ def compile_ahead() -> None:
     compiled = threading.Event()
 
     def write_count() -> None:
-        """Write the count into the lock file each second, for the processes that wait."""
+        """Write the count of compiled functions into the lock file each second."""
         while not compiled.wait(1.0):
             count = sum(bool(kernel.signatures) for kernel in kernels)
             with _lock_file().open("r+") as file:

@@ -112,9 +112,10 @@ def check_has_admin(person: User) -> None:
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
-    """Raise NotAllowed if the account of ``person`` has other workspaces too, and ``by`` only this.
+    """Raise NotAllowed if ``by`` may not change the account of ``person``.
 
-    Admins of the installation and the command line (``by`` None) may change every account.
+    An account with other workspaces may only be changed by an admin of the installation or by the
+    command line (``by`` None).
     ``action`` is what the message says that ``by`` may not do, such as "remove".
     """
     if by is None or by.is_superuser:

@@ -145,7 +145,7 @@ def all_rows(using: str = "default") -> Iterator[Model]:
 
 
 def document_of(row: Model) -> Document:
-    """Return the document of a row."""
+    """Return a row as its document: JSON-ready data with ``model``, ``pk`` and ``fields``."""
     document: Document
     (document,) = Serializer().serialize([row])
     for many in row._meta.many_to_many:  # sorted, because a database returns them in any order

@@ -70,7 +70,10 @@ def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
 
 @transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
-    """Resume a schedule; due times in the pause are not missed. ``user`` None: the command line."""
+    """Resume a schedule from ``now`` on, without runs for the due times of the pause.
+
+    ``user`` None: the command line.
+    """
     check_may_plan(user, refusal="not resume schedules")
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)

@@ -110,7 +110,7 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
 
 
 def what_if_answer(run: Run, chosen: Chosen) -> WhatIf:
-    """Return the plan of a run for ``chosen`` values, without a simulation."""
+    """Return the plan of a run for ``chosen`` values of settings, without a simulation."""
     answered, _ = _answer_and_variation(base_of(run), chosen)
     return replace(answered, recommended=recommended_policy(run))
 
@@ -136,7 +136,7 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
 
 
 def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation]:
-    """Return the plan for ``chosen`` values, and the same values by address of the scenario."""
+    """Return the plan for ``chosen`` values of settings, and these values by address."""
     variation = variation_of(base.settings, chosen)
     return answer(base.plan, variation, shares_of(chosen))
 
@@ -169,7 +169,7 @@ def what_if_cells(
 
 
 def what_if_scenario(*, run: Run, user: User, chosen: Chosen) -> Scenario:
-    """Store a copy of the run's scenario with the ``chosen`` values."""
+    """Store a copy of the run's scenario with the ``chosen`` values of settings."""
     check_may_plan(user)
     changes = {**_objective(run), **_changes(run, chosen), "name": _new_name(run)}
     return scenario_create(owner=user, document=text.edit(run.document, changes))

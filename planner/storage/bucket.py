@@ -295,14 +295,14 @@ class BucketStore:
         return True
 
     def _read_stamp(self, relative: str) -> bytes | None:
-        """Return the stamp of a local copy; None if there is none."""
+        """Return the manifest that the local files of a store last matched; None if none did."""
         try:
             return self._stamp_path(relative).read_bytes()
         except FileNotFoundError:
             return None
 
     def _stamp(self, relative: str, text: bytes) -> None:
-        """Write the stamp of a local copy: the manifest ``text``, which its files match."""
+        """Record that the local files of a store match the manifest ``text``."""
         path = self._stamp_path(relative)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft:
