@@ -63,13 +63,13 @@ class _Instance:
 
     @property
     def letter(self) -> str:
-        """Return the letter of its part or role in the picture."""
+        """Return the letter in its box: of its part of a replica, else of its role."""
         return LETTERS.get(self.part, LETTERS.get(self.role, "M"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A box in the picture of a node or a bar; lengths are in its units."""
+    """A box in the picture of a node or a bar; lengths are in units of the SVG."""
 
     x: float
     width: float
@@ -162,7 +162,7 @@ def _sorted_instances(instances: pl.DataFrame) -> list[_Instance]:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What the picture of a tree needs to know of the instances on its nodes."""
+    """The instances on each node and their colours, from which the picture of a tree is drawn."""
 
     by_node: Mapping[int, list[_Instance]]
     colour: Mapping[str, str]  # class of the style sheet by service
@@ -258,7 +258,7 @@ def _tree(
 
 
 def _group_rows(rows: Iterable[Row], name: str) -> list[tuple[Any, list[Row]]]:
-    """Return the rows by an attribute, in the order of its first row."""
+    """Return the rows grouped by the attribute ``name``, in the order of first appearance."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(getattr(row, name), []).append(row)

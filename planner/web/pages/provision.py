@@ -176,7 +176,7 @@ def _load(pool: PoolFigures) -> Facts:
 
 
 def _notes(pool: PoolFigures) -> Iterator[Note]:
-    """Yield notes on a pool: its kernel factor, its order of prompts, and why it does not count."""
+    """Yield notes on a pool: its factor on kernel times, its prompt order, why it is left out."""
     times = f"{pool.times:.2f}"
     if pool.times and times != "1.00":
         yield Note(f"Operators take {times} times their kernels, by the scenario's profile.")
@@ -287,7 +287,10 @@ def _modules_by_gpu(shards: pl.DataFrame, modules: pl.DataFrame) -> Table:
 
 
 def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
-    """Return the response ``chosen`` of the strongest operators, such as latency by length."""
+    """Return a chart of how the ``chosen`` figure, such as latency, responds to length or rate.
+
+    It has a line for each of the operators that respond most.
+    """
     names = responses["operators"]
     colours = _colours(names)
     title, unit, key, factor, (x_key, x_axis) = next(row for row in RESPONSES if row[2] == chosen)

@@ -41,7 +41,7 @@ class MinuteChart:
 
 @dataclass(frozen=True, slots=True)
 class ShownChart:
-    """A chart of the page; one that is not among the ``first`` is folded."""
+    """A chart of the page; it is shown at once if ``first``, else in a fold."""
 
     name: str
     title: str
@@ -123,7 +123,7 @@ FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 
 def minutes_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the charts over time of the chosen policy and pool, by default all pools."""
+    """Return the charts over time of the policy and the pool in ``params``; default: all pools."""
     result = stored_result(run)
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}

@@ -47,7 +47,7 @@ TRADE_OFFS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the what-if form; ``to`` makes it a range of ``steps`` values."""
+    """A setting as the form sends it: one value, or with ``to`` a range of ``steps`` values."""
 
     name: str = ""
     value: str = ""
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The values of a what-if: fixed ones, and up to two settings with several values."""
+    """The changed settings of a what-if: ``fixed`` have one value, and up to two ``axes`` several."""
 
     lines: tuple[Line, ...]
     fixed: Mapping[str, float]
@@ -74,14 +74,14 @@ class Question:
 
     @property
     def cells(self) -> list[dict[str, float]]:
-        """Return the values of each grid cell by setting name, row by row."""
+        """Return, for each combination of values of the axes, all changed values by setting name."""
         keys = [axis.key for axis in self.axes]
         rows = cells_of(self.axes) if keys else [()]
         return [{**self.fixed, **dict(zip(keys, row, strict=True))} for row in rows]
 
     @property
     def sent(self) -> list[tuple[str, str]]:
-        """Return the lines of the form as (field, value) pairs."""
+        """Return the lines as (field, value) pairs, with which a form can be sent again."""
         return [
             pair
             for line in self.lines
@@ -147,7 +147,11 @@ def _number(label: str, text: str) -> float:
 
 
 def selected_values(run: Run, params: QueryDict) -> dict[str, Any]:
-    """Return the values of the row that a form selected, by setting name or address."""
+    """Return the changed values of the answer that a form selected, by name or key of the setting.
+
+    ``cell`` in ``params`` is the index of the answer in the grid, or in the Pareto front of a run
+    without changed settings. Raises PlannerError for an index that does not exist.
+    """
     question = question_of(base_of(run).settings, params)
     chosen = int(_number("cell", params.get("cell") or "0"))
     # Without changed settings, the rows of a front are its points.
@@ -199,7 +203,7 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
 
 
 def _hint(setting: Setting) -> str:
-    """Return the present value of a setting, or what a relative one is a factor on."""
+    """Return the present value of a setting as text; of a relative setting, what it multiplies."""
     if setting.relative:
         return setting.unit
     unit = "" if setting.unit in setting.label.lower() else setting.unit
@@ -207,7 +211,7 @@ def _hint(setting: Setting) -> str:
 
 
 def answers_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the context of the answers: of the what-if, or of a front without one."""
+    """Return the context of the answers to the what-if, or of the Pareto front without a what-if."""
     settings = base_of(run).settings
     question = question_of(settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
@@ -286,5 +290,5 @@ def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
 
 
 def _context_of(report: Report) -> TemplateContext:
-    """Return a report for a template."""
+    """Return the template context with a report and its sections."""
     return {"report": report, "sections": display_sections(report, live=True)}

@@ -158,7 +158,7 @@ class EstimateForm(forms.Form):
         dress(self)
 
     def widths(self, prefix: str) -> list[BoundField]:
-        """Return the fields of the parallelism of one role; "": of aggregated serving."""
+        """Return the parallelism fields of the role ``prefix``; "": those of aggregated serving."""
         return [self[option.name] for option in PARALLELISM[prefix]]
 
     def options(self) -> list[BoundField]:
