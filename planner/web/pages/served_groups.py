@@ -19,7 +19,7 @@ MOST_ROWS = 200  # rows on the page; the CSV has all
 
 
 def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the rows of served requests for the policy and grouping (default: tier) in ``params``."""
+    """Return the rows of served requests, for the policy and grouping (default: tier) chosen."""
     if "groups" not in run_tables(run):
         return {"run": run, "group_table": None}
     result, groups = stored_result(run), run_table(run, "groups")

@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The changed settings of a what-if: ``fixed`` have one value, and up to two ``axes`` several."""
+    """The changed settings of a what-if: ``fixed`` have one value, up to two ``axes`` several."""
 
     lines: tuple[Line, ...]
     fixed: Mapping[str, float]
@@ -74,7 +74,7 @@ class Question:
 
     @property
     def cells(self) -> list[dict[str, float]]:
-        """Return, for each combination of values of the axes, all changed values by setting name."""
+        """Return the changed values by setting name, for each combination of the axes' values."""
         keys = [axis.key for axis in self.axes]
         rows = cells_of(self.axes) if keys else [()]
         return [{**self.fixed, **dict(zip(keys, row, strict=True))} for row in rows]
@@ -211,7 +211,7 @@ def _hint(setting: Setting) -> str:
 
 
 def answers_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the context of the answers to the what-if, or of the Pareto front without a what-if."""
+    """Return the context of the answers to the what-if; without one, of the Pareto front."""
     settings = base_of(run).settings
     question = question_of(settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}

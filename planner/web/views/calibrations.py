@@ -176,7 +176,7 @@ def preview(table: pl.DataFrame) -> TemplateContext:
 
 
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
-    """Return the form to fit a profile: as ``posted``, else filled in for the first group of rows."""
+    """Return the form to fit a profile: as ``posted``, else filled in for the first row group."""
     groups = row_groups(calibration)
     initial = suggested_profile(groups[0]) if groups else {}
     return FitForm(posted, initial=initial, groups=groups, kernels=kernel_choices())
