@@ -40,9 +40,9 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield plan-wide limits that leave too little for one more instance, or for one more change.
+    """Yield the limits on many pools that leave too little for one more instance.
 
-    A change is a start or a stop.
+    They are budget, carbon and power. The limit on changes binds if it leaves no start or stop.
     """
     can_run = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0  # [l, r, g]
     for cap in caps(problem):
@@ -52,7 +52,7 @@ def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Bindin
         if limit - used >= smallest_use:
             continue
         if cap.family == CHURN:
-            # A constant is missing on both sides of this cap, so name the true numbers of changes.
+            # This cap leaves out a constant on both sides, so name the true numbers of changes.
             changes = totals(problem, target)
             used, limit = float(changes.starts + changes.stops), problem.churn
         amounts = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
@@ -82,7 +82,10 @@ def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[
 def _pools_at(
     problem: PlanningProblem, target: IntArray, limit: str, counts: IntArray
 ) -> Iterator[Binding]:
-    """Yield pools whose instances equal ``counts``, their minimums or maximums (``limit``)."""
+    """Yield the pools whose instances equal ``counts [model, region, GPU column]``.
+
+    ``limit`` says what the counts are: "minimum" or "maximum".
+    """
     for model, region, gpu in np.argwhere((target > 0) & (target == counts)):
         where = on_gpu(problem, model, region, gpu)
         count_words = replica_words(int(target[model, region, gpu]))
@@ -122,12 +125,11 @@ def _limiting_sides(
 ) -> Iterator[tuple[int, int, float, int]]:
     """Yield (model, region, tokens/s served, index of a side) for each model, region and role.
 
-    A side is a group of GPU columns of one role, such as prefill or decode, and must carry the
-    whole demand. Sides of one role differ in the instances that they lose, and the weakest limits
-    the tokens/s.
+    A side is the GPU columns of one role, such as prefill, after the loss of some instances. Of the
+    sides of a role, the one that serves least is yielded.
     """
     carried = carried_tps(problem, target)
-    for name in dict.fromkeys(side.name for side in all_sides):
+    for name in dict.fromkeys(side.name for side in all_sides):  # a name for each role
         same_role = [side_index for side_index, side in enumerate(all_sides) if side.name == name]
         weakest = carried[same_role].argmin(axis=0)
         for model, region in np.ndindex(weakest.shape):
@@ -147,7 +149,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
         last_tps = _last_instance_tps(problem, target, side)
         for (model,) in np.argwhere(need > 0):
             pools = (target[model] > 0) & side.columns
-            # Only pools of the weakest side bind: less of another side changes nothing.
+            # Only pools of the weakest side bind: fewer instances of another change nothing.
             side_is_weakest = carried[side_index, model] <= weakest[model] * (1 + TOLERANCE)  # [r]
             tight = pools & side_is_weakest[:, None]
             where = problem.models[model] + _side_words(problem, side, tight.any(axis=0))
@@ -170,15 +172,18 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:
-    """Return the tokens/s that each pool of a side loses with its last instance, ``[l, r, g]``."""
-    less = carried_by_pools(problem, target, side.lost + 1)
-    return carried_by_pools(problem, target, side.lost) - less
+    """Return the tokens/s that each pool loses with one more instance than ``side`` assumes gone.
+
+    The shape is ``[model, region, GPU column]``.
+    """
+    remaining = carried_by_pools(problem, target, side.lost + 1)
+    return carried_by_pools(problem, target, side.lost) - remaining
 
 
 def _side_words(problem: PlanningProblem, side: Side, columns: BoolArray) -> str:
     """Return the name of a side for a sentence on pools in ``columns``, such as " for prefill".
 
-    It is "" for a single side. Pools that serve aggregated have no role in it.
+    It is "" for a single side. The role is left out if all ``columns`` serve both roles.
     """
     name = side.name
     if problem.stages is not None and not problem.stages[columns].any():

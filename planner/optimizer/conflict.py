@@ -35,7 +35,7 @@ from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.roles import Side, role_sides
 from simulation.arrays import FloatArray, IntArray
 
-# With more GPU types, only single types and all together: subsets double with each type.
+# With more GPU types, only single types and all together are tested: subsets double with each type.
 SUBSET_TYPES = 6
 
 
@@ -55,9 +55,9 @@ def conflict_sentences(problem: PlanningProblem) -> str:
 
 
 def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
-    """Return a sentence on the demand that a target leaves unserved and the caps that it exceeds.
+    """Return a sentence on the demand that ``target`` leaves unserved and the caps it exceeds.
 
-    It is "" if there are none.
+    It is "" if there are none. ``target [model, region, GPU column]`` are instances.
     """
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
@@ -72,7 +72,7 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
     ]
     for cap in caps(problem):
         used = cap_use(problem, target, cap)
-        if used > cap_limit(cap):  # the limit with its tolerance
+        if used > cap_limit(cap):
             short.append(f"{cap_words(cap.family, used - cap.limit)} beyond the limit")
     if not short:
         return ""
@@ -96,17 +96,16 @@ def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
 def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each region whose minimums exceed its capacity."""
     least_gpus = gpus_used(problem, problem.minimum)
-    for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
-        capacity = int(problem.capacity_gpus[region, gpu])
-        needed_gpus = int(least_gpus[region, gpu])
-        inside = problem.rows == gpu
-        name = problem.row_names[gpu]
-        gpus = problem.minimum[:, region] * problem.gpus_per_instance  # [l, g]
-        parts = gpus[:, inside].sum(axis=1)  # of each model
+    for region, row in np.argwhere(least_gpus > problem.capacity_gpus):
+        capacity = int(problem.capacity_gpus[region, row])
+        needed_gpus = int(least_gpus[region, row])
+        name = problem.row_names[row]
+        gpus = problem.minimum[:, region] * problem.gpus_per_instance  # [model, GPU column]
+        gpus_by_model = gpus[:, problem.rows == row].sum(axis=1)
         yield (
-            f"{problem.regions[region]} has {_count_words(capacity, name)}, but the minimums "
-            f"there ask for {needed_gpus:,} ({_words_by_model(problem, parts)}): lower a minimum, "
-            "or add "
+            f"{problem.regions[region]} has {f'{capacity:,}' if capacity else 'no'} {name}, but "
+            f"the minimums there ask for {needed_gpus:,} "
+            f"({_words_by_model(problem, gpus_by_model)}): lower a minimum, or add "
             f"{needed_gpus - capacity:,} {name}."
         )
 
@@ -120,15 +119,14 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         shortage = _shortage(problem, need[:, region], capacity, minimum)
         if shortage is None:
             continue
-        types, parts, available = shortage
-        needed_gpus, gpus = int(parts.sum()), _type_words(problem, types)
+        types, gpus_by_model, available = shortage
+        needed_gpus, gpus = int(gpus_by_model.sum()), _type_words(problem, types)
         yield (
             f"{name} needs at least {needed_gpus:,} {gpus} to serve {percent(problem.epsilon)} of "
-            "its own "
-            f"peaks{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and has "
-            f"{available:,}: "
-            f"add {needed_gpus - available:,}{_spot_remedy(problem, types)}, or serve more "
-            f"elsewhere with an epsilon below {problem.epsilon:g}."
+            f"its own peaks{redundancy_words(problem)} ({_words_by_model(problem, gpus_by_model)}) "
+            f"and has {available:,}: add {needed_gpus - available:,}"
+            f"{_spot_remedy(problem, types)}, or serve more elsewhere with an epsilon below "
+            f"{problem.epsilon:g}."
         )
 
 
@@ -139,59 +137,56 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
     shortage = _shortage(problem, global_need_tps(problem), capacity, minimum)
     if shortage is None:
         return
-    types, parts, available = shortage
-    needed_gpus, gpus = int(parts.sum()), _type_words(problem, types)
-    single_region = len(problem.regions) == 1
-    needs = f"{problem.regions[0]} needs" if single_region else "All regions together need"
+    types, gpus_by_model, available = shortage
+    needed_gpus, gpus = int(gpus_by_model.sum()), _type_words(problem, types)
+    if len(problem.regions) == 1:
+        needs, peaks, has, where = f"{problem.regions[0]} needs", "peaks", "has", ""
+    else:
+        needs, peaks = "All regions together need", "joint peaks"
+        has, where = "have", " in any region"
     yield (
-        f"{needs} at least {needed_gpus:,} {gpus} to serve the "
-        f"{'' if single_region else 'joint '}peaks"
-        f"{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and "
-        f"{'has' if single_region else 'have'} "
-        f"{available:,}: add "
-        f"{needed_gpus - available:,}{'' if single_region else ' in any region'}"
-        f"{_spot_remedy(problem, types)}, or plan for less demand."
+        f"{needs} at least {needed_gpus:,} {gpus} to serve the {peaks}{redundancy_words(problem)} "
+        f"({_words_by_model(problem, gpus_by_model)}) and {has} {available:,}: add "
+        f"{needed_gpus - available:,}{where}{_spot_remedy(problem, types)}, or plan for less "
+        "demand."
     )
 
 
 def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each local or joint demand that a model cannot serve at its maximums."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    largest = np.minimum(problem.maximum, problem.room[None] // size)
+    largest = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
     served = local_served_tps(problem, largest)
     local, total = local_need_tps(problem), global_need_tps(problem)
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
         yield (
             f"{in_region(problem, model, region)} may grow to "
             f"{replica_words(int(largest[model, region].sum()))}{redundancy_words(problem)}, "
-            "serving "
-            f"{served[model, region]:,.0f} of the {tokens_words(local[model, region])} it must "
-            "serve "
-            f"itself. Raise its maximum or the capacity there, or lower epsilon below "
+            f"serving {served[model, region]:,.0f} of the {tokens_words(local[model, region])} it "
+            f"must serve itself. Raise its maximum or the capacity there, or lower epsilon below "
             f"{problem.epsilon:g}."
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
         yield (
             f"{problem.models[model]} may grow to {replica_words(int(largest[model].sum()))} "
-            "over all "
-            f"regions{redundancy_words(problem)}, serving {served[model].sum():,.0f} of its joint "
-            "peak of "
-            f"{tokens_words(total[model])}: raise a maximum or the capacity somewhere."
+            f"over all regions{redundancy_words(problem)}, serving {served[model].sum():,.0f} of "
+            f"its joint peak of {tokens_words(total[model])}: raise a maximum or the capacity "
+            "somewhere."
         )
 
 
 def _shortage(
     problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
-    """Return the smallest set of GPU types whose models need more GPUs than there are.
+    """Return the smallest set of GPU types that has too few GPUs for the models bound to it.
 
-    Models of a set are those that run on no other type. On the types of the set they need at least
-    the GPUs for their tokens on the most efficient type, and at least their minimums. With several
-    sides (prefill and decode), the side that needs most GPUs counts.
+    A model is bound to a set if it can run on no other type. It needs at least the GPUs for its
+    tokens on the most efficient type of the set, and at least its minimums. With several sides
+    (prefill and decode), the side that needs most GPUs counts.
 
     ``need [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU column]``
-    are in GPUs. Returns the types, the GPUs needed by model, and the GPUs available. None: no
-    shortage.
+    are in GPUs. Returns the types (capacity rows), the GPUs needed by model, and the GPUs
+    available. None: no shortage.
     """
     gpus_of_instance = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
@@ -220,10 +215,11 @@ def _fewest_gpus(
     model: int,
     usable_types: list[int],
 ) -> int:
-    """Return a lower bound on the GPUs of ``usable_types`` that serve ``need`` tokens/s.
+    """Return a lower bound on the GPUs that a model needs to serve ``need`` tokens/s.
 
-    The bound is exact for one type in one region. With several pools it stays a bound, because
-    separate pools carry no more than one pool of all their instances.
+    ``usable_types`` are the GPU columns that it may use, and ``size [model, GPU column]`` the GPUs
+    of an instance. The bound is exact for one column in one region. It holds for several pools too,
+    because separate pools carry no more than one pool of all their instances.
     """
     need *= side.share * (1 - TOLERANCE)
     if len(usable_types) == 1:
@@ -243,12 +239,10 @@ def _subsets(types: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(types), count)
 
 
-def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
-    """Return the GPUs of each model, ``parts [model]``, with its name, the largest first."""
-    order = np.argsort(-parts, kind="stable")
-    return first_names(
-        [f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]]
-    )
+def _words_by_model(problem: PlanningProblem, gpus: IntArray) -> str:
+    """Return each model with its ``gpus [model]`` in words, the largest number first."""
+    order = np.argsort(-gpus, kind="stable")
+    return first_names([f"{problem.models[m]} {gpus[m]:,}" for m in order if gpus[m]])
 
 
 def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:
@@ -265,7 +259,3 @@ def _spot_remedy(problem: PlanningProblem, types: tuple[int, ...]) -> str:
     if spot is None or not spot.any() or spot[np.isin(problem.rows, types)].any():
         return ""
     return f", raise spot_share above {problem.spot_share:g}" if problem.spot_share < 1 else ""
-
-
-def _count_words(count: int, gpu: str) -> str:
-    return f"{count:,} {gpu}" if count else f"no {gpu}"

@@ -19,13 +19,10 @@ ROUNDING = 1e-12  # share of a need
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
-    """Demands to cover, in input tokens/s, that share no region and so no capacity.
-
-    Each row is one model's demand and the regions that may serve it.
-    """
+    """Demands of single models to cover. No two of them share a region, so none shares capacity."""
 
     model: IntArray  # [n]
-    regions: IntArray  # [n, k] regions that may serve each
+    regions: IntArray  # [n, k] regions that may serve each demand
     tps: FloatArray  # [n] input tokens/s
 
     @classmethod
@@ -37,9 +34,8 @@ class Needs:
 class Covering:
     """A greedy choice of instances that covers demand, starting from the minimums.
 
-    ``target [model, region, GPU column]`` counts the chosen instances.
-    ``free [region, capacity row]`` is the remaining GPUs of each region and row of capacity (GPU
-    type).
+    ``target [model, region, GPU column]`` counts the chosen instances. ``free [region, capacity
+    row]`` is the remaining GPUs; a capacity row is a stock of GPUs, such as those of one type.
     """
 
     def __init__(self, problem: PlanningProblem) -> None:
@@ -49,16 +45,16 @@ class Covering:
         self._hourly, self._start = price(problem), start_price(problem)
         self._curves = CapacityCurves.from_problem(problem)
         # Of several sides (prefill and decode, owned and spot), the one with fewest columns comes
-        # first. An instance that helps several sides is charged to each in part.
+        # first. An instance that helps several sides is charged to each in equal parts.
         self._sides = sorted(role_sides(problem), key=lambda side: int(side.columns.sum()))
-        self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
+        self._side_count = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
 
     def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
         """Add instances until ``needs`` are covered, and return the uncovered tokens/s, ``[n]``.
 
-        Each role of columns, such as prefill and decode, must cover its share. With ``single``,
-        each need gets at most one more instance per role. Maximums and free GPUs are never
-        exceeded.
+        Each side, such as the prefill columns or the decode columns, must cover its share. With
+        ``single``, each need gets at most one more instance per side. Maximums and free GPUs are
+        never exceeded.
         """
         # Every pool that may serve each need, [n, regions x columns].
         gpus = len(self._problem.gpus)
@@ -75,10 +71,11 @@ class Covering:
         return uncovered
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Add instances of a side for ``need`` more tokens/s; return the uncovered ones, ``[n]``.
+        """Add instances for ``need [n]`` more tokens/s; return the tokens/s left over, ``[n]``.
 
-        In each round, each uncovered need takes the candidate with the lowest price per token/s.
-        With ``single``, there is only one round, of one instance each.
+        ``pools`` are the pools of one side that may serve each need. In each round, each uncovered
+        need takes the pool with the lowest price per token/s. With ``single``, there is only one
+        round, of one instance each.
         """
         remaining, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         uncovered = np.flatnonzero(remaining > slack)  # needs that are not covered yet
@@ -113,28 +110,31 @@ class Covering:
         ``single``. The price is the charge per useful token/s, infinite if nothing fits. Capacity
         beyond the need is not useful, so it raises the price.
         """
-        problem, cells, need = self._problem, pools.index, need[:, None]
-        model, region, column = cells
-        chosen = self.target[cells]
+        problem, index, need = self._problem, pools.index, need[:, None]
+        model, region, column = index
+        chosen = self.target[index]
         gpus_each = problem.gpus_per_instance[model, column]
         that_fit = self.free[region, problem.rows[column]] // gpus_each
-        room = np.where(pools.usable, np.minimum(problem.maximum[cells] - chosen, that_fit), 0)
+        most = np.where(pools.usable, np.minimum(problem.maximum[index] - chosen, that_fit), 0)
         # Running instances cost no start. Take them first and price new ones in a later round.
-        still_running = problem.current[cells] - chosen  # not yet in the target
-        limit = np.where(still_running > 0, np.minimum(room, still_running), room)
+        still_running = problem.current[index] - chosen  # not yet in the target
+        limit = np.where(still_running > 0, np.minimum(most, still_running), most)
         before = self._capacity_after_loss(pools, chosen, side)
         fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
         count = fully_used + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
         added = self._capacity_after_loss(pools, chosen + count, side) - before
-        start_cost = np.where(still_running > 0, 0.0, self._start[cells])
-        charge = (self._hourly[cells] + start_cost) / self._shared[column] * count
+        start_cost = np.where(still_running > 0, 0.0, self._start[index])
+        charge = (self._hourly[index] + start_cost) / self._side_count[column] * count
         useful = np.minimum(added, need)
         price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
-        return count, added, np.where(room > 0, price_per_token, np.inf)
+        return count, added, np.where(most > 0, price_per_token, np.inf)
 
     def _capacity_after_loss(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
-        """Return the tokens/s of ``count`` instances per pool after the losses of ``side``."""
+        """Return the tokens/s of ``count`` instances in each pool, less those that ``side`` loses.
+
+        A side states how many instances of each pool are assumed gone.
+        """
         model, _, column = pools.index
         return self._curves.capacity_tps(model, column, np.maximum(0, count - side.lost[column]))
 
@@ -157,5 +157,5 @@ class _Pools:
         return self.model, self.region, self.column
 
     def of_needs(self, rows: IntArray) -> _Pools:
-        """Return the pools of the needs ``rows``."""
+        """Return the pools of the needs whose indices are ``rows``."""
         return _Pools(self.model[rows], self.region[rows], self.column[rows], self.usable[rows])

@@ -1,4 +1,7 @@
-"""Compute cost, capacity and GPU use of a target, for solvers, greedy plans and sentences."""
+"""Compute cost, capacity and GPU use of a target, for solvers, greedy plans and sentences.
+
+A target is the instances of a plan, ``[model, region, GPU column]``.
+"""
 
 import numpy as np
 
@@ -14,14 +17,14 @@ TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same
 def local_need_tps(problem: PlanningProblem) -> FloatArray:
     """Return the tokens/s that each region must serve itself, ``[model, region]``.
 
-    It is ``epsilon * max_w rho[l, r, w]``: a share of its peak.
+    It is the share ``epsilon`` of the region's peak demand.
     """
     need: FloatArray = problem.epsilon * problem.demand_tps.max(axis=2)
     return need
 
 
 def global_need_tps(problem: PlanningProblem) -> FloatArray:
-    """Return the joint peak of all regions in tokens/s, ``[l]``: ``max_w sum_r rho[l, r, w]``."""
+    """Return the peak of the demand summed over regions, in tokens/s, ``[model]``."""
     need: FloatArray = problem.demand_tps.sum(axis=1).max(axis=1)
     return need
 
@@ -29,78 +32,79 @@ def global_need_tps(problem: PlanningProblem) -> FloatArray:
 def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """Return the input tokens/s that ``target`` can serve in each region, ``[model, region]``.
 
-    The weakest side decides, such as prefill or decode.
+    The weakest side decides: a group of GPU columns such as prefill or decode.
     """
     served: FloatArray = carried_tps(problem, target).min(axis=0)
     return served
 
 
 def served_without_largest_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
-    """Return the tokens/s that remain if the largest region is lost, ``[model]``.
+    """Return the tokens/s of all regions together, less the largest if a region may be lost.
 
-    ``served`` is by region, ``[model, region]``. If no region may be lost, it is summed over all
-    regions.
+    The result is ``[model]``. ``served [model, region]`` is the tokens/s of each region.
     """
     remaining: FloatArray = served.sum(axis=1)
     return remaining - served.max(axis=1) if problem.lose_region else remaining
 
 
 def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
-    """Return the GPUs that ``target`` occupies, by row of capacity, shape ``[region, row]``."""
+    """Return the GPUs that ``target`` occupies, ``[region, capacity row]``."""
     used: IntArray = np.einsum("lrg,lg->rg", target, problem.gpus_per_instance)
     return used if problem.types is None else by_row(problem, used)
 
 
 def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
-    """Return sums of ``columns [region, GPU column]`` by region and row of capacity."""
+    """Return the sums of ``columns [region, GPU column]`` as ``[region, capacity row]``.
+
+    A capacity row is the GPUs that several columns share.
+    """
     total = np.zeros_like(problem.capacity_gpus)
     np.add.at(total.T, problem.rows, columns.T)
     return total
 
 
 def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """Return the charge for an hour of the instances ``target``, in US dollars by default.
-
-    Other weights of the objective have other units.
-    """
+    """Return the charge for an hour of the instances ``target``, in the objective's unit (USD)."""
     return float((price(problem) * target).sum())
 
 
 def min_fleet_usd(problem: PlanningProblem) -> float:
     """Return a lower bound on the hourly cost of any plan of ``problem``, in US dollars.
 
-    It counts whole instances of models that have one column, and fractions of instances otherwise.
-    Limits of GPUs, power and cost do not count.
+    Models that run on one GPU column need whole instances in the bound. Others may have fractions.
+    Limits on GPUs, power and cost are ignored.
     """
     usd, steepest = problem.usd_per_hour, CapacityCurves.from_problem(problem).steepest
     enough = 1.0 - TOLERANCE
     local, joint = local_need_tps(problem) * enough, global_need_tps(problem) * enough
-    by_region = (usd * problem.minimum).sum(axis=2)
-    together = np.zeros(len(problem.models))
+    local_usd = (usd * problem.minimum).sum(axis=2)  # [model, region]
+    joint_usd = np.zeros(len(problem.models))
 
-    def cheapest(i: int, side: Side, column_usd: FloatArray, need: float) -> float:
-        """Return the least cost of model ``i``'s instances in ``side`` that serve ``need``."""
-        columns = np.flatnonzero(side.columns & (problem.theta_tps[i] > 0))
+    def least_usd(model: int, side: Side, column_usd: FloatArray, need: float) -> float:
+        """Return the least cost of the instances of ``side`` that serve ``need`` tokens/s."""
+        columns = np.flatnonzero(side.columns & (problem.theta_tps[model] > 0))
+        if len(columns) == 0:
+            return 0.0
+        need *= side.share
         if len(columns) == 1:
-            k, need = int(columns[0]), need * side.share
-            fewest = fewest_instances(problem, i, k, need, int(side.lost[k]))
-            return float(column_usd[k]) * fewest
-        per_tps = column_usd[columns] / steepest[i, columns]
-        return need * side.share * float(per_tps.min(initial=np.inf)) if len(columns) else 0.0
+            column = int(columns[0])
+            fewest = fewest_instances(problem, model, column, need, int(side.lost[column]))
+            return float(column_usd[column]) * fewest
+        return need * float((column_usd[columns] / steepest[model, columns]).min())
 
     for side in role_sides(problem):
-        for i in range(len(problem.models)):
+        for model in range(len(problem.models)):
             # Pools of all regions serve at most what one pool of all their instances serves.
-            least = cheapest(i, side, usd[i].min(axis=0), float(joint[i]))
-            together[i] = max(together[i], least)
-            for j in range(len(problem.regions)):
-                least = cheapest(i, side, usd[i, j], float(local[i, j]))
-                by_region[i, j] = max(by_region[i, j], least)
-    return float(np.maximum(by_region.sum(axis=1), together).sum())
+            least = least_usd(model, side, usd[model].min(axis=0), float(joint[model]))
+            joint_usd[model] = max(joint_usd[model], least)
+            for region in range(len(problem.regions)):
+                least = least_usd(model, side, usd[model, region], float(local[model, region]))
+                local_usd[model, region] = max(local_usd[model, region], least)
+    return float(np.maximum(local_usd.sum(axis=1), joint_usd).sum())
 
 
 def start_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """Return the charge for the starts of ``target``: instances beyond the present fleet."""
+    """Return the charge for the instances that ``target`` starts, beyond the present fleet."""
     return float((start_price(problem) * np.maximum(0, target - problem.current)).sum())
 
 

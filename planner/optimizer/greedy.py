@@ -12,38 +12,38 @@ from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.roles import Side, carried_tps, role_sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-LOOSE = 1e-9  # share of the served traffic that rounding may take
+ROUNDING = 1e-9  # share of the served tokens/s
 
 
 def greedy_target(problem: PlanningProblem) -> IntArray:
-    """Return the instance counts of a greedy plan, for when a solver has no answer.
+    """Return the instance counts of a greedy plan, ``[model, region, GPU column]``.
 
-    The shape is ``[model, region, GPU column]``. The minimums come first. Then each region's own
-    demand is covered: models with the fewest GPU types first, then the largest demand. Then the
-    joint demand of all regions is covered. Last, unneeded instances are removed. The target never
-    exceeds a maximum. It stays within each capacity that the minimums respect. Demand may stay
+    It is used when a solver has no answer. It starts from the minimums. Then the local demand of
+    each region is covered: models with the fewest GPU columns first, then the largest demand. Then
+    the joint demand of all regions is covered. Last, unneeded instances are removed. The target
+    never exceeds a maximum. It exceeds a capacity only if the minimums alone do. Demand may stay
     uncovered where capacity is short. There is no time limit: 1,000 models in 200 regions take a
     few seconds.
     """
     covering = Covering(problem)
-    gpu_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
-    local, total = local_need_tps(problem), global_need_tps(problem)
-    everywhere = list(range(len(problem.regions)))
+    column_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
+    local, joint = local_need_tps(problem), global_need_tps(problem)
+    all_regions = list(range(len(problem.regions)))
 
-    # By region: models with few choices first, then by falling demand, [l, r].
-    order = np.lexsort((-local, np.broadcast_to(gpu_choices[:, None], local.shape)), axis=0)
-    for models in order:  # the next model of each region
-        needed = np.flatnonzero(local[models, everywhere] > 0)
-        models_needed = models[needed]
-        covering.cover(Needs(models_needed, needed[:, None], local[models_needed, needed]))
-    for model in np.lexsort((-total, gpu_choices)):
-        if total[model] <= 0:
+    # Models in the order of each region: few choices first, then by falling demand, [place, r].
+    order = np.lexsort((-local, np.broadcast_to(column_choices[:, None], local.shape)), axis=0)
+    for models in order:  # one model of each region at a time
+        regions = np.flatnonzero(local[models, all_regions] > 0)
+        models_needed = models[regions]
+        covering.cover(Needs(models_needed, regions[:, None], local[models_needed, regions]))
+    for model in np.lexsort((-joint, column_choices)):
+        if joint[model] <= 0:
             continue
-        covering.cover(Needs.one(model, everywhere, float(total[model])))
-        for lost in everywhere if problem.lose_region else ():
-            others = [region for region in everywhere if region != lost]
-            covering.cover(Needs.one(model, others, float(total[model])))
-    _remove_unneeded(problem, price(problem), covering.target, local, total)
+        covering.cover(Needs.one(model, all_regions, float(joint[model])))
+        for lost in all_regions if problem.lose_region else ():
+            others = [region for region in all_regions if region != lost]
+            covering.cover(Needs.one(model, others, float(joint[model])))
+    _remove_unneeded(problem, price(problem), covering.target, local, joint)
     return covering.target
 
 
@@ -52,78 +52,79 @@ def _remove_unneeded(
     hourly: FloatArray,
     target: IntArray,
     local: FloatArray,
-    total: FloatArray,
+    joint: FloatArray,
 ) -> None:
     """Remove the dearest instances of ``target`` while all demand stays covered.
 
-    ``hourly [model, region, GPU column]`` is the price of an instance. ``local [model, region]``
-    and ``total [model]`` are the demands in tokens/s.
+    ``target`` changes in place. ``hourly [model, region, GPU column]`` is the price of an instance.
+    ``local [model, region]`` and ``joint [model]`` are the demands in tokens/s.
     """
-    served_by = carried_tps(problem, target)  # by side
     all_sides = role_sides(problem)
-    droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
-    prices = hourly[tuple(droppable.T)]
-    for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        served_here = served_by[:, model, region]  # by side
-        elsewhere = np.delete(served_by[:, model].min(axis=0), region)
+    served_tps = carried_tps(problem, target)  # [side, model, region]
+    removable = np.argwhere(_removable(problem, all_sides, served_tps, target, local, joint))
+    prices = hourly[tuple(removable.T)]
+    for model, region, column in removable[np.argsort(-prices, kind="stable")]:
+        served_here = served_tps[:, model, region]  # by side
+        elsewhere = np.delete(served_tps[:, model].min(axis=0), region)
         # Capacity of the other regions, without the largest if a region may be lost.
         others_tps = elsewhere.sum() - (elsewhere.max(initial=0.0) if problem.lose_region else 0.0)
         # This region has to serve its own demand, and the joint demand that others cannot.
-        demand_here = max(local[model, region], total[model] - others_tps)
+        demand_here = max(local[model, region], joint[model] - others_tps)
         required = min(float(served_here.min()), demand_here)
-        present = int(target[model, region, gpu])
-        least = int(problem.minimum[model, region, gpu])
+        present = int(target[model, region, column])
+        least = int(problem.minimum[model, region, column])
         lost_tps = {}  # by side: tokens/s lost with 0, 1, 2, ... instances removed
         for side_index, side in enumerate(all_sides):
-            if side.columns[gpu]:
+            if side.columns[column]:
                 # Tokens/s with 0 to ``present`` instances.
-                curve = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))
+                curve = capacity_curve(problem, model, column, present, int(side.lost[column]))
                 pool_tps = curve / side.share
                 lost_tps[side_index] = pool_tps[present] - pool_tps[least : present + 1][::-1]
-        # Remove as many as leave every side with enough.
+        # Remove the most instances that leave every side with enough.
         spare = np.maximum(0.0, served_here - required)  # by side
         removed = min(
             int(np.searchsorted(lost, spare[side_index], side="right")) - 1
             for side_index, lost in lost_tps.items()
         )
-        target[model, region, gpu] -= removed
+        target[model, region, column] -= removed
         for side_index, lost in lost_tps.items():
-            served_by[side_index, model, region] -= lost[removed]
+            served_tps[side_index, model, region] -= lost[removed]
 
 
 def _removable(
     problem: PlanningProblem,
     all_sides: Sequence[Side],
-    served_by: FloatArray,
+    served_tps: FloatArray,
     target: IntArray,
     local: FloatArray,
-    total: FloatArray,
+    joint: FloatArray,
 ) -> BoolArray:
     """Return True for pools that can lose an instance with all demand still covered.
 
     The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost an
-    instance. A removal never makes another pool removable. ``served_by [side, model, region]``,
-    ``local [model, region]`` and ``total [model]`` are in tokens/s.
+    instance. A removal never makes another pool removable. ``served_tps [side, model, region]``,
+    ``local [model, region]`` and ``joint [model]`` are in tokens/s. A side is a group of GPU
+    columns, such as those of prefill.
     """
-    served = served_by.min(axis=0)
-    others = served.sum(axis=1, keepdims=True) - served
+    weakest = served_tps.min(axis=0)
+    others = weakest.sum(axis=1, keepdims=True) - weakest
     if problem.lose_region:
-        others = others - _largest_other_region(served)
+        others = others - _largest_other_region(weakest)
     # A region has to serve its own demand, and the joint demand that others cannot.
-    required = np.minimum(served, np.maximum(local, total[:, None] - others))
+    required = np.minimum(weakest, np.maximum(local, joint[:, None] - others))
     removable = target > problem.minimum
-    for side, by_side in zip(all_sides, served_by, strict=True):
+    for side, side_tps in zip(all_sides, served_tps, strict=True):
         carried = carried_by_pools(problem, target, side.lost)
         drop = carried - carried_by_pools(problem, target - 1, side.lost)
-        spare = (by_side - required) * (1 + LOOSE) + LOOSE * by_side
+        spare = (side_tps - required) * (1 + ROUNDING) + ROUNDING * side_tps
         removable &= ~side.columns | (drop / side.share <= spare[..., None])
     return removable
 
 
 def _largest_other_region(served: FloatArray) -> FloatArray:
-    """Return the tokens/s of the largest region but each one itself, ``[model, region]``.
+    """Return, for each region, the tokens/s of the largest other region, ``[model, region]``.
 
-    ``served`` has the same shape. It is 0 with a single region.
+    ``served [model, region]`` is in tokens/s. The result is 0 with a single region.
     """
     ranked = np.argsort(served, axis=1)
     largest = np.take_along_axis(served, ranked[:, -1:], axis=1)

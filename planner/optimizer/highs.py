@@ -1,4 +1,4 @@
-"""Configure HiGHS and run it so that it can be cancelled."""
+"""Configure the solver HiGHS and run it so that it can be cancelled."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -27,7 +27,10 @@ def silent_highs(*, time_limit_s: float, gap: float | None = None) -> highspy.Hi
 
 
 def load_program(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
-    """Load a program and raise ``SolverFailed`` if HiGHS refuses it; HiGHS itself would run on."""
+    """Load a program into HiGHS; raise ``SolverFailed`` if it is refused.
+
+    HiGHS reports an error only by the return value, and would then run without a program.
+    """
     if highs.passModel(lp) == highspy.HighsStatus.kError:
         raise SolverFailed("HiGHS refused the program: try the solver cbc.")
 
@@ -37,6 +40,7 @@ def throttled(check: Callable[[], None]) -> Callable[[], None]:
     last_check = perf_counter()
 
     def check_if_due() -> None:
+        """Call ``check`` if the last call is long enough ago."""
         nonlocal last_check
         if perf_counter() - last_check >= CHECK_EVERY_S:
             last_check = perf_counter()
@@ -52,8 +56,7 @@ def run(
 ) -> None:
     """Run HiGHS to the end. An exception from ``check`` stops the solver and is raised here.
 
-    ``enough`` gets the best objective and the bound so far. If it returns True, branch and bound
-    ends early.
+    If ``enough(best objective, bound)`` returns True, branch and bound ends early.
     """
     raised: list[BaseException] = []
 
@@ -68,7 +71,7 @@ def run(
             event.interrupt()
 
     def check_bounds(event: Any) -> None:
-        """Check as ``check_cancel`` does, and end the search once the result is good enough."""
+        """Check for a cancel, and end the search once ``enough`` says that the result is good."""
         check_cancel(event)
         solution = event.data_out
         if enough is not None and enough(solution.mip_primal_bound, solution.mip_dual_bound):

@@ -4,9 +4,9 @@ There are four greedy policies, with the names of the Workload Variant Autoscale
 work). ``Exact`` is a fifth one: the program of ``solve_horizon`` with a ``priority``.
 
 A workload is a model's local need in one region, or its joint peak beyond the local needs. Its
-worth is the model's ``weight``. Models of equal weight form a priority group. With tiers, a
-workload is the part of such a need that belongs to tiers of equal worth. A model's worthy tiers can
-then come before another model's, and its other tiers after.
+value per token/s is the model's ``weight``. Models of equal weight form a priority group. With
+tiers, a workload is the part of such a need that belongs to tiers of equal weight. A model's most
+valuable tiers can then come before another model's, and its other tiers after.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,8 +56,8 @@ class _Workload:
     weight: float
     model: int
     region: int  # -1: the joint need, in any region
-    need: float  # tokens/s, including the model's worthier tiers there
-    own: float  # part of ``need`` for the workload's tiers alone
+    need: float  # tokens/s, including those of the model's tiers of higher weight there
+    own: float  # tokens/s of ``need`` for the workload's tiers alone
 
 
 def serve_limited(
@@ -101,11 +101,14 @@ def serve_limited(
 
 
 def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return unserved tokens/s ``[model, region]``, and of joint peaks beyond them, ``[model]``."""
+    """Return the unserved tokens/s of local needs and of joint peaks.
+
+    They are ``[model, region]`` and ``[model]``. What is missing of a local need is not counted
+    again for the joint peak.
+    """
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
-    # What regions miss is counted there, and not again for the joint peak.
     missing = peak - served.sum(axis=1) - local.sum(axis=1)
     return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
 
@@ -116,7 +119,7 @@ def _greedy_by_policy(
     policy: str,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> IntArray:
-    """Return the target ``[l, r, g]`` of a greedy ``policy``, starting from the minimums.
+    """Return the instances that a greedy ``policy`` chooses, ``[model, region, GPU column]``.
 
     ``tiers`` are the demand and weights by tier, if these replace ``weight``.
     """
@@ -124,7 +127,7 @@ def _greedy_by_policy(
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for workload in workloads:
             before = fleet.snapshot()
-            if fleet.serve(workload) > 0 and policy == NONE:  # not whole, so not at all
+            if fleet.serve(workload) > 0 and policy == NONE:  # served in part, so not at all
                 fleet.restore(before)
                 fleet.skip(workload)
         return fleet.target
@@ -138,7 +141,7 @@ def _greedy_by_policy(
         while waiting:
             before_pass = fleet.target.sum()
             waiting = [workload for workload in waiting if fleet.serve(workload, single=True) > 0]
-            if fleet.target.sum() == before_pass:  # no room for any of them
+            if fleet.target.sum() == before_pass:  # no instance fits for any workload
                 break
     return fleet.target
 
@@ -149,7 +152,7 @@ class _GreedyFleet:
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem, self._covering = problem, Covering(problem)
         self.target = self._covering.target
-        # tokens/s of skipped workloads by model and region; they must not count for later tiers
+        # tokens/s of skipped workloads by model and region; later tiers must not serve them
         self._skipped: dict[tuple[int, int], float] = {}
 
     def snapshot(self) -> tuple[IntArray, IntArray]:
@@ -161,20 +164,24 @@ class _GreedyFleet:
         self.target[:], self._covering.free[:] = saved
 
     def skip(self, workload: _Workload) -> None:
-        """Leave ``workload`` unserved, also as a part of the needs of less worthy tiers."""
+        """Leave ``workload`` unserved, also as a part of the needs of tiers of lower weight."""
         key = workload.model, workload.region
         self._skipped[key] = self._skipped.get(key, 0.0) + workload.own
 
     def serve(self, workload: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``workload``, or only one if ``single``, as far as GPUs and caps allow.
+        """Add instances for ``workload`` (one if ``single``), as far as GPUs and caps allow.
 
-        Returns the tokens/s that remain unserved; above 0 if a cap stops it.
+        Returns the tokens/s that remain unserved. The result is above 0 if a cap, such as the
+        budget, ends the addition.
         """
         problem, is_joint = self._problem, workload.region < 0
         regions = range(len(problem.regions)) if is_joint else (workload.region,)
         need = workload.need - self._skipped.get((workload.model, workload.region), 0.0)
         if is_joint:
-            need = _need_beyond_local(problem, self.target, workload, need)
+            # Unmet local needs are workloads of their own.
+            served = local_served_tps(problem, self.target)[workload.model]
+            local = local_need_tps(problem)[workload.model]
+            need -= float(np.maximum(0.0, local - served).sum())
         needs = Needs.one(workload.model, regions, need)
         if not caps(problem):
             return float(self._covering.cover(needs, single=single)[0])
@@ -203,52 +210,45 @@ def unserved_by_tier(
     epsilon: float,
     tier_weights: FloatArray,
 ) -> FloatArray:
-    """Return the unserved tokens/s by tier and model, ``[k, l]``; low-weight tiers lose first.
+    """Return the unserved tokens/s ``[tier, model]``; tiers of low weight lose first.
 
     ``local [model, region]`` is the unserved demand of regions. ``joint [model]`` is the unserved
-    joint peak beyond that. In a region, a tier loses at most ``epsilon`` of its peak there, from
-    ``tier_tps`` ``[tier, model, region, bin]``. Over all regions, it loses at most its whole
-    demand.
+    joint peak beyond that. In a region, a tier loses at most the share ``epsilon`` of its peak
+    there, from ``tier_tps [tier, model, region, bin]``. Over all regions, it loses at most its
+    whole demand. ``tier_weights`` are ``[tier, model]``.
     """
     regional = epsilon * tier_tps.max(axis=3)
     peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
     unserved = np.zeros(tier_weights.shape)
     for model in range(len(joint)):
-        order = np.argsort(tier_weights[:, model], kind="stable")
+        lowest_first = np.argsort(tier_weights[:, model], kind="stable")
         for region, missing in enumerate(local[model]):
-            for tier in order:
-                unserved_part = min(float(missing), float(regional[tier, model, region]))
-                unserved[tier, model] += unserved_part
-                missing -= unserved_part
-        remaining = float(joint[model])
-        for tier in order:
-            unserved_part = min(remaining, float(peak[tier, model] - unserved[tier, model]))
-            unserved[tier, model] += unserved_part
-            remaining -= unserved_part
+            for tier in lowest_first:
+                lost = min(float(missing), float(regional[tier, model, region]))
+                unserved[tier, model] += lost
+                missing -= lost
+        missing = float(joint[model])
+        for tier in lowest_first:
+            lost = min(missing, float(peak[tier, model] - unserved[tier, model]))
+            unserved[tier, model] += lost
+            missing -= lost
     return unserved
 
 
 def _workloads(
     problem: PlanningProblem, weight: FloatArray, tiers: tuple[FloatArray, FloatArray] | None
 ) -> list[_Workload]:
-    """Return the workloads by falling weight, regional ones before joint ones, large first.
+    """Return the workloads: by falling weight, then regional before joint ones, then large first.
 
     ``tiers`` are the demand and weights by tier, if these replace ``weight``.
     """
     local, peak = local_need_tps(problem), global_need_tps(problem)
-    works = [
-        work
-        for model, region in np.argwhere(local > 0)
-        for work in _split_by_weight(
-            weight, tiers, int(model), int(region), float(local[model, region])
-        )
-    ]
-    works += [
-        work
-        for (model,) in np.argwhere(peak > 0)
-        for work in _split_by_weight(weight, tiers, int(model), -1, float(peak[model]))
-    ]
-    return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.own))
+    workloads: list[_Workload] = []
+    for model, region in np.argwhere(local > 0).tolist():
+        workloads += _split_by_weight(weight, tiers, model, region, float(local[model, region]))
+    for (model,) in np.argwhere(peak > 0).tolist():
+        workloads += _split_by_weight(weight, tiers, model, -1, float(peak[model]))
+    return sorted(workloads, key=lambda work: (-work.weight, work.region < 0, -work.own))
 
 
 def _split_by_weight(
@@ -261,30 +261,20 @@ def _split_by_weight(
     """Split a model's ``need`` (tokens/s) into workloads by the weight of its tiers, highest first.
 
     ``tiers`` are demand ``[tier, model, region, bin]`` and weights ``[tier, model]``; None: one
-    workload. The tiers of at least a given weight together need a share of ``need``: their joint
-    peak over that of all tiers. ``region`` -1 stands for the joint peak of all regions.
+    workload of the model's ``weight``. The tiers of at least a given weight together need a share
+    of ``need``: their joint peak over that of all tiers. ``region`` -1 stands for the joint peak of
+    all regions.
     """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
         return
     tier_tps, tier_weights = tiers
-    of_model = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
-    total, before = float(of_model.sum(axis=0).max()), 0.0
-    for level in np.unique(tier_weights[:, model])[::-1]:
-        so_far = float(of_model[tier_weights[:, model] >= level].sum(axis=0).max())
-        need_so_far = need * so_far / total if total > 0 else 0.0
-        if need_so_far > before:
-            yield _Workload(float(level), model, region, need_so_far, need_so_far - before)
-        before = need_so_far
-
-
-def _need_beyond_local(
-    problem: PlanningProblem, target: IntArray, work: _Workload, need: float
-) -> float:
-    """Return ``need`` of a joint peak without the unmet demands of regions, in tokens/s.
-
-    The unmet regional demands are separate workloads.
-    """
-    served = local_served_tps(problem, target)[work.model]
-    regional = local_need_tps(problem)[work.model]
-    return need - float(np.maximum(0.0, regional - served).sum())
+    demand_tps = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
+    peak = float(demand_tps.sum(axis=0).max())
+    need_before = 0.0
+    for lowest_weight in np.unique(tier_weights[:, model])[::-1]:
+        included = demand_tps[tier_weights[:, model] >= lowest_weight]
+        need_now = need * float(included.sum(axis=0).max()) / peak if peak > 0 else 0.0
+        if need_now > need_before:
+            yield _Workload(float(lowest_weight), model, region, need_now, need_now - need_before)
+        need_before = need_now

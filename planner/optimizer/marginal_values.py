@@ -27,7 +27,7 @@ RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
 class Move:
     """A limit of the problem and the ``step`` by which it is raised or lowered, to value it."""
 
-    family: str
+    family: str  # kind of limit, such as "capacity" or "power"
     what: str  # for sentences: "8 more H100-SXM in us-east"
     step: float
     unit: str
@@ -37,9 +37,10 @@ class Move:
 class MarginalValue(Move):
     """The hourly saving if a limit moves by its step, in the units of the objective."""
 
-    saves: float | None  # per hour, in units of the objective; None if no plan was found
+    saves: float | None  # None if no plan was found
     doubt: float  # half the width of the interval in which ``saves`` is proven
-    relaxed: float | None  # the same from the linear relaxation; for capacity, from its duals
+    # The saving in the linear relaxation; for capacity and power, from its duals. None: unknown.
+    relaxed: float | None
 
 
 def capacity_values(
@@ -51,11 +52,11 @@ def capacity_values(
     time_limit_s: float = 10.0,
     count: int = 6,
 ) -> tuple[MarginalValue, ...]:
-    """Return the hourly saving by more GPUs or kilowatts, enough for one more instance.
+    """Return the hourly saving if GPUs or kilowatts are added, enough for one more instance.
 
-    There is a value for each GPU type and region, and for each power limit, unless another instance
-    fits without more. The limits with the highest values in the linear relaxation are solved again,
-    the ``count`` best of GPUs and of power limits. ``time_limit_s`` applies to each.
+    Candidates are the GPU capacities and the power limits that leave no room for another instance.
+    The problem is solved again for the ``count`` capacities and the ``count`` power limits with the
+    highest values in the linear relaxation. ``time_limit_s`` applies to each solve.
     """
     optimum, gpu_duals, power_duals = _relaxation_duals(problem)
     options = {"solver": solver, "gap": gap, "time_limit_s": time_limit_s}
@@ -135,10 +136,13 @@ def _scarce_power(
 
 
 def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
-    """Return ``problem`` with ``capacity_gpus``; maximums set by the old capacity grow with it."""
+    """Return ``problem`` with the larger ``capacity_gpus [region, capacity row]``.
+
+    Maximums that the old capacity set grow as well.
+    """
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    fit_before, fit_now = problem.room[None] // size, wider.room[None] // size
+    fit_before, fit_now = problem.usable_gpus[None] // size, wider.usable_gpus[None] // size
     set_by_capacity = problem.maximum >= fit_before
     return replace(wider, maximum=problem.maximum + set_by_capacity * (fit_now - fit_before))
 
@@ -152,11 +156,12 @@ def solve_moved(
     relaxed: float | None = None,
     before: PlanningProblem | None = None,
 ) -> MarginalValue:
-    """Solve the problem ``moved`` and return its saving against ``plan``.
+    """Solve the problem ``moved``, in which one limit is changed, and return the saving.
 
-    ``move`` says which limit of the problem was changed. ``options`` are those of ``solve_window``.
-    With ``before``, the problem of ``plan``, the linear relaxations of ``before`` and ``moved`` are
-    compared too. They show a value that is too small to save a whole instance.
+    ``plan`` is the plan without the change, and ``move`` says which limit was changed. ``options``
+    are those of ``solve_window``. ``relaxed`` is the saving in the linear relaxation, if known.
+    With ``before``, the problem of ``plan``, it is computed here: it shows a value that is too
+    small to save a whole instance.
     """
     if before is not None:
         optimum, moved_optimum = (_relaxation_duals(p)[0] for p in (before, moved))
@@ -175,10 +180,11 @@ def solve_moved(
 
 
 def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArray, FloatArray]:
-    """Return the optimum of the linear relaxation, and the values of one more GPU and kilowatt.
+    """Return the optimum of the linear relaxation, and the dual values of GPUs and of kilowatts.
 
-    The values are ``[region, capacity row]`` and one per power limit. The optimum is None if the
-    relaxation was not solved.
+    A dual value is what one more GPU, ``[region, capacity row]``, or one more kW of a power limit,
+    ``[limit]``, would save. The optimum is None, and the values 0, if the relaxation was not
+    solved.
     """
     draft = draft_program(single_period(problem), cuts=False)
     duals = np.zeros(problem.capacity_gpus.shape)

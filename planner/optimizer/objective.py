@@ -16,20 +16,21 @@ STICKINESS = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cap:
-    """A limit over many pools:  sum per_instance x + sum per_start starts  <=  limit.
+    """A limit on many pools together, such as a budget or the power of a site.
 
-    x are instances.
+    sum of per_instance * instances + sum of per_start * starts <= limit. Both arrays are ``[model,
+    region, GPU column]``.
     """
 
-    family: str
-    per_instance: FloatArray  # [l, r, g]
-    per_start: FloatArray  # [l, r, g], never below 0
+    family: str  # BUDGET, CARBON, CHURN or POWER
+    per_instance: FloatArray
+    per_start: FloatArray  # never below 0
     limit: float
     where: str = "the whole plan"
 
 
 def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return how much of ``measure`` an instance-hour uses, ``[model, region, column]``.
+    """Return how much of ``measure`` an instance-hour uses, ``[model, region, GPU column]``.
 
     ``measure`` is usd, gpu_hours, kwh or kg. Energy and carbon are 0 where they are not known.
     """
@@ -48,10 +49,10 @@ def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return how much of ``measure`` one start uses before it serves, ``[model, region, column]``.
+    """Return how much of ``measure`` one start uses, ``[model, region, GPU column]``.
 
-    ``measure`` is usd, gpu_hours, kwh or kg. A start takes start_usd / usd_per_hour hours, or 0 for
-    a price of 0.
+    ``measure`` is usd, gpu_hours, kwh or kg. A start takes start_usd / usd_per_hour hours until the
+    instance serves; no time at a price of 0.
     """
     if measure == "usd":
         return problem.start_usd
@@ -66,7 +67,10 @@ def price(problem: PlanningProblem) -> FloatArray:
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
-    """Return the charge for a start before it serves, ``[model, region, GPU column]`` dollars."""
+    """Return the charge for a start, ``[model, region, GPU column]`` in US dollars.
+
+    It is for the time until the instance serves.
+    """
     return _weighted_sum(problem, per_start)
 
 
@@ -79,18 +83,20 @@ def start_cost(problem: PlanningProblem) -> FloatArray:
 
 
 def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
-    """Return a lower bound on the true cost, from a bound on the program's objective.
+    """Return a lower bound on the true cost, from a ``bound`` on the program's objective.
 
-    Let h be the share that ``STICKINESS`` adds to the cost of a start, 0 if every start costs more
-    anyway. The objective exceeds the true cost by at most h * usd * starts <= h * fleet. So the
-    true cost is at least objective / (1 + h).
+    The objective charges at least the share ``STICKINESS`` of an hour's price for a start. Let h be
+    the share that this adds to the true cost of a start, 0 if every start costs more anyway. The
+    objective exceeds the true cost by at most h * fleet, as the fleet has every started instance.
+    So the true cost is at least objective / (1 + h).
     """
-    cheapest = STICKINESS
+    least_start_share = STICKINESS
     for window in windows:
         hourly, start = price(window), start_price(window)
         priced = hourly > 0
-        cheapest = float((start[priced] / hourly[priced]).min(initial=cheapest))
-    return max(0.0, bound) / (1.0 + STICKINESS - cheapest)
+        start_shares = start[priced] / hourly[priced]
+        least_start_share = float(start_shares.min(initial=least_start_share))
+    return max(0.0, bound) / (1.0 + STICKINESS - least_start_share)
 
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
@@ -104,7 +110,8 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
             hourly, started = per_hour(problem, measure), per_start(problem, measure)
             limits.append(Cap(family, hourly, started, float(limit)))
     if np.isfinite(problem.churn):
-        # stops = current + starts - x, so starts + stops = 2 starts - x + current
+        # stops = current + starts - instances, so starts + stops = 2 starts - instances + current.
+        # The constant ``current`` moves to the limit.
         one_each = np.ones(problem.current.shape)
         limit = float(problem.churn) - float(problem.current.sum())
         limits.append(Cap(CHURN, -one_each, 2 * one_each, limit))
@@ -112,7 +119,10 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
 
 
 def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
-    """Yield the power limits of racks and sites; a start adds nothing to its instance's power."""
+    """Yield the power limits of racks and sites, in kW.
+
+    A start adds nothing to the power of its instance.
+    """
     if problem.power_kw is None or problem.kw is None:
         return
     for region, row in np.argwhere(np.isfinite(problem.power_kw)):
@@ -124,10 +134,10 @@ def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:
-    """Return the cost, GPU hours, energy and carbon of one hour of the replicas ``target``.
+    """Return what one hour of the replicas ``target`` uses: cost, GPU-hours, energy and carbon.
 
-    Starts of replicas are included. The last two figures count the replicas that start and stop
-    compared with the present fleet.
+    Starts of replicas are included. The counts of starts and stops compare ``target`` with the
+    present fleet.
     """
     starts = np.maximum(0, target - problem.current)
     stops = np.maximum(0, problem.current - target)

@@ -9,7 +9,7 @@ import numpy as np
 
 T = TypeVar("T")
 
-SLACK = 1e-6  # share by which a cap is widened, because solvers keep rows only to a tolerance
+SLACK = 1e-6  # share by which a limit is widened, because solvers meet limits only to a tolerance
 TIE = 1e-4  # weight of the other objective, which decides between plans of equal first objective
 
 
@@ -19,8 +19,7 @@ class FrontPoint(Generic[T]):
 
     first: float
     second: float
-    # lower bound on the first objective, for plans with at most this much of the second
-    first_bound: float
+    first_bound: float  # lower bound on the first objective of plans within the same second one
     plan: T
 
 
@@ -36,7 +35,7 @@ def pareto_front(
 
     The limits are spread over the range of the second objective (epsilon constraints; Haimes,
     Lasdon and Wismer 1971). This finds plans that no weighted sum can. Dominated plans are omitted.
-    The front is empty if either end has no plan.
+    The front is empty if ``least_second()``, or ``least_first`` without a limit, has no plan.
     """
     best_second, best_first = least_second(), least_first(math.inf)
     if best_second is None or best_first is None:
@@ -54,10 +53,11 @@ def pareto_front(
 
 
 def knee(points: list[tuple[float, float]]) -> int | None:
-    """Return the index of the point furthest below the line between both ends of the front.
+    """Return the index of the knee: the point furthest below the line between the front's ends.
 
-    Both objectives are scaled to their range on the front (Das, On characterizing the knee of the
-    Pareto curve, 1999). Returns None for fewer than three points or a straight front.
+    ``points`` are pairs of objectives. Both are scaled to their range on the front (Das, On
+    characterizing the knee of the Pareto curve, 1999). None: fewer than three points, or no point
+    below the line.
     """
     if len(points) < 3:
         return None

@@ -1,4 +1,4 @@
-"""Compute the joint capacity C(n) of n instances of a model on a column in one region.
+"""Compute the joint capacity C(n) of n instances of a model on a GPU column in one region.
 
 Units are input tokens/s. ``pool_tps`` has C(1) to C(N), and every instance beyond N adds
 ``theta_tps``. C(n) rises with n, and so does C(n) / n, up to at most ``theta_tps``. Bounds and cuts
@@ -21,7 +21,7 @@ LINEAR_TOLERANCE = 1e-9  # share of theta within which two slopes are equal
 def carried_by_pools(
     problem: PlanningProblem, target: IntArray, lost: IntArray | int = 0
 ) -> FloatArray:
-    """Return the joint capacity of each pool of ``target``, in tokens/s.
+    """Return the joint capacity of each pool of instances ``target``, in tokens/s.
 
     The last dimensions of ``target`` and the result are ``[model, region, GPU column]``. ``lost``
     instances of each pool (a number or ``[GPU column]``) are assumed gone.
@@ -32,11 +32,11 @@ def carried_by_pools(
 def pool_capacity(
     theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray
 ) -> FloatArray:
-    """Return the joint capacity of each pool of ``target``, in tokens/s.
+    """Return the joint capacity of pools of ``target [..., model, region, GPU column]`` instances.
 
-    ``theta_tps [model, GPU column]`` is the capacity of one instance. ``pool_tps [model, GPU
-    column, n]`` is the capacity of pools of n + 1 instances; None: capacity is proportional to the
-    instances.
+    The result has the same shape, in tokens/s. ``theta_tps [model, GPU column]`` is the capacity of
+    one instance. ``pool_tps [model, GPU column, n]`` is the capacity of pools of n + 1 instances;
+    None: capacity is proportional to the instances.
     """
     models, columns = theta_tps.shape
     curves = CapacityCurves(theta_tps, capacity_after_loss(theta_tps, pool_tps))
@@ -48,9 +48,9 @@ def capacity_after_loss(
 ) -> FloatArray:
     """Return the tokens/s of 0, 1, ... instances of which ``lost`` are lost.
 
-    The shape is ``[model, GPU column, count]``. ``pool_tps`` has the capacity of 1, 2, ...
-    instances. Without it, the list ends at ``lost`` instances, which serve nothing. Each instance
-    after the end of the list adds ``theta_tps``.
+    The shape is ``[model, GPU column, count]``. ``pool_tps [model, GPU column, n]`` is the capacity
+    of n + 1 instances. If it is None, the counts end at ``lost`` instances, which serve nothing.
+    Each instance beyond the last count adds ``theta_tps``.
     """
     none_left = np.zeros((*theta_tps.shape, 1 + lost))
     return none_left if pool_tps is None else np.concatenate([none_left, pool_tps], axis=2)
@@ -58,10 +58,10 @@ def capacity_after_loss(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacityCurves:
-    """The capacity curves of every model and column, evaluated for many pools at once."""
+    """The capacity curves of every model and GPU column, evaluated for many pools at once."""
 
-    theta: FloatArray  # [l, g]
-    known: FloatArray  # [l, g, n + 1], C(0) to C(n)
+    theta: FloatArray  # [model, column] tokens/s of each instance beyond the known counts
+    known: FloatArray  # [model, column, count] tokens/s of 0 to n instances
 
     @classmethod
     def from_problem(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
@@ -82,17 +82,17 @@ class CapacityCurves:
         return np.asarray(self.known[model, column, within] + beyond)
 
     def fully_used(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
-        """Return the most instances that ``tps`` uses in full: the largest n with C(n) <= ``tps``.
+        """Return the most instances that a demand of ``tps`` tokens/s uses in full.
 
-        Returns 0 for a model that cannot run on the column.
+        That is the largest n with C(n) <= ``tps``, and 0 for a model that cannot run on the column.
         """
         theta, curve = self.theta[model, column], self.known[model, column]
         can_run, last = theta > 0, curve.shape[-1] - 1
-        within = (curve <= tps[..., None]).sum(axis=-1) - 1
+        known_count = (curve <= tps[..., None]).sum(axis=-1) - 1
         # Beyond the known curve, each further instance carries theta.
         beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(can_run, theta, 1.0)
-        further = np.where(within == last, np.floor(beyond), 0.0)
-        return np.where(can_run, within + further, 0).astype(np.int64)
+        further_count = np.where(known_count == last, np.floor(beyond), 0.0)
+        return np.where(can_run, known_count + further_count, 0).astype(np.int64)
 
 
 def capacity_curve(
@@ -138,29 +138,31 @@ def is_nonlinear(problem: PlanningProblem) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearPieces:
-    """A capacity curve in stretches of equal slope, grouped into runs.
+    """A capacity curve in pieces of equal slope, for an integer program that maximises capacity.
 
-    Slopes fall within a run, so a maximisation fills its stretches in order. A run may be used only
-    when all stretches before it are full.
+    Consecutive pieces of falling slope form a concave group. The program fills them in order of its
+    own accord. Where the slope rises, a new group begins: a binary variable must keep it closed
+    until all pieces before are full.
     """
 
-    first: IntArray  # [s] instances before the stretch
-    length: IntArray  # [s]
-    slope: FloatArray  # [s]
-    run: IntArray  # [s] from 0
+    first: IntArray  # [piece] instances before the piece
+    length: IntArray  # [piece] instances
+    slope: FloatArray  # [piece] tokens/s of each instance
+    group: IntArray  # [piece] number of the concave group, from 0
 
 
 def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
-    """Return the stretches of the curve ``carried`` = C(0) to C(n), in tokens/s, up to ``need``.
+    """Return the linear pieces of a capacity curve, up to a demand of ``need`` tokens/s.
 
-    Stretches of falling slope are one run. Capacity beyond ``need`` has no value, so the last step
-    ends there.
+    ``carried [n + 1]`` is the capacity of 0 to n instances in tokens/s. Capacity beyond ``need``
+    has no value, so the curve ends with the instance that reaches it. A curve of 0 instances has no
+    pieces.
     """
     count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
-    added = np.diff(np.minimum(carried[: count + 1], need))  # by each instance
+    added = np.diff(np.minimum(carried[: count + 1], need))  # tokens/s that each instance adds
     tolerance = LINEAR_TOLERANCE * float(np.max(added, initial=0.0))
-    begins_stretch = np.append(True, np.abs(np.diff(added)) > tolerance)[: len(added)]
-    first = np.flatnonzero(begins_stretch)
+    changes = np.flatnonzero(np.abs(np.diff(added)) > tolerance) + 1
+    first = np.append(0, changes) if count else changes
     length, slope = np.diff(np.append(first, count)), added[first]
-    begins_run = np.append(False, np.diff(slope) > 0)[: len(slope)]  # where the slope rises
-    return LinearPieces(first, length, slope, np.cumsum(begins_run))
+    begins_group = np.diff(slope, prepend=slope[:1]) > 0  # where the slope rises
+    return LinearPieces(first, length, slope, np.cumsum(begins_group))

@@ -41,13 +41,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanningProblem:
-    """The choice of instances of each model, region and column for the coming window.
+    """The choice of instances of each model, region and GPU column for the coming window.
 
-    Axes: ``l`` models, ``r`` regions, ``g`` columns, ``w`` forecast windows (bins), ``t`` rows of
-    capacity. A column is a GPU type or one arrangement of a type: number of GPUs, prefill, decode
-    or both, owned or spot. A row of capacity is the GPUs that several columns share, such as those
-    of a type. Without ``types``, every column has its own. A model that cannot run on a column has
-    ``theta_tps == 0`` there.
+    Axes: ``l`` models, ``r`` regions, ``g`` GPU columns, ``w`` forecast windows (bins), ``t``
+    capacity rows.
+
+    A GPU column is a GPU type in one arrangement: number of GPUs per instance, prefill, decode or
+    both, owned or spot. A capacity row is a stock of GPUs that several columns share, such as all
+    GPUs of a type. Without ``types``, every column has its own row. A model that cannot run on a
+    column has ``theta_tps == 0`` there.
     """
 
     models: tuple[str, ...]
@@ -67,45 +69,46 @@ class PlanningProblem:
     weights: Weights = Weights()
     kw: FloatArray | None = None  # [l, r, g] power of an instance in kW, cooling included
     kg_per_kwh: FloatArray | None = None  # [r] CO2e
-    # [r, t + 1] limit in kW on the instances that draw on each row of capacity (its racks), and in
-    # the last column on all of the region (its site). inf: no limit.
+    # [r, t + 1] power limits in kW: first of the racks of each capacity row, last of the whole
+    # site of the region. inf: no limit.
     power_kw: FloatArray | None = None
     budget_usd: float = math.inf  # per hour, for fleet and starts
     carbon_kg: float = math.inf  # per hour, for fleet and starts
     churn: float = math.inf  # instances started and stopped in the window
-    types: IntArray | None = None  # [g] row of capacity_gpus that a column draws from
-    type_names: tuple[str, ...] = ()  # [t]; default: the first column that draws from the row
+    types: IntArray | None = None  # [g] capacity row that a column takes its GPUs from
+    type_names: tuple[str, ...] = ()  # [t]; default: the first column of each capacity row
     # [g] 0 both, 1 prefill only, 2 decode only: the weaker side limits a region.
     stages: IntArray | None = None
     spot: BoolArray | None = None  # [g] True for columns that may be reclaimed at short notice
     spot_share: float = 1.0  # largest share of a region's traffic that may rely on spot columns
-    # [l, g, n] joint input tokens/s of n + 1 instances in one region, for 1 to N. Each further one
-    # adds theta_tps. pool_tps[..., n] / (n + 1) rises to at most theta_tps. None: theta_tps each.
+    # [l, g, n] joint input tokens/s of a pool of n + 1 instances. Each instance beyond the end adds
+    # theta_tps. pool_tps[..., n] / (n + 1) rises with n, to theta_tps at most. None: every
+    # instance adds theta_tps.
     pool_tps: FloatArray | None = None
-    # Redundancy: demand must be carried without any ``spare`` instances of every pool
-    # (``by_pool``), or of all instances that a model has in a region. With ``lose_region``, the
-    # joint demand must also be carried without any one region.
+    # Redundancy: the plan must serve the demand after the loss of any ``spare`` instances of every
+    # pool (``by_pool``), or of a model in a region. With ``lose_region``, it must also serve the
+    # joint demand after the loss of any one region.
     spare: int = 0
     by_pool: bool = True
     lose_region: bool = False
 
     @property
     def rows(self) -> IntArray:
-        """Return the index of the row of capacity that each column draws on, ``[GPU column]``."""
+        """Return the capacity row that each column takes its GPUs from, ``[GPU column]``."""
         return np.arange(len(self.gpus)) if self.types is None else self.types
 
     @property
-    def room(self) -> IntArray:
+    def usable_gpus(self) -> IntArray:
         """Return the GPUs that each column may use in each region, ``[region, GPU column]``.
 
-        Columns of one row of capacity share them, so their numbers must not be added.
+        Columns of one capacity row share the same GPUs, so the numbers must not be added.
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
     def under_power_limit(self, row: int) -> BoolArray:
-        """Return True for each column that the limits ``power_kw[:, row]`` apply to, ``[column]``.
+        """Return True for GPU columns whose power counts for ``power_kw[:, row]``, ``[column]``.
 
-        The last limit is that of the site, which applies to every column.
+        The last ``row`` has the limits of whole sites, for which every column counts.
         """
         is_site = row == self.capacity_gpus.shape[1]
         return np.full(len(self.gpus), True) if is_site else self.rows == row
@@ -118,7 +121,7 @@ class PlanningProblem:
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """Return the name of each row of capacity, ``[capacity row]``."""
+        """Return the name of each capacity row, such as its GPU type, ``[capacity row]``."""
         if self.types is None or self.type_names:
             return self.type_names or self.gpus
         # In reverse, so that the first column of a row gives it its name.
@@ -138,7 +141,8 @@ class Binding:
     family: str
     where: str  # e.g. "llama-3.1-8b in us-east"
     sentence: str  # with the figures that hold in every window
-    replicas: int | None = None  # of a demand to serve, in this window
+    # Only of a demand to serve (local, global, regions), in this window.
+    replicas: int | None = None
     need_tps: float | None = None
     served_tps: float | None = None
 
@@ -168,19 +172,19 @@ class WindowPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """When and where deferrable work is done, in input tokens ``[period, model, region]``.
+    """When and where deferrable work is done, in input tokens ``[period, model, region]``."""
 
-    ``bound`` is a lower bound on the cost of any plan that does the work in time.
-    """
-
-    tokens: FloatArray  # to do in each period and serving region
-    arrived: FloatArray  # expected arrivals by period and home region
+    tokens: FloatArray  # work to do, by period and serving region
+    arrived: FloatArray  # expected arrivals of work, by period and home region
     other_tps: FloatArray  # [p, l, r, w] demand of other tiers
-    bound: float
-    target: IntArray | None = None  # [p, l, r, g] a fleet that does the work
+    bound: float  # lower bound on the cost of any plan that does the work in time
+    target: IntArray | None = None  # [p, l, r, g] instances that do the work
 
-    def times(self, factor: float) -> Shift:
-        """Return the shift with all demand and its bound times ``factor``, without a fleet."""
+    def scaled(self, factor: float) -> Shift:
+        """Return the shift with all work, demand and the cost bound multiplied by ``factor``.
+
+        ``target`` is left out, since those instances are not for the new demand.
+        """
         return Shift(
             factor * self.tokens,
             factor * self.arrived,
@@ -191,7 +195,11 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalingPlan:
-    """Consecutive window plans: the replicas over time."""
+    """Consecutive window plans: the replicas over time.
+
+    Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` GPU columns, ``t`` capacity
+    rows (see ``PlanningProblem``).
+    """
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
@@ -204,10 +212,10 @@ class ScalingPlan:
     windows: tuple[WindowPlan, ...]  # [p]
     # If all windows are planned together, each bound is a share of the bound on all of them.
     together: bool = False
-    lent: IntArray | None = None  # [p, l, r, g] of the targets
+    lent: IntArray | None = None  # [p, l, r, g] instances of the targets that are lent
     rerouted_tps: FloatArray | None = None  # [p, r, r] from home region to serving region
-    # [p, l, r, r] shares of each model's home traffic (row) by serving region. A row of zeros: all
-    # is served at home.
+    # [p, l, r, r] share of the traffic of each home region that each serving region gets. All
+    # zeros for a home region: it is served at home.
     shares: FloatArray | None = None
     tiers: tuple[str, ...] = ()  # [k] of ``unserved_tps``
     unserved_tps: FloatArray | None = None  # [p, k, l] if capacity does not suffice
@@ -223,28 +231,28 @@ class ScalingPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HorizonProblem:
-    """A window for every period, with the limits and leads that join periods.
+    """A window for every period, with the limits and the start-up time that join periods.
 
-    Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` columns, ``w`` bins.
-    Prices, carbon intensities, limits and demands may differ by period. Capacities of instances,
-    sizes and columns may not. ``windows[0].current`` is the present fleet; later ``current`` are
-    ignored. Limits in a window (budget, carbon, churn) apply to that period. Limits here apply to
-    all periods together.
+    Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` GPU columns, ``w`` bins,
+    ``t`` capacity rows (see ``PlanningProblem``). Prices, carbon intensities, limits and demands
+    may differ by period. Capacities of instances, sizes and columns may not.
+    ``windows[0].current`` is the present fleet; later ``current`` are ignored. Limits in a window
+    (budget, carbon, churn) apply to that period. Limits here apply to all periods together.
     """
 
     windows: tuple[PlanningProblem, ...]  # [p]
     period_s: float
     names: tuple[str, ...] = ()  # [p] as in "the period from 14:00"; default: "period 1"
-    # Whole periods from a start request until the instance serves. It is paid for and occupies its
-    # GPUs meanwhile. The rest of the cold start is in start_usd.
+    # Whole periods from a start request until the instance serves. The instance is paid for and
+    # occupies its GPUs meanwhile. The rest of the cold start is in start_usd.
     lead: int = 0
     lend_usd: FloatArray | None = None  # [l, r, g] hourly income from lending an instance
     start: IntArray | None = None  # [p, l, r, g] a plan to begin the search from
     # [r, t] price of a GPU-hour that is reserved for all periods, used or not. inf: no offer.
     reserved_usd: FloatArray | None = None
-    on_demand_usd: FloatArray | None = None  # [p, r, t] or [r, t], without a reservation
-    # [r, r] share of a region's demand (row) that another region (column) may serve at the moment
-    # of the joint peak. None: any share, within epsilon.
+    on_demand_usd: FloatArray | None = None  # [p, r, t] or [r, t] price without a reservation
+    # [home region, serving region] largest share of the home region's demand that the serving
+    # region may take at the moment of the joint peak. None: any share, within epsilon.
     reroute: FloatArray | None = None
     budget_usd: float = math.inf
     carbon_kg: float = math.inf
@@ -254,8 +262,8 @@ class HorizonProblem:
     # [k, l] value of a token/s of each tier and model. With it, the least valuable demand may stay
     # unserved where capacity is short.
     priority: FloatArray | None = None
-    # ``priority`` is dollars per token/s and hour: demand is served only where that exceeds its
-    # cost.
+    # True: ``priority`` is in dollars per token/s and hour, and demand is served only where its
+    # value exceeds its cost.
     traded: bool = False
 
     @property
@@ -265,26 +273,32 @@ class HorizonProblem:
 
     @property
     def first(self) -> PlanningProblem:
-        """Return the window with the present fleet and the data common to all windows."""
+        """Return the first window, which has the present fleet and the data common to all."""
         return self.windows[0]
 
     @property
     def demand(self) -> FloatArray:
-        """Return demand ``[tier, period, model, region, bin]``; without tiers, as one tier."""
+        """Return the demand ``[tier, period, model, region, bin]``, input tokens/s.
+
+        Without tiers, all demand counts as one tier.
+        """
         if self.tier_tps is not None:
             return self.tier_tps
         return np.stack([window.demand_tps for window in self.windows])[None]
 
     @property
     def own_demand(self) -> FloatArray:
-        """Return the peaks that regions must serve, ``[tier, period, model, region]`` tokens/s."""
+        """Return the local needs, ``[tier, period, model, region]`` in tokens/s.
+
+        A region must itself serve the share ``epsilon`` of its peak demand.
+        """
         epsilon = np.array([window.epsilon for window in self.windows])
         regional: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
         return regional
 
     @property
     def joint_demand(self) -> FloatArray:
-        """Return the joint peaks of all regions, ``[tier, period, model]`` tokens/s."""
+        """Return the peak of the demand summed over regions, ``[tier, period, model]`` tokens/s."""
         joint: FloatArray = self.demand.sum(axis=3).max(axis=3)
         return joint
 
@@ -325,6 +339,7 @@ class HorizonPlan:
     """The plan of a horizon. Money is in the units of the weights, over all periods.
 
     Without a solution of the solver, the targets are those of the greedy plan, period by period.
+    Axes as in ``HorizonProblem``.
     """
 
     status: str

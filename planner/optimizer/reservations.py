@@ -12,7 +12,10 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
-    """Return the GPUs of replicas up or starting, by period, region and row of capacity."""
+    """Return the GPUs of replicas up or starting, ``[period, region, capacity row]``.
+
+    A capacity row is a stock of GPUs, such as those of one type.
+    """
     used = target.copy()
     if problem.lead:
         begun = problem.requested_starts(target)
@@ -22,7 +25,11 @@ def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
 
 
 def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
-    """Return the cheapest GPUs to reserve for ``target``, by region and row of capacity."""
+    """Return the number of GPUs to reserve at the lowest cost, ``[region, capacity row]``.
+
+    ``target [period, model, region, GPU column]`` are the instances of a plan. All 0 without an
+    offer of reservations.
+    """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
     used = gpus_in_use(problem, target)

@@ -1,9 +1,9 @@
-"""Define the sides that must each carry the demand: prefill and decode, and owned instances.
+"""Define the sides: groups of GPU columns that must each have capacity for the demand.
 
-A region serves as much as its weakest side carries. The prefill side is the prefill columns plus
-the columns for both roles. The decode side is analogous, since KV cache does not cross regions. If
-spot may carry only a share, the owned columns must carry the rest. Spare capacity is a side too:
-the same columns with instances gone.
+A region serves as much as its weakest side. The prefill side is the prefill columns plus the
+columns for both roles. The decode side is analogous, since KV cache does not cross regions. If spot
+may carry only a share, the owned columns are a side that must carry the rest. Redundancy makes
+sides too: the same columns with instances gone.
 """
 
 from dataclasses import dataclass, replace
@@ -19,20 +19,20 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """A group of columns, such as prefill, that must carry ``share`` of a region's traffic."""
+    """A group of GPU columns, such as those of prefill, that must carry a share of the traffic."""
 
-    columns: BoolArray  # [g]
-    share: float  # above 0
+    columns: BoolArray  # [g] True for the columns of the side
+    share: float  # of each region's traffic, above 0
     name: str  # for sentences: "for prefill"; "" for a single side
     lost: IntArray  # [g] instances of each pool that are assumed gone
 
 
 @lru_cache(maxsize=8)  # a problem's sides are needed about ten times, all in one solve
 def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """Return the sides: groups of columns that must each have capacity for the whole demand.
+    """Return the sides: groups of GPU columns that must each have capacity for the demand.
 
-    There are several with separate prefill and decode columns, with a limit on spot, or if
-    different instances of a region may be lost. Otherwise there is one.
+    There are several if prefill and decode have separate columns, if spot may carry only a share,
+    or if different instances of a region may be lost. Otherwise there is one.
     """
     all_columns = np.ones(len(problem.gpus), dtype=bool)
     none_lost = np.zeros(len(problem.gpus), np.int64)
@@ -60,8 +60,9 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
 def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
     """Return a copy of ``side`` for each way to lose instances that the plan must survive.
 
-    ``spare`` instances are lost (N+1: one). By pool there is one way: each pool loses that many.
-    By region, a model loses that many of its instances in the region, in any columns.
+    ``problem.spare`` instances are lost (N+1: one). With ``by_pool`` there is one way: each pool
+    loses that many. Otherwise a model loses that many of its instances in a region, and each
+    combination of GPU columns is a way.
     """
     if not problem.spare:
         return [side]
@@ -73,15 +74,14 @@ def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Return the input tokens/s that each side of ``target`` lets a region serve.
+    """Return the input tokens/s that each side lets a region serve, ``[side, model, region]``.
 
-    The shape is ``[side, model, region]``. A side
-    is a group of columns of one role, such as prefill or decode, with one way to lose spare
-    instances.
+    A side is a group of GPU columns of one role, such as prefill or decode, with one way to lose
+    spare instances. ``target [model, region, GPU column]`` are the instances.
     """
     tps = []
     for side in role_sides(problem):
-        of_pools = carried_by_pools(problem, target, side.lost) * side.columns
-        # The side does the share of the work of each request, so it supports 1/share as many.
-        tps.append(of_pools.sum(axis=2) / side.share)
+        pools_tps = carried_by_pools(problem, target, side.lost) * side.columns
+        # The side carries only ``share`` of the traffic, so it allows 1 / share times as much.
+        tps.append(pools_tps.sum(axis=2) / side.share)
     return np.stack(tps)

@@ -1,10 +1,10 @@
 """Pack models onto the fewest GPUs, by a test of whether a set of models may share one.
 
-``fits`` takes the sorted numbers of the models of one GPU. It may replay their requests, so its
-answers are kept. A single model always gets a GPU.
+A group is the sorted numbers of the models that share a GPU. The test ``fits(group)`` may replay
+requests, so its answers are cached. A single model always gets a GPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import combinations
 
 import pulp
@@ -17,16 +17,20 @@ MOST_EXACT = 10  # models: each subset is tested
 
 
 def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
-    """Return groups of models that share a GPU, as few as first fit in several orders finds.
+    """Return groups of models that share a GPU, as few as the first-fit heuristic finds.
 
-    ``fits(group)`` tells whether the models of a group fit together. ``sizes`` gives the orders. At
-    the end, a group is dissolved if all its models find a place in other groups.
+    ``fits(group)`` tells whether the models of a group may share a GPU. Models are packed by
+    falling and by rising ``sizes [model]``, and the better packing wins. In each, a group is
+    dissolved if all its models fit into other groups.
     """
     test = cache_fits(fits)
     largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     best: list[Group] = []
     for order in (largest_first, largest_first[::-1]):
-        groups = _dissolve_groups(_first_fit(order, test), test)
+        groups: list[Group] = []
+        for model in order:
+            _join(groups, model, test)
+        groups = _dissolve_groups(groups, test)
         if not best or len(groups) < len(best):
             best = groups
         if len(best) <= 1:
@@ -68,7 +72,7 @@ def cache_fits(fits: Fits) -> Fits:
     failed: list[set[int]] = []
 
     def test(group: Group) -> bool:
-        """Return whether a group fits; one that contains a group that did not fit is not tried."""
+        """Return whether the models of ``group`` may share a GPU."""
         if len(group) == 1:
             return True
         if group not in known:
@@ -80,16 +84,12 @@ def cache_fits(fits: Fits) -> Fits:
     return test
 
 
-def _first_fit(order: Sequence[int], fits: Fits) -> list[Group]:
-    """Return groups: each model joins the first group that takes it."""
-    groups: list[Group] = []
-    for model in order:
-        _join(groups, model, fits)
-    return groups
-
-
 def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> bool:
-    """Add ``model`` to the first group it fits, or with ``new`` to a new one; return success."""
+    """Add ``model`` to the first of ``groups`` that it fits, and return True.
+
+    If it fits none, it gets a group of its own with ``new``. Without, nothing changes and the
+    result is False.
+    """
     for i, group in enumerate(groups):
         larger = tuple(sorted((*group, model)))
         if fits(larger):
@@ -101,10 +101,7 @@ def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> b
 
 
 def _dissolve_groups(groups: list[Group], fits: Fits) -> list[Group]:
-    """Return the groups that are left after moving models out of small groups into others.
-
-    A group goes if each of its models fits into another group.
-    """
+    """Return ``groups`` after dissolving those whose models all fit into other groups."""
     smallest_first = sorted(groups, key=len)
     for group in smallest_first:
         others = [other for other in groups if other != group]

@@ -23,16 +23,16 @@ SOONER = 1e-7  # share of the price of a token by which a later period costs mor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Deferrable work, one row per part ``[n]``: input tokens, and where and when they arrive.
+    """Deferrable work in parts, ``[part]``.
 
-    A part arrives in period ``arrival`` and must be done then or later, up to period ``last``.
+    A part is the work of a model that arrives in one region and period and has one deadline.
     """
 
-    tokens: FloatArray
+    tokens: FloatArray  # input tokens
     model: IntArray
     home: IntArray  # region where the tokens arrive
-    arrival: IntArray  # period
-    last: IntArray  # period
+    arrival: IntArray  # period in which they arrive, and the first in which they can be processed
+    last: IntArray  # last period in which they can be processed
 
 
 def cheapest_shift(
@@ -48,8 +48,9 @@ def cheapest_shift(
 
     ``reach [home region, serving region]`` states which regions may serve the work of a home
     region. Within a period, work fills the capacity below the peak of the other demand. The times
-    are those of the best fleet of whole replicas found in time, or else of the fractional fleet.
-    None: not even a fractional fleet does all work in time.
+    are those of the best fleet of whole replicas that the solver finds within ``time_limit_s``. If
+    it finds none, they are those of a fractional fleet. None: not even a fractional fleet does all
+    work by its deadlines.
     """
     # For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
@@ -90,10 +91,11 @@ def _rounded_up(
     variable: IntArray,
     rates: FloatArray,
 ) -> FloatArray | None:
-    """Return a solution with the fractional replicas ``counts [p, n]`` rounded up, or None.
+    """Return a feasible solution with the fractional replicas ``counts`` rounded up, or None.
 
-    ``rates`` are the values of the variables ``variable``, the tokens/s of work. Small pools serve
-    less for each replica, so up to two more of each are tried. None: each try breaks a row.
+    ``counts`` are ``[period, cell]``, a cell being a model, region and GPU column. ``rates`` are
+    the tokens/s of work, the values of the variables ``variable``. A replica of a small pool serves
+    less, so up to two more replicas of each pool are tried. None: no try is feasible.
     """
     target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
     for more in range(3):
@@ -108,21 +110,22 @@ def _rounded_up(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flows:
-    """Tokens/s of work by part, period and region: indices, variables and costs, ``[f]``."""
+    """The variables for the tokens/s of work by part, period and serving region, ``[variable]``."""
 
     part: IntArray
     period: IntArray
     region: IntArray
-    variable: IntArray
+    variable: IntArray  # index in the program
     ties: FloatArray  # a small cost that rises with the period, so that equal plans work early
 
 
 def _program_with_work(
     problem: HorizonProblem, work: Work, reach: BoolArray
 ) -> tuple[Draft, _Flows]:
-    """Return the program of all periods with the rates of ``work`` as variables, in tokens/s.
+    """Return the program of all periods, with the rates of ``work`` in tokens/s as variables.
 
-    There is one for each part of the work, period in time and region in reach.
+    There is a variable for each part of the work, each period from its arrival to its deadline, and
+    each region in ``reach [home region, serving region]``.
     """
     draft = draft_program(problem, cuts=False)
     periods = np.arange(len(problem.windows))[None, :, None]
@@ -146,10 +149,13 @@ def _program_with_work(
 def _add_coverage_of_work(
     draft: Draft, model: IntArray, period: IntArray, region: IntArray, flow: IntArray
 ) -> None:
-    """Add  sum_g C(x)  >=  epsilon (mean_w rho + work)  by region, and the same over all regions.
+    """Require capacity for the mean demand and the work, in each region and in all together.
 
-    With the rows on the peak of the demand, work then fits below the peak or raises it. If a region
-    may be lost, the others do all work.
+    sum_g C(x) >= epsilon (mean_w rho + work)  for each region, and without epsilon for all regions.
+    Here C(x) is the capacity of x instances of a GPU column, and rho the demand in bin w. The
+    program also requires capacity for the peak demand, so work fits below the peak or raises
+    capacity. If a region may be lost, the others do all work. ``model``, ``period``, ``region`` and
+    ``flow`` (the variable) are ``[variable]``.
     """
     problem, pairs = draft.problem, np.arange(draft.pairs)
     models, regions = len(problem.first.models), len(problem.first.regions)

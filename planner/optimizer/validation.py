@@ -9,7 +9,7 @@ from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, Planning
 from planner.optimizer.roles import role_sides
 from simulation.arrays import BoolArray, FloatArray
 
-# Field and axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
+# Axes of each field: l models, r regions, g GPU columns, w windows, t capacity rows, n instances.
 AXES = {
     "current": "lrg",
     "theta_tps": "lg",
@@ -26,10 +26,9 @@ SLACK = 1e-9  # share by which the rules of ``pool_tps`` may be violated
 OPTIONAL = {
     "kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g", "pool_tps": "lgn"
 }  # fmt: skip
-WHOLE = (
-    *("current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum"),
-    *("types", "stages"),
-)
+WHOLE = {  # fields of whole numbers
+    "current", "gpus_per_instance", "capacity_gpus", "minimum", "maximum", "types", "stages"
+}  # fmt: skip
 
 
 def validate(problem: PlanningProblem) -> None:
@@ -58,7 +57,10 @@ def validate(problem: PlanningProblem) -> None:
 
 
 def validate_horizon(problem: HorizonProblem) -> None:
-    """Raise ``ScenarioError`` naming the first invalid part or odd period of a horizon."""
+    """Raise ``ScenarioError`` for the first invalid field of a horizon.
+
+    A period that differs from the first in models, regions, columns or capacities is invalid too.
+    """
     if not problem.windows:
         raise ScenarioError("There is no period to plan: give a horizon of one period or more.")
     first = problem.first
@@ -149,7 +151,7 @@ def _check_objective(problem: PlanningProblem) -> None:
 
 
 def _check_columns(problem: PlanningProblem) -> None:
-    """Check the arrays that describe columns: types, stages and spot."""
+    """Check the arrays that describe GPU columns: types, stages and spot."""
     if problem.types is not None:
         rows = problem.capacity_gpus.shape[1]
         _raise_for(problem, "types", problem.types, problem.types >= rows, f"give 0 to {rows - 1}")
@@ -181,8 +183,9 @@ def _check_pools(problem: PlanningProblem) -> None:
     if pool is None:
         return
     per_instance = pool / np.arange(1, pool.shape[2] + 1)
-    before = np.concatenate([np.zeros((*pool.shape[:2], 1)), per_instance[:, :, :-1]], axis=2)
-    falls = per_instance < before * (1 - SLACK)
+    falls = np.zeros(pool.shape, bool)
+    falls[:, :, 0] = per_instance[:, :, 0] < 0
+    falls[:, :, 1:] = per_instance[:, :, 1:] < per_instance[:, :, :-1] * (1 - SLACK)
     _raise_for(
         problem, "pool_tps", pool, falls, "let what each replica carries never fall with more"
     )
@@ -203,7 +206,7 @@ def _check_feasibility(problem: PlanningProblem) -> None:
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
     _raise_for(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
-    could_be_bought = in_region & (problem.room > 0)
+    could_be_bought = in_region & (problem.usable_gpus > 0)
     _raise_for(
         problem,
         "usd_per_hour",
@@ -227,7 +230,7 @@ def _check_shape(
 ) -> None:
     """Raise ``ScenarioError`` unless ``values`` have the shape of ``axes``.
 
-    Axes are letters: l models, r regions, g GPU columns, w windows, t rows of capacity, n replicas.
+    Axes are letters: l models, r regions, g GPU columns, w windows, t capacity rows, n replicas.
     """
     windows = problem.demand_tps.shape[-1] if problem.demand_tps.ndim == 3 else 0
     size = {
@@ -265,12 +268,10 @@ def _raise_for(
         "g": problem.gpus,
         "t": problem.row_names,
     }
-    where = ", ".join(
-        names_of_axis[axis][i]
-        if axis in names_of_axis
-        else f"window {i}"
-        if axis == "w"
-        else f"{i + 1} replicas"
-        for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)
-    )
-    raise ScenarioError(f"{field} of {where} is {values[index]}: {remedy}.")
+    where = []
+    for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True):
+        if axis in names_of_axis:
+            where.append(names_of_axis[axis][i])
+        else:
+            where.append(f"window {i}" if axis == "w" else f"{i + 1} replicas")
+    raise ScenarioError(f"{field} of {', '.join(where)} is {values[index]}: {remedy}.")

@@ -34,9 +34,9 @@ from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate
 
 AUTO, PULP, WHOLE, DECOMPOSED = METHODS = ("auto", "pulp", "whole", "decomposed")
-# Cells (models x regions x columns) below which ``auto`` solves the program in PuLP. Seconds to a
-# gap of 1e-4 for seeded windows, as one program and decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x 3
-# in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
+# Pools (models x regions x GPU columns) below which ``auto`` solves the program in PuLP. Seconds to
+# a gap of 1e-4 for seeded windows, as one program and decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x
+# 3 in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
 PULP_BELOW = 60
 # pairs of model and region: with more, decomposed plans skip the search for fewer changes
 STABLE_BELOW = 100
@@ -60,16 +60,15 @@ def solve_window(
 
     Status: ``optimal``, ``feasible`` (the time limit came first, see the plan's ``gap``),
     ``infeasible`` (``conflict`` gives cause and remedy) or ``timeout`` (no solution within the
-    limit, or the solver died). In the last two cases ``target`` is the greedy one. It is within
-    every maximum and, if the minimums fit, every capacity. Some demand may be uncovered;
-    ``conflict`` then names it.
+    limit, or the solver died). In the last two cases ``target`` is that of ``greedy_target``. Some
+    demand may be uncovered; ``conflict`` then names it.
 
     ``method`` is ``pulp`` (the program of ``program.section5``), ``whole`` (the same as arrays),
-    ``decomposed`` (see ``decomposition``) or ``auto``. On HiGHS, ``auto`` uses PuLP below
-    ``PULP_BELOW`` cells, the decomposition from there on, and arrays for the rest. ``stable``
-    prefers, among plans within the gap, one with few starts and stops (decomposed: below
-    ``STABLE_BELOW`` pairs). ``check`` is called about twice a second; an exception from it ends the
-    search and is raised here (cancel).
+    ``decomposed`` (see ``decomposition``) or ``auto``. On HiGHS, ``auto`` uses ``pulp`` below
+    ``PULP_BELOW`` pools, else ``decomposed`` if it can solve the problem, else ``whole``.
+    ``stable`` prefers, among plans within the gap, one with few starts and stops (``decomposed``:
+    only below ``STABLE_BELOW`` pairs of model and region). ``check`` is called about twice a
+    second; an exception from it ends the search and is raised here (cancel).
 
     Raises ``ScenarioError`` for invalid input.
     """
@@ -109,8 +108,8 @@ def solve_window(
 def can_decompose(problem: PlanningProblem) -> bool:
     """Return True if ``decomposition`` can solve the problem.
 
-    It cannot if one pool must meet several needs (``role_sides``): separate prefill and decode
-    columns, a limit on spot, or losses of different instances. Nor can it if a region may be lost.
+    It cannot if there are several sides (``role_sides``): separate prefill and decode columns, a
+    limit on spot, or losses of different instances. Nor can it if a region may be lost.
     """
     return len(role_sides(problem)) == 1 and not problem.lose_region
 
@@ -118,7 +117,8 @@ def can_decompose(problem: PlanningProblem) -> bool:
 def _chosen_method(problem: PlanningProblem, method: str, solver: str) -> str:
     """Return ``method``, or for ``auto`` the one that suits the size and kind of ``problem``.
 
-    Raises ``ScenarioError`` if the method does not exist, or cannot solve this with ``solver``.
+    Raises ``ScenarioError`` if the method does not exist, or does not fit ``problem`` or
+    ``solver``.
     """
     if method not in METHODS:
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
@@ -165,9 +165,9 @@ def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
 
 
 def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
-    """Solve by decomposition, or as one program in the remaining time if that cannot decide.
+    """Solve by decomposition; if it cannot decide, solve one program in the remaining time.
 
-    For a stable plan, the time that is left goes to a search for fewer starts and stops.
+    If a plan with few changes is wanted, the time that is left goes to a search for one.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
     compile_kernels()
@@ -205,7 +205,7 @@ SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_undivided, DECOMPOSED: _solve_decom
 def _checked_outcome(
     problem: PlanningProblem, solve: Callable[[PlanningProblem, Effort], Outcome], effort: Effort
 ) -> Outcome:
-    """Return the outcome of ``solve``, without a target if it is infeasible or the solver died.
+    """Return the outcome of ``solve``, or a timeout if the solver died or broke a constraint.
 
     The plan is checked against the problem itself, in case the program or the solver is wrong.
     """
@@ -226,10 +226,10 @@ def _checked_outcome(
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:
     """Return the gap of the objective that guarantees ``gap`` as a share of the fleet's cost.
 
-    The objective is at most (1 + worst) times the fleet's cost. ``worst`` is the largest ratio of
-    start cost to hourly price.
+    The objective is the fleet's cost and the cost of its starts. Let r be the largest ratio of
+    start cost to hourly price. Then the objective is at most 1 + r times the fleet's cost.
     """
     hourly, start = price(problem), start_price(problem)
     priced = hourly > 0
-    worst = (start[priced] / hourly[priced]).max(initial=0.0)
-    return gap / (1.0 + float(worst))
+    largest_ratio = (start[priced] / hourly[priced]).max(initial=0.0)
+    return gap / (1.0 + float(largest_ratio))

@@ -10,7 +10,6 @@ import numpy as np
 from simulation.compiler import kernel
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.state import (
-    S_ARRIVED,
     S_BATCH,
     S_BUSY,
     S_DRAINING,
@@ -27,36 +26,36 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 @kernel
 def _kv_token_seconds(instance: Any, t: float) -> float:
-    """Return the KV token-seconds occupied from the start of the run to ``t``.
+    """Return the KV token-seconds that an instance occupied from the start of its run to ``t``.
 
-    The KV tokens in use rise by ``decodes`` at the end of each iteration.
+    A run is a series of iterations with an unchanged batch. The KV tokens in use rise by
+    ``decodes`` at the end of each iteration.
     """
     elapsed_s = t - instance.run_start  # iteration j takes iteration_s + growth (j - 1) seconds
     if elapsed_s == 0.0 or instance.iterations == 1:  # no iteration ended: half of the calls
         return float(instance.kv * elapsed_s)
-    steps = 0.0
+    ended = 0.0  # iterations of the run that ended by t
     if instance.growth != 0.0:
         last = instance.iterations - 1  # most calls end with their run, so try that first
-        ended = iteration_end(instance, last) < t
-        steps = float(last if ended else iterations_done(instance, t))
+        ended = float(last if iteration_end(instance, last) < t else iterations_done(instance, t))
     elif instance.iteration_s > 0.0:
-        steps = min(np.floor(elapsed_s / instance.iteration_s), float(instance.iterations - 1))
-    # Seconds since the end of each of the ``steps`` ended iterations, summed: each decode has one
-    # more token from then on.
-    pairs = steps * (steps - 1.0) / 2.0
-    since_last_s = elapsed_s - steps * instance.iteration_s
-    token_s = instance.iteration_s * steps * (steps - 1.0) / 2.0 + steps * since_last_s
+        ended = min(np.floor(elapsed_s / instance.iteration_s), float(instance.iterations - 1))
+    # Seconds since the end of each ended iteration, summed: each decode has one more token from
+    # then on.
+    pairs = ended * (ended - 1.0) / 2.0
+    since_last_s = elapsed_s - ended * instance.iteration_s
+    token_s = instance.iteration_s * ended * (ended - 1.0) / 2.0 + ended * since_last_s
     # Growing iterations end later than equal ones: by growth j (j - 1) / 2 for the j-th.
-    token_s -= instance.growth * pairs * (steps + 1.0) / 3.0
+    token_s -= instance.growth * pairs * (ended + 1.0) / 3.0
     return float(instance.kv * elapsed_s + instance.decodes * token_s)
 
 
 @kernel
 def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
-    """Count the time of an iteration that lies after the window, ``start`` to ``t`` (seconds).
+    """Count the time from ``start`` to ``t`` of an iteration that lies after the window.
 
-    An instance with work costs money from the end of the window to the end of its last iteration.
-    Idle time between iterations is included, and time after the last one is not.
+    An instance with work is paid from the end of the window to the end of its last iteration. Idle
+    time between iterations is included, and time after the last one is not.
     """
     instance, after = state.instances[slot], state.series.shape[2] - 1
     pool = state.pools[instance.pool]
@@ -72,9 +71,9 @@ def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
 
 @kernel
 def settle(state: Any, slot: int, t: float) -> None:
-    """Count the instance's seconds by status and work, from the last call up to ``t``.
+    """Count the seconds of an instance by status and work, from the last call up to ``t``.
 
-    After the end of the window, only time up to the last work counts.
+    After the end of the window, only time up to the end of the last iteration counts.
     """
     instance, clock = state.instances[slot], state.clock[0]
     start, end = instance.settled, min(t, clock.duration)
@@ -111,7 +110,11 @@ def settle(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def _add_to_series(state: Any, slot: int, row: int, start: float, end: float) -> None:
-    """Add the instance's time from ``start`` to ``end`` to the series, split by interval."""
+    """Add the time of an instance from ``start`` to ``end`` to the series, split by interval.
+
+    ``row`` is the row for its status, such as ``S_READY``. Busy time, batch and KV use are added to
+    their rows.
+    """
     instance, interval = state.instances[slot], state.clock[0].interval
     last_interval = state.series.shape[2] - 2
     i = min(int(start / interval), last_interval)
@@ -133,24 +136,19 @@ def _add_to_series(state: Any, slot: int, row: int, start: float, end: float) ->
 
 @kernel
 def add_tokens(state: Any, row: int, pool: int, t: float, tokens: float) -> None:
-    """Add ``tokens`` to a row of the series, in the interval that contains ``t``."""
+    """Add ``tokens`` to ``row`` of a pool's series, in the interval that contains ``t``."""
     clock, after = state.clock[0], state.series.shape[2] - 1
     i = min(int(t / clock.interval), after - 1) if t <= clock.duration else after
     state.series[row, pool, i] += tokens
 
 
 @kernel
-def count_arrival(state: Any, pool: int, t: float, tokens: int) -> None:
-    """Count the input tokens of a request that arrived at an instance of a pool at ``t``."""
-    add_tokens(state, S_ARRIVED, pool, t, tokens)
-
-
-@kernel
 def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
-    """Count the tokens of the run of iterations that ended at ``t``, in totals and by interval.
+    """Count the tokens of an instance's run of iterations that ended at ``t``.
 
-    ``decoded`` are output tokens of decodes, ``first_tokens`` those of finished prompts. Prefill
-    tokens count at ``t``, output tokens at the end of each iteration.
+    They are added to the pool's totals and to the series. ``decoded`` are output tokens of decodes,
+    ``first_tokens`` those of finished prompts. Prefill tokens count at ``t``, output tokens at the
+    end of each iteration.
     """
     instance, clock = state.instances[slot], state.clock[0]
     pool = state.pools[instance.pool]
@@ -161,8 +159,8 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
         add_tokens(state, S_INPUT, instance.pool, t, instance.chunk)
     first_end = instance.run_start + instance.iteration_s
     # Common case: all iterations of the run end in one interval, or after the window.
-    in_one = t <= clock.duration and int(first_end / clock.interval) == int(t / clock.interval)
-    if in_one or first_end > clock.duration:
+    is_same = t <= clock.duration and int(first_end / clock.interval) == int(t / clock.interval)
+    if is_same or first_end > clock.duration:
         add_tokens(state, S_OUTPUT, instance.pool, t, decoded + first_tokens)
         add_tokens(state, S_ITERATIONS, instance.pool, t, instance.iterations)
         return
@@ -172,7 +170,7 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
     # Add all iterations that end in the same interval at once.
     while j <= instance.iterations:
         end = iteration_end(instance, j)
-        count = instance.iterations - j + 1  # of those that end in the same interval
+        count = instance.iterations - j + 1  # iterations that end in the same interval as j
         if end <= clock.duration:
             interval_end = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
             count = max(iterations_done(instance, interval_end) - j + 1, 1)

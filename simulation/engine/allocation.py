@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import Array, BoolArray, FloatArray, IntArray
+from simulation.arrays import Array, FloatArray, IntArray
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.request_records import ServiceTables, columns_of, fill_records
@@ -32,7 +32,8 @@ from simulation.start_times import StartUp
 from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
 
 UNLIMITED_HOSTS = 1 << 60  # hosts that have the weights, without a limit in the scenario
-MAX_BATCH_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
+# most sequences in the batches of all possible instances together, 8 bytes each
+MAX_BATCH_PLACES = 1_000_000_000
 # prompt tokens of an iteration in which computing binds, unless the token budget is lower
 COMPUTE_TOKENS = 2048
 WATERMARK = 0.01  # share of KV memory kept free at admission; vLLM's default
@@ -55,9 +56,10 @@ def allocate(
 ) -> State:
     """Return the state before time 0, without instances.
 
-    Requests that no pool can serve are rejected here. Raises ``SimulationError`` if the batches of
-    all possible instances do not fit in memory. ``limits`` are those over all requests of a
-    stream, of which ``trace`` has a part.
+    Requests that no pool can serve are rejected here. ``duration_s`` is the length of the window,
+    ``interval_s`` that of an interval of the series. ``limits`` is given if ``trace`` is only the
+    first part of a stream. Raises ``SimulationError`` if the batches of all possible instances do
+    not fit in memory.
     """
     pools_by_service = services(fleet)
     n = len(trace)
@@ -158,7 +160,7 @@ def allocate(
 
 
 def _clock_record(fleet: Fleet) -> Array:
-    """Return a table with one record: the state of the run, with the rules of the router."""
+    """Return a table with one record: counters of the simulation and rules of the router."""
     clock = np.zeros(1, CLOCK)
     if fleet.registration is not None:
         ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
@@ -174,23 +176,27 @@ def _clock_record(fleet: Fleet) -> Array:
 
 
 def _turns(trace: Trace) -> Array:
-    """Return the turns of sessions, ``[requests]``; one row if the trace has no sessions."""
+    """Return each request as a turn of its session, ``[request]``.
+
+    If the trace has no sessions, it is one unused record.
+    """
     if trace.session is None:
         return np.zeros(1, TURN)
     turns = np.zeros(max(len(trace), 1), TURN)
     turns["previous"] = turns["following"] = -1
-    turns["previous"][: len(trace)] = previous = previous_turns(trace.session)
-    later = np.flatnonzero(previous >= 0)
-    turns["following"][previous[later]] = later
+    previous = previous_turns(trace.session)
+    turns["previous"][: len(trace)] = previous
+    later_turns = np.flatnonzero(previous >= 0)
+    turns["following"][previous[later_turns]] = later_turns
     if trace.think_s is not None:
         turns["think"][: len(trace)] = trace.think_s
     return turns
 
 
 def _regions_by_latency(latency_s: FloatArray) -> IntArray:
-    """Return the regions in order of latency from each home region, ``[home, regions]``.
+    """Return the regions in order of latency from each home region, ``[home region, place]``.
 
-    The home is first. -1 at the end of a row stands for regions that cannot be reached.
+    The home region is first. -1 at the end of a row stands for regions that cannot be reached.
     """
     home_first = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
     order = np.argsort(home_first, axis=1, kind="stable")
@@ -201,15 +207,18 @@ def _regions_by_latency(latency_s: FloatArray) -> IntArray:
 def _places_per_instance(batch: int) -> int:
     """Return the length of an instance's row in ``State.batch``, at least ``batch``.
 
-    Its number of cache lines is odd. With an even one, the first places of all instances would
-    compete for the same few lines of the processor's cache.
+    It is an odd number of cache lines (of 8 entries). With an even number, the first entries of all
+    instances would compete for the same few lines of the processor's cache.
     """
     lines = -(-batch // 8)
     return 8 * (lines + 1 - lines % 2)
 
 
 def _tier_ranks(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
-    """Return the rank of each tier (0: strictest TTFT limit) and its limit in s; inf: none."""
+    """Return the rank of each tier by TTFT limit (0: the strictest), and the limits in seconds.
+
+    Both are ``[tier]``. inf: no limit.
+    """
     limit = _limits_by_tier(tier.ttft_s for tier in tiers)
     rank = np.empty(len(tiers), np.int64)
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
@@ -217,15 +226,15 @@ def _tier_ranks(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
 
 
 def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
-    """Return limits by tier as an array; inf for no limit."""
+    """Return the limits as an array ``[tier]``, with inf for None (no limit)."""
     return np.array([np.inf if limit is None else limit for limit in seconds], np.float64)
 
 
 class Service(NamedTuple):
-    """The requests that go to the same set of pools: those of a model and of some ``tiers``.
+    """The requests of a model and of the ``tiers`` that the same pools accept.
 
-    Each set has one service for the pools that get requests first. A second one, with
-    ``takes_over``, is for the decode pools that continue them.
+    With prefill and decode pools there are two such services. The one with ``takes_over`` has the
+    decode pools, which continue the requests of the other.
     """
 
     model: str
@@ -235,20 +244,20 @@ class Service(NamedTuple):
 
 def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     """Return every service of a fleet with the indices of the pools that provide it."""
-    # By model: the tiers that the same pools accept.
-    groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
+    # By model: the tiers that each set of pools accepts.
+    tiers_by_pools: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
-            model_pools = groups.setdefault(model, {})
+            of_model = tiers_by_pools.setdefault(model, {})
             accepting = tuple(
                 p
                 for p, pool in enumerate(fleet.pools)
                 if pool.model == model and pool.takes(tier.name)
             )
-            model_pools[accepting] = (*model_pools.get(accepting, ()), tier.name)
+            of_model[accepting] = (*of_model.get(accepting, ()), tier.name)
     pools_by_service: dict[Service, tuple[int, ...]] = {}
     for p, pool in enumerate(fleet.pools):
-        for accepting, tiers in groups.get(pool.model, {}).items():
+        for accepting, tiers in tiers_by_pools.get(pool.model, {}).items():
             if p in accepting:
                 service = Service(pool.model, pool.role == "decode", tiers)
                 pools_by_service[service] = (*pools_by_service.get(service, ()), p)
@@ -256,10 +265,10 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
 
 
 def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Array:
-    """Return the indices of two related services for each service, ``[services, 2]``; -1: none.
+    """Return two related services for each service, ``[service, 2]``; -1: none.
 
-    The first takes over after the prefill. The second is the one that a request returns to after a
-    loss.
+    Column DECODE_SERVICE is the service that takes over after the prefill. Column FIRST_SERVICE is
+    the one to which a request returns after the loss of its instance.
     """
     all_services = list(pools_by_service)
     related = np.full((len(all_services), 2), -1, np.int64)
@@ -284,11 +293,11 @@ def check_count(n: int) -> None:
 def request_records(
     trace: Trace, fleet: Fleet, pools_by_service: dict[Service, tuple[int, ...]]
 ) -> tuple[Array, int, int]:
-    """Return the records of requests before they arrive, ``[requests]``.
+    """Return the records of requests before they arrive, and two figures of them.
 
-    Requests that no pool can serve are rejected, with their reason. ``pools_by_service`` is
-    ``services(fleet)``. Also returned are the number of requests that are not rejected, and the
-    tokens of the largest of them, input and output together.
+    Requests that no pool can serve are rejected, with their reason. The figures are the number of
+    other requests, and the input and output tokens of the largest of them. ``pools_by_service`` is
+    ``services(fleet)``.
     """
     check_count(len(trace))
     first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
@@ -319,16 +328,17 @@ def request_records(
 def _service_limits(
     fleet: Fleet, pools_by_service: dict[Service, tuple[int, ...]]
 ) -> tuple[IntArray, IntArray]:
-    """Return the longest request and context that a service serves, ``[services + 1, home]``.
+    """Return the largest requests that fit by KV memory and by context, in tokens.
 
-    Both are in tokens. The last row is for requests without a service (-1).
+    Both are ``[service + 1, home region]``: the largest that any pool of the service can serve that
+    the home region can reach; 0: none. The last row is for requests without a service (-1).
     """
     longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
-    reach = _reachable_pools(fleet)
+    names = [region.name for region in fleet.regions]
     for i, pools in enumerate(pools_by_service.values()):
         for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
-            if reach[home, p]:
-                pool = fleet.pools[p]
+            pool = fleet.pools[p]
+            if np.isfinite(fleet.latency_s[home, names.index(pool.region)]):
                 longest[i, home] = max(longest[i, home], _longest_request(pool))
                 context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
     handovers = _handover_services(pools_by_service)[:, 0]
@@ -340,32 +350,28 @@ def _service_limits(
     return longest, context
 
 
-def _reachable_pools(fleet: Fleet) -> BoolArray:
-    """Return whether requests of a region may go to a pool, ``[home, pools]``."""
-    names = [region.name for region in fleet.regions]
-    pool_regions = [names.index(pool.region) for pool in fleet.pools]
-    return np.isfinite(fleet.latency_s)[:, pool_regions]
-
-
 def _empty_record() -> Array:
     """Return a table with one record, that of a request which has not arrived."""
     blank = np.zeros(1, REQUEST)
     blank["first"] = blank["last"] = np.nan
-    for nowhere in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
-        blank[nowhere] = -1
+    for name in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
+        blank[name] = -1  # none
     blank["outcome"] = UNFINISHED
     return blank
 
 
 def _indices(names: tuple[str, ...], known_names: Sequence[str | None]) -> npt.NDArray[np.int16]:
-    """Return the index of each name in ``known_names``; -1: unknown."""
+    """Return the index of each name in ``known_names``; -1: unknown.
+
+    Without names it is one -1, since compiled code needs an array with a first element.
+    """
     return np.array(
         [known_names.index(n) if n in known_names else -1 for n in names] or [-1], np.int16
     )
 
 
 def _longest_request(pool: Pool) -> int:
-    """Return the tokens of the largest request that ever fits in a pool."""
+    """Return the tokens of the largest request that fits in an instance of a pool."""
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
 
@@ -375,16 +381,19 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
     They are the profile's ``start_s``. A decode pool has those of the slowest prefill pool of its
     model, where its requests began.
     """
-    first = [
+    prefill_start_s = [
         sender.profile.start_s
         for sender in fleet.pools
         if pool.role == "decode" and (sender.role, sender.model) == ("prefill", pool.model)
     ]
-    return max(first, default=pool.profile.start_s)
+    return max(prefill_start_s, default=pool.profile.start_s)
 
 
 def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
-    """Return the records of the pools, and the distinct curves of their profiles as padded rows."""
+    """Return the records of the pools, and the distinct curves of their profiles.
+
+    A curve is a row of numbers, padded to the longest.
+    """
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}
@@ -399,12 +408,13 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
     pools["slowdown"], pools["prompt_limit"] = 1.0, NO_LIMIT
-    for name, kind in (
+    # Codes that are equal for pools with equal values.
+    for name, values_by_pool in (
         ("model", [pool.model for pool in fleet.pools]),
         ("architecture", [pool.architecture for pool in fleet.pools]),
         ("hardware", [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]),
     ):
-        pools[name] = [list(kind).index(value) for value in kind]
+        pools[name] = [list(values_by_pool).index(value) for value in values_by_pool]
     # An unnamed architecture must not match another unnamed one.
     pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
     _set_groups(pools, fleet)
@@ -412,7 +422,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     # A binary tree over ``width`` leaves takes 2 * width entries.
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
     pools["ranked"] = pools["router"] == PREFIX_AWARE
-    pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
+    pools["first_slot"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
     for packed_row, values in zip(packed, curves.values(), strict=True):
         packed_row[: len(values)] = values
@@ -455,7 +465,10 @@ def _set_starts(row: Any, pool: Pool) -> None:
 
 
 def _set_groups(pools: Array, fleet: Fleet) -> None:
-    """Put the prefill and decode pools of a model and region into one registration group."""
+    """Put the prefill and decode pools of a model and region into one registration group.
+
+    Instances of a group register together, in the ratio of ``fleet.registration``.
+    """
     pools["group"] = -1
     if fleet.registration is None:
         return

@@ -45,7 +45,10 @@ CHUNKED, PREFILL_FIRST = BATCHING.index("chunked"), BATCHING.index("alone")
 
 @kernel
 def _return_first_token(state: Any, p: int, r: int, t: float) -> None:
-    """Record the first token of request ``r`` in pool ``p``, its TTFT, and whether it is late."""
+    """Record the first token of request ``r``, which an instance of pool ``p`` returns at ``t``.
+
+    For a policy that reads signals, its TTFT and whether it is late are counted.
+    """
     request, pool = state.requests[r], state.pools[p]
     request.first = t
     if not state.clock[0].signals:
@@ -60,7 +63,10 @@ def _return_first_token(state: Any, p: int, r: int, t: float) -> None:
 
 @kernel
 def finish_run(state: Any, slot: int, t: float) -> int:
-    """End the current run of iterations at ``t`` and return how many requests completed."""
+    """End an instance's current run of iterations at ``t``; return how many requests left it.
+
+    They completed, or move to a decode instance.
+    """
     settle(state, slot, t)
     instance = state.instances[slot]
     if instance.iterations == 0:
@@ -118,7 +124,10 @@ def finish_run(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
-    """Reserve KV memory for a token of every decode; return whether requests were preempted."""
+    """Reserve KV memory for the next token of every decode of an instance.
+
+    Return whether requests were preempted for it.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     preempted = False
@@ -133,22 +142,22 @@ def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
 
 @kernel
 def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
-    """Return the queue whose first request joins now, and its number of cached blocks.
+    """Return the queue whose first request joins the batch now, and its number of cached blocks.
 
-    (-1, 0): it does not fit. ``chunk`` prompt tokens are already in the iteration and ``left``
-    tokens of the budget remain. Cached blocks need no computation. Only those that a running
-    request uses need no more memory: unused ones count as free until they are used.
+    The result is (-1, 0) if that request does not fit. ``chunk`` prompt tokens are already in the
+    iteration and ``left`` tokens of the budget remain. Cached blocks need no computation. Those
+    that a running request uses need no more memory either. Unused ones count as free memory.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     q = next_queue(state, slot, t)
     r = state.queues[slot, q, HEAD]
-    head = state.requests[r]
-    prompt = head.isl + head.generated
-    room = pool.usable - instance.kv
+    request = state.requests[r]
+    prompt = request.isl + request.generated
+    free_tokens = pool.usable - instance.kv
     # An empty instance may use the watermark too, or a very large request would never fit.
     if instance.running > 0:
-        room -= pool.watermark
+        free_tokens -= pool.watermark
     cached, need = 0, prompt + 1
     tokens = prompt
     if pool.blocks > 0:
@@ -157,15 +166,18 @@ def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tup
         tokens -= cached * pool.block_tokens
     elif pool.counted_hits:
         tokens -= stated_cached_tokens(state, r)
-    undivided = pool.batching != CHUNKED and not head.carried
-    if need > room or (undivided and chunk > 0 and tokens > left):
+    undivided = pool.batching != CHUNKED and not request.carried
+    if need > free_tokens or (undivided and chunk > 0 and tokens > left):
         return -1, 0
     return int(q), int(cached)
 
 
 @kernel
 def _prefill(state: Any, slot: int, tokens: int) -> float:
-    """Compute the next ``tokens`` of the current prompt; return token pairs of their attention."""
+    """Compute the next ``tokens`` of the instance's current prompt.
+
+    Return the pairs of tokens that attend to each other, which set the cost of attention.
+    """
     instance = state.instances[slot]
     r = instance.partial
     request = state.requests[r]
@@ -182,10 +194,10 @@ def _prefill(state: Any, slot: int, tokens: int) -> float:
 
 @kernel
 def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
-    """Spend the token budget of the next iteration on prompts, and admit waiting requests.
+    """Spend the token budget of an instance's next iteration on prompts, and admit requests.
 
-    Returns the remaining budget, the prompt tokens, and the token pairs of their attention. After a
-    preemption nothing is admitted.
+    Return the remaining budget, the prompt tokens, and the token pairs of their attention. If a
+    request was just ``preempted``, none is admitted.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -217,12 +229,12 @@ def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tupl
 def _plan_run(
     state: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
 ) -> None:
-    """Plan the run of iterations that begins at ``t``: their number and durations.
+    """Plan the run of iterations that an instance begins at ``t``: their number and durations.
 
-    The first iteration has ``decodes`` sequences, ``chunk`` prompt tokens, and ``pairs`` of tokens
-    in their attention. Without prompts, the run goes on with equal iterations until the batch,
-    memory, curve segment or queue order changes. ``preempted`` is 1 after a preemption, which
-    limits it to one iteration.
+    The first iteration has ``decodes`` decoding sequences, ``chunk`` prompt tokens, and ``pairs``
+    of tokens in their attention. Without prompts, the run goes on with the same batch until the
+    batch, memory, curve segment or queue order changes. A run with prompts, or after a preemption
+    (``preempted``), has one iteration.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -248,7 +260,7 @@ def _plan_run(
 
 @kernel
 def begin_run(state: Any, slot: int, t: float) -> None:
-    """Make room, admit, plan and start the next run of equal iterations, or go idle.
+    """Reserve memory, admit requests, and start an instance's next run of iterations, or go idle.
 
     Decodes pause in an iteration with prompts if the pool computes prompts alone, or if the budget
     does not suffice for both.

@@ -17,10 +17,10 @@ from simulation.trace import Trace
 
 
 def warm_up() -> float:
-    """Run one request through the engine to compile every entry point; return wall seconds.
+    """Replay one request under three policies, to compile every entry point; return wall seconds.
 
-    The other replays have policies with a ``Hold``, which has an entry point of its own. The last
-    one has a guard, which is compiled too.
+    The first policy uses every action. The second repeats its decisions (``Hold``), which has an
+    entry point of its own. The third has a compiled guard.
     """
     source = Provenance("assumed", "warm-up only")
     profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
@@ -55,6 +55,7 @@ class _PolicyWithEveryAction(ScalingPolicy):
     interval_s = 1.0
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Return one instance for every pool."""
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:

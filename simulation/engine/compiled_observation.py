@@ -25,14 +25,14 @@ AMOUNTS = (
 class Reading(NamedTuple):
     """Arrays that ``read_observation`` needs, and arrays that it fills."""
 
-    router_pool: IntArray  # [services, regions] pool of the requests at a router; -1: none
-    requested_model: IntArray  # [pools] model that counts as requested from a pool; -1: none
-    requested_tokens: IntArray  # [models, regions] scratch memory
+    router_pool: IntArray  # [service, region] pool that shows a router's queue; -1: none
+    requested_model: IntArray  # [pool] model whose requests count for the pool; -1: none
+    requested_tokens: IntArray  # [model, region] work array
     observed_s: FloatArray  # [1] time of the last decision
-    before: FloatArray  # [2, pools] of ``read_signals``
-    counts: IntArray  # [COUNTS, pools]
-    amounts: FloatArray  # [AMOUNTS, pools]
-    measured: FloatArray  # [signals.COUNT, pools], or no rows if no signals are read
+    before: FloatArray  # [2, pool] work array of ``read_signals``
+    counts: IntArray  # [COUNTS, pool]
+    amounts: FloatArray  # [AMOUNTS, pool]
+    measured: FloatArray  # [signals.COUNT, pool], or no rows if no signals are read
 
 
 @kernel
@@ -84,18 +84,18 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
 
 @kernel
 def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
-    """Fill column ``p`` of ``amounts`` with what a policy sees of a pool's ready instances.
+    """Fill column ``p`` of ``amounts`` with what a policy sees of pool ``p`` at ``t``.
 
-    Without ready instances all are 0. ``t`` is the time in seconds. KV, queued and pending are in
-    tokens; the other counts are requests.
+    Only ready instances count. Without any, all amounts are 0.
     """
     pool = state.pools[p]
     for row in (UTILISATION, LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
         amounts[row, p] = 0.0
     if pool.ready == 0:
         return
-    used, pending, queued, sequences = 0, 0, 0, 0
-    for slot in range(pool.first, pool.first + pool.top):
+    used = pending = queued = 0  # tokens
+    sequences = 0
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
         if instance.status == READY:
             kv = instance.kv + iterations_done(instance, t) * instance.decodes

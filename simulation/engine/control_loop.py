@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.arrays import Array, FloatArray, IntArray
+from simulation.arrays import Array, IntArray
 from simulation.engine import entry_points, signals
 from simulation.engine.compiled_observation import AMOUNTS, COUNTS, Reading
 from simulation.engine.policy_actions import Actor
@@ -36,17 +36,22 @@ class Observer:
         )
 
     def __call__(self, now: float, *, read: bool = False) -> Observation:
-        """Return the observation at ``now``; with ``read``, it has been read already.
+        """Return the observation at ``now``.
 
-        A pool without ready instances counts as full while requests wait for it at the router, and
-        they count as waiting. Otherwise no rule would ever start its first instance.
+        With ``read``, compiled code has already filled ``self.reading``. A pool without ready
+        instances counts as full while requests wait for it at the router, and they count as
+        waiting. Otherwise no rule would ever start its first instance.
         """
         if not read:
             entry_points.observe(self._state.handle, now, self.reading)
         counts, amounts, measured = self.reading[-3:]
         # An observation keeps its arrays, so the next one needs others.
         self.reading = self.reading._replace(**self._buffers())
+        measured_signals = None
         if self._wants_signals:
+            # The last two signals are whole counts.
+            rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
+            measured_signals = Signals(*rows)
             latencies = self._state.latency_counts.copy()
             self._state.latency_counts[:] = 0
         ready, starting, draining, spare, waiting, deferred = counts
@@ -59,7 +64,7 @@ class Observer:
             utilisation=utilisation,
             waiting=waiting,
             input_tps=input_tps,
-            signals=_signals(measured) if self._wants_signals else None,
+            signals=measured_signals,
             deferred=deferred,
             spare=spare,
             load=load,
@@ -82,17 +87,11 @@ class Observer:
         }
 
 
-def _signals(measured: FloatArray) -> Signals:
-    """Return the rows of ``measured`` as signals; the last two rows are counts."""
-    rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
-    return Signals(*rows)
-
-
 def _model_requested_from(state: State) -> IntArray:
-    """Return the model whose requests count as ``asked_tps`` of each pool, ``[pools]``.
+    """Return the index of the model whose requests count as ``asked_tps`` of each pool, ``[pool]``.
 
-    It is the index of the model of a service of the pool; -1: none. For a decode pool, it is that
-    of the service that its requests began with.
+    It is the model of the pool's service; for a decode pool, that of the prefill service with which
+    its requests began. -1: the pool has no service.
     """
     has_service = state.pools["service_count"] > 0
     service = state.pool_services[np.where(has_service, state.pools["services"], 0)]
@@ -102,22 +101,22 @@ def _model_requested_from(state: State) -> IntArray:
 
 
 def router_pools(state: State) -> Array:
-    """Return the pool whose ``waiting`` includes the requests at a router, ``[services, regions]``.
+    """Return the pool whose ``waiting`` includes the requests at a router, ``[service, region]``.
 
     It is the first pool of the service in the nearest region that has one. -1: no such region can
     be reached.
     """
     services, regions = state.router_waiting.shape
-    shown_at = np.full((services, regions), -1)
+    pool_shown = np.full((services, regions), -1)
     for service in range(services):
         for home in range(regions):
             for region in state.region_order[home][state.region_order[home] >= 0]:
                 endpoint = service * regions + region
                 first, end = state.endpoint_start[endpoint : endpoint + 2]
                 if first < end:  # the region has a pool of the service
-                    shown_at[service, home] = state.endpoint_pools[first]
+                    pool_shown[service, home] = state.endpoint_pools[first]
                     break
-    return shown_at
+    return pool_shown
 
 
 class Controller:
@@ -138,8 +137,8 @@ class Controller:
     def decide(self, now: float, *, read: bool = False) -> Hold | None:
         """Make one scaling decision at ``now``, and apply its actions.
 
-        With ``read``, compiled code has read the observation already. Returns how long the decision
-        stays the same; None: the policy must be asked at each decision.
+        With ``read``, compiled code has read the observation already. Return a ``Hold`` that says
+        how long the decision stays the same; None: call the policy at each decision.
         """
         # Observe even during an outage: readings always cover the time since the last decision.
         observation = self.observe(now, read=read)

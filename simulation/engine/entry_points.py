@@ -1,4 +1,7 @@
-"""Compiled entry points that Python calls, cached on disk."""
+"""Compiled entry points that Python calls, cached on disk.
+
+``handle`` gives access to the arrays of a ``State``, and ``t`` is the simulated time in seconds.
+"""
 
 from typing import Any
 
@@ -6,9 +9,9 @@ from simulation.compiler import cached_kernel
 from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
 from simulation.engine.holding import hold_decision, record_queues
-from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import (
+    apply_limits,
     apply_moves,
     apply_speed,
     apply_targets,
@@ -26,25 +29,25 @@ def advance(handle: Any, until: float, max_events: int) -> bool:
 
 @cached_kernel
 def place(handle: Any, targets: Any) -> None:
-    """Place the instances of time 0."""
+    """Place the instances of time 0: ``targets [pool]`` ready ones."""
     place_all(open_state(handle), targets)
 
 
 @cached_kernel
 def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
-    """Apply a policy's targets at ``t``."""
+    """Apply a policy's targets at ``t``; for the arrays ``[pool]`` see ``apply_targets``."""
     apply_targets(open_state(handle), targets, soft_s, lend, keep, t)
 
 
 @cached_kernel
 def switch(handle: Any, moves: Any, switch_s: float, t: float) -> None:
-    """Switch instances between pools at ``t``."""
+    """Switch ``moves [from pool, to pool]`` instances at ``t``; each takes ``switch_s`` seconds."""
     apply_moves(open_state(handle), moves, switch_s, t)
 
 
 @cached_kernel
 def set_speed(handle: Any, factors: Any, t: float) -> None:
-    """Set the speed factors ``[pools]`` from ``t`` on; 2 means iterations twice as fast."""
+    """Set the speed ``factors [pool]`` from ``t`` on; 2 means iterations twice as fast."""
     apply_speed(open_state(handle), factors, t)
 
 
@@ -52,25 +55,25 @@ def set_speed(handle: Any, factors: Any, t: float) -> None:
 def fault(
     handle: Any, kind: int, target: int, slot_or_rank: int, until: float, factor: float, t: float
 ) -> None:
-    """Apply one event of a planned fault."""
+    """Apply one event of a planned fault at ``t``; for the arguments see ``apply_fault``."""
     apply_fault(open_state(handle), kind, target, slot_or_rank, until, factor, t)
 
 
 @cached_kernel
 def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
-    """Set the largest batch and the usable share of KV memory per pool from ``t`` on."""
+    """Set the largest batch and the usable share of KV memory, ``[pool]`` each, from ``t`` on."""
     apply_limits(open_state(handle), max_batch, kv_share, t)
 
 
 @cached_kernel
 def route_deferred(handle: Any, t: float) -> None:
-    """Route deferred requests that have become urgent; release others to endpoints with room."""
+    """Route deferred requests that are urgent at ``t``; release others where there is room."""
     route_deferred_requests(open_state(handle), t)
 
 
 @cached_kernel
 def observe(handle: Any, t: float, reading: Any) -> None:
-    """Read the observation of every pool at ``t``."""
+    """Read the observation of every pool at ``t`` into ``reading``, a ``Reading``."""
     read_observation(open_state(handle), t, reading)
 
 
@@ -81,21 +84,23 @@ def hold(
     """Advance through the scaling decisions before ``until`` that keep the present targets.
 
     ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. A decision asks for
-    ``planned [pools]`` replicas, or for those of the compiled ``guard`` if it has any pools. It may
-    ask for others where a pool's utilization is outside ``limits [2, pools]``. Returns True if it
-    stopped at a decision that may ask for others. ``reading`` then holds what the policy observes
-    at that time.
+    ``planned [pool]`` replicas, or for those of the compiled ``guard`` if it has any pools. It may
+    ask for others where a pool's utilization is outside ``limits [2, pool]``. Return True if the
+    advance stopped at such a decision. ``reading`` then has what the policy observes at that time.
     """
     return bool(hold_decision(open_state(handle), until, timing, reading, planned, guard, limits))
 
 
 @cached_kernel
 def end_interval(handle: Any, timing: Any, reading: Any) -> None:
-    """Store the queue lengths at the end of an interval of the series."""
+    """Store the queue lengths at the end of an interval of the series in ``timing``."""
     record_queues(open_state(handle), timing, reading)
 
 
 @cached_kernel
 def close(handle: Any, until: float) -> None:
-    """Count instance-hours to the end of the window, and work after it up to ``until``."""
+    """Count the time of all instances at the end of a simulation, up to ``until``.
+
+    All time counts in the window. After it, only time with work counts.
+    """
     finish_accounting(open_state(handle), until)

@@ -26,7 +26,7 @@ FAILED = REASONS.index(INSTANCE_FAILED)
 
 @kernel
 def _restart_request(state: Any, r: int) -> None:
-    """Send a request back to its first service after the loss of its KV cache.
+    """Send a request back to its first service, as its KV cache is lost.
 
     Its prompt must be computed again.
     """
@@ -37,7 +37,10 @@ def _restart_request(state: Any, r: int) -> None:
 
 @kernel
 def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
-    """Return a request of a lost instance to the router, or reject it if no retry is left."""
+    """Return a request of a lost instance to the router, or reject it if no retry is left.
+
+    ``p`` is the pool of the instance.
+    """
     request = state.requests[r]
     request.pool = -1
     request.cached = request.held = request.preempted = 0
@@ -53,7 +56,7 @@ def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
 
 @kernel
 def _cut_run(state: Any, slot: int, t: float) -> None:
-    """End the current run at ``t``. The iteration in progress is lost."""
+    """End an instance's current run of iterations at ``t``. The iteration in progress is lost."""
     instance = state.instances[slot]
     settle(state, slot, t)
     done = iterations_done(instance, t)
@@ -116,20 +119,20 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def _instance_of_event(state: Any, p: int, slot_or_rank: int) -> int:
-    """Return the slot of the instance of pool ``p`` that an event refers to; -1: there is none.
+    """Return the instance of pool ``p`` that an event of a fault refers to; -1: there is none.
 
-    A ``slot_or_rank`` of at least 0 counts from the pool's first slot. A negative one is ``-1 -
-    place`` among the ready and draining instances, modulo their number.
+    A ``slot_or_rank`` of at least 0 is a slot, counted from the pool's first one. A negative one is
+    -1 - rank: the instance of that rank among the ready and draining ones, modulo their number.
     """
     pool = state.pools[p]
     if slot_or_rank >= 0:
-        status = state.instances[pool.first + slot_or_rank].status
-        return -1 if status in (OFF, LENT) else int(pool.first + slot_or_rank)
+        status = state.instances[pool.first_slot + slot_or_rank].status
+        return -1 if status in (OFF, LENT) else int(pool.first_slot + slot_or_rank)
     alive = pool.ready + pool.draining
     if alive == 0:
         return -1
     rank = (-1 - slot_or_rank) % alive
-    for slot in range(pool.first, pool.first + pool.top):
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         status = state.instances[slot].status
         if status in (READY, DRAINING):
             if rank == 0:
@@ -156,7 +159,7 @@ def _lose_region(state: Any, region: int, t: float) -> None:
         if pool.region != region:
             continue
         pool.down += 1
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             if state.instances[slot].status == LENT:
                 pool.lent -= 1
                 pool.warm += 1
@@ -199,7 +202,7 @@ def apply_fault(
                 state.pools[p].down -= 1
     elif kind == RECOVER:
         pool = state.pools[target]
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             if state.instances[slot].slowdown != 1.0 and state.instances[slot].slow_until <= t:
                 _slow_down(state, slot, 1.0, 0.0, t)
     else:
@@ -208,7 +211,7 @@ def apply_fault(
             lose_instance(state, slot, t)
         elif slot >= 0 and kind == SLOW:
             _slow_down(state, slot, factor, until, t)
-    # A loss may change the ratio, so that waiting instances can register now.
+    # A loss changes the ratio of prefill and decode, so waiting instances may register now.
     for group in range(state.clock[0].groups):
         register(state, group, t)
     for service in range(state.router_queue.shape[0]):

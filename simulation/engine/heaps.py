@@ -1,6 +1,7 @@
 """The three heaps of the engine, on flat arrays; the lower number always wins a tie.
 
-- per instance: decoding requests by (finish number, request), packed into one number;
+- per instance: decoding requests by (number of the iteration that completes them, request), packed
+  into one number;
 - instances by (next event, slot), with the position of every instance, so that it can be moved;
 - requests in transit by (delivery time, request).
 
@@ -22,7 +23,7 @@ REQUEST_BITS = 28  # the 35 bits above count iterations of an instance: decades 
 
 @kernel
 def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
-    """Add request ``r``, which decodes until iteration number ``finish`` of its instance ends."""
+    """Add request ``r`` to an instance's decodes; iteration number ``finish`` completes it."""
     instance = state.instances[slot]
     key = (finish << REQUEST_BITS) | r  # sorts by ``finish``, then by request
     _batch_up(state, slot, instance.decodes, key)
@@ -31,13 +32,13 @@ def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
 
 @kernel
 def batch_first(state: Any, slot: int) -> int:
-    """Return the number of the iteration that completes the next request."""
+    """Return the number of the instance's iteration that completes the next request."""
     return int(state.batch[slot, 0] >> REQUEST_BITS)
 
 
 @kernel
 def batch_pop(state: Any, slot: int) -> int:
-    """Remove the request that ends first, and return it."""
+    """Remove the decoding request of an instance that ends first, and return it."""
     r = state.batch[slot, 0] & ((1 << REQUEST_BITS) - 1)
     _batch_remove(state, slot, 0)
     return int(r)
@@ -45,25 +46,28 @@ def batch_pop(state: Any, slot: int) -> int:
 
 @kernel
 def batch_at(state: Any, slot: int, i: int) -> tuple[int, int]:
-    """Return ``(finish, request)`` at index ``i`` of the heap, which is in heap order."""
+    """Return entry ``i`` of an instance's heap of decodes: (finishing iteration, request).
+
+    Entries are in heap order, which is not sorted.
+    """
     return state.batch[slot, i] >> REQUEST_BITS, state.batch[slot, i] & ((1 << REQUEST_BITS) - 1)
 
 
 @kernel
 def batch_finish(state: Any, slot: int, r: int) -> int:
-    """Return the number of the iteration that completes request ``r``, which must be decoding."""
+    """Return the number of the iteration that completes ``r``, which must decode on ``slot``."""
     return int(state.batch[slot, _batch_place(state, slot, r)] >> REQUEST_BITS)
 
 
 @kernel
 def batch_remove(state: Any, slot: int, r: int) -> None:
-    """Remove request ``r`` from the decoding requests."""
+    """Remove request ``r`` from the decoding requests of an instance."""
     _batch_remove(state, slot, _batch_place(state, slot, r))
 
 
 @kernel
 def _batch_up(state: Any, slot: int, i: int, key: int) -> None:
-    """Move ``key`` up from index ``i`` to its position."""
+    """Move ``key`` up from index ``i`` of an instance's heap of decodes to its position."""
     while i > 0:
         parent = (i - 1) >> 1
         other = state.batch[slot, parent]
@@ -86,7 +90,10 @@ def _batch_place(state: Any, slot: int, r: int) -> int:
 
 @kernel
 def _batch_remove(state: Any, slot: int, i: int) -> None:
-    """Remove the entry at index ``i``. The last entry replaces it and moves to its position."""
+    """Remove the entry at index ``i`` of an instance's heap of decodes.
+
+    The last entry replaces it and moves to its position.
+    """
     instance = state.instances[slot]
     instance.decodes -= 1
     size = instance.decodes
@@ -118,7 +125,7 @@ def _before(state: Any, time: float, slot: int, i: int) -> bool:
 
 @kernel
 def _place(state: Any, i: int, time: float, slot: int) -> None:
-    """Write an event to index ``i`` of the heap of instances, and the index to its slot."""
+    """Write an event to index ``i`` of the heap of instances, and store the index by slot."""
     state.event_time[i] = time
     state.event_slot[i] = slot
     state.event_place[slot] = i
@@ -157,7 +164,7 @@ def _event_move(state: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def schedule(state: Any, slot: int, when: float) -> None:
-    """Set the next event of an instance; inf removes it from the heap."""
+    """Set the time of the next event of an instance; inf removes it from the heap."""
     clock = state.clock[0]
     i = state.event_place[slot]
     if when == np.inf:

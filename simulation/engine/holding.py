@@ -17,23 +17,23 @@ from simulation.engine.signals import forget_latencies
 from simulation.policies.parts.guard import OBSERVED, decide_targets
 
 EVENTS = 1 << 40  # more than there are between two decisions
-ALL = np.iinfo(np.int64).max
+ALL = np.iinfo(np.int64).max  # of lent instances: none is taken back
 
 
 class Timing(NamedTuple):
     """Times of the decisions and of the series, and the queue lengths of the series.
 
-    ``place`` are the indices of the next decision and of the present interval of the series.
+    Queue lengths are those at the end of each interval.
     """
 
-    place: IntArray  # [2]
-    spans_s: FloatArray  # [3]: between decisions, of an interval of the series, of the window
-    waiting: FloatArray  # [pools, intervals] requests at the instances, at the end of each
-    held: FloatArray  # [pools, intervals] requests at the router or in the NIW queue
+    place: IntArray  # [2] indices of the next decision and of the present interval
+    spans_s: FloatArray  # [3] seconds between decisions, of an interval, of the window
+    waiting: FloatArray  # [pool, interval] requests that wait at the instances
+    held: FloatArray  # [pool, interval] requests at the router or in the NIW queue
 
 
 def next_times(timing: Timing) -> tuple[float, float]:
-    """Return the times of the next decision and of the end of the present interval."""
+    """Return the times of the next decision and of the end of the present interval, in seconds."""
     scaling_interval_s, interval_s, window_s = timing.spans_s
     decision, interval = timing.place
     # The last interval ends with the window, whatever the rounding.
@@ -48,10 +48,9 @@ _next_times = kernel(next_times)
 
 @kernel
 def record_queues(state: Any, timing: Any, reading: Any) -> None:
-    """Store the queue lengths in the series at the end of its present interval, and begin the next.
+    """Store the queue lengths at the end of the present interval of the series; begin the next.
 
-    The interval is ``timing.place[1]``. Requests at a router or in a NIW queue count for the pool
-    that ``reading.router_pool`` names.
+    Requests at a router or in a NIW queue count for the pool that ``reading.router_pool`` names.
     """
     interval = timing.place[1]
     for p in range(state.pools.shape[0]):
@@ -68,12 +67,12 @@ def record_queues(state: Any, timing: Any, reading: Any) -> None:
 def hold_decision(
     state: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any, limits: Any
 ) -> bool:
-    """Advance to ``until`` while every decision's targets equal the ready or starting instances.
+    """Advance to ``until`` while every decision keeps the ready and starting instances.
 
-    The targets are ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True
-    after the observation of a decision with other targets, or with a pool's utilization outside
-    ``limits [2, pools]`` (``Hold.limits``). Returns False if the next decision, or
-    the next end of an interval, is at ``until`` or later.
+    The targets of a decision are ``planned [pool]``, or those of ``guard`` if it has any pools.
+    Return True after the observation of a decision with other targets, or with a pool's utilization
+    outside ``limits [2, pool]`` (``Hold.limits``). Return False if the next decision, or the next
+    end of an interval, is at ``until`` or later.
     """
     pools = state.pools.shape[0]
     no_lending, no_soft_s = np.zeros(pools, np.bool_), np.zeros(pools)
@@ -109,11 +108,11 @@ def hold_decision(
 
 @kernel
 def _guard_inputs(reading: Any, planned: Any) -> Any:
-    """Return what the guard observes, ``[OBSERVED, pools]``, as ``guarded_plan._guard_inputs``.
+    """Return what the guard observes, ``[OBSERVED, pool]``, as ``guarded_plan._guard_inputs``.
 
-    ``planned [pools]`` are the planned instances. ``reading.measured`` has the rows of
-    ``signals.read_signals``: rows 2 to 4 are prompt tokens/s, output tokens/s and batch size, rows
-    7 and 8 the shares of late requests.
+    ``planned [pool]`` are the planned instances. Rows of ``reading.measured`` are those of
+    ``signals.read_signals``: 2 to 4 are prompt tokens/s, output tokens/s and batch size, 7 and 8
+    the shares of late requests.
     """
     rows = np.full((len(OBSERVED), len(planned)), np.nan)
     rows[0] = planned

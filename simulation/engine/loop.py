@@ -1,7 +1,8 @@
 """The event loop: arrivals, deliveries and instance events in order of time.
 
 It can stop and resume at any instant. Order at one instant: control (between calls), arrivals,
-deliveries, instances. Within a kind the lower number comes first.
+deliveries, instances. Within a kind the lower number comes first. A NIW queue has deferrable
+requests that wait at the router until an instance has room or they become urgent.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ from simulation.results import REJECTED, UNFINISHED
 
 @kernel
 def append(state: Any, queue: Any, r: int) -> None:
-    """Append a request to a queue, given as its head and tail."""
+    """Append request ``r`` to ``queue``, an array of its HEAD and TAIL."""
     state.requests[r].next = -1
     if queue[HEAD] < 0:
         queue[HEAD] = r
@@ -39,7 +40,10 @@ def append(state: Any, queue: Any, r: int) -> None:
 
 @kernel
 def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
-    """Send a request to its serving region: at once to ``slot``, or with network latency."""
+    """Send a request to ``region``: at once to instance ``slot``, or with network latency.
+
+    After network latency, an instance is chosen again.
+    """
     request = state.requests[r]
     request.serving = region
     latency = state.latency[request.home, region]
@@ -72,8 +76,8 @@ def _route(state: Any, r: int, t: float) -> None:
 def _postpone_turn(state: Any, r: int, t: float) -> bool:
     """Postpone a turn of a session until its think time after the previous answer has passed.
 
-    Returns False if it has passed already. If the previous answer is not complete, the arrival is
-    set to infinity, and ``send_next_turn`` sets it later.
+    Return False if that time has passed already. If the previous answer is not complete, the
+    arrival is set to infinity, and ``send_next_turn`` sets it later.
     """
     turn = state.turns[r]
     if turn.previous < 0:
@@ -85,14 +89,14 @@ def _postpone_turn(state: Any, r: int, t: float) -> bool:
         delivery_push(state, turn.ready, r)
         return True
     turn.held = 1
-    # Its time starts when it is sent; without the answer before it never is.
+    # Its latencies count from when it is sent. Without the answer before, it never is.
     state.requests[r].arrival = np.inf
     return True
 
 
 @kernel
 def _arrive(state: Any, r: int, t: float) -> None:
-    """Route a new request, or put it into its NIW queue."""
+    """Route a new request, or put it into its NIW queue if it is deferrable."""
     request = state.requests[r]
     if request.outcome == REJECTED:
         return
@@ -110,9 +114,9 @@ def _arrive(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _deliver(state: Any, r: int, t: float) -> None:
-    """Give a request that reached its serving region to an instance there, or else route it again.
+    """Give a request that reached its serving region to an instance there, or route it again.
 
-    A turn of a session that waited has no serving region (-1) yet, and counts as a new arrival.
+    A postponed turn of a session has no serving region (-1) yet, and counts as a new arrival.
     """
     request = state.requests[r]
     if request.serving < 0:
@@ -129,7 +133,7 @@ def _deliver(state: Any, r: int, t: float) -> None:
 
 @kernel
 def flush_router(state: Any, service: int, t: float) -> None:
-    """Route the requests that wait for any ready instance of a service, oldest first."""
+    """Route the requests of a service that wait at the router, oldest first."""
     r = state.router_queue[service, HEAD]
     state.router_queue[service, HEAD] = state.router_queue[service, TAIL] = -1
     while r >= 0:
@@ -141,9 +145,9 @@ def flush_router(state: Any, service: int, t: float) -> None:
 
 @kernel
 def flush_opened(state: Any, t: float) -> None:
-    """Route the requests that wait at the router, for services of pools with a new instance.
+    """Route the requests that wait at the router for pools with a new ready instance.
 
-    These pools gained a ready instance since the last call (``opened``).
+    Pools that gained one since the last call have ``opened`` set.
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
@@ -156,7 +160,7 @@ def flush_opened(state: Any, t: float) -> None:
 
 @kernel
 def _pop_deferred(state: Any, service: int, r: int) -> int:
-    """Remove ``r`` from the NIW queue of a service in which it is the first, and return it."""
+    """Remove request ``r``, the first of a NIW queue of a service, and return it."""
     request = state.requests[r]
     state.deferred[service, request.home, request.tier, HEAD] = request.next
     state.deferred_count[service] -= 1
@@ -168,7 +172,7 @@ def _pop_deferred(state: Any, service: int, r: int) -> int:
 def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
     """Return the deferred request for ``region`` that becomes urgent first; -1: none.
 
-    Requests of all home regions that ``region`` may serve count. The earlier arrival wins a tie.
+    It is from any home region that ``region`` may serve. The earlier arrival wins a tie.
     """
     first, earliest = -1, np.inf
     for home in range(state.latency.shape[0]):
@@ -186,7 +190,7 @@ def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
 
 @kernel
 def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
-    """Return the earliest deferred request of a tier that is urgent by ``t``; -1: none."""
+    """Return the deferred request of a tier that is urgent at ``t`` and arrived first; -1: none."""
     first = -1
     for home in range(state.latency.shape[0]):
         head = state.deferred[service, home, tier, HEAD]
@@ -199,10 +203,10 @@ def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
 
 @kernel
 def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
-    """Send deferred requests of a service to an instance in ``region`` while it has room.
+    """Send deferred requests of a service to instances in ``region`` while they have room.
 
-    The request that becomes urgent first is released first. A plan may limit the tokens released by
-    now (``Actions.release_tokens``).
+    The request that becomes urgent first is released first. A plan may limit the tokens that a
+    region has released by now (``Actions.release_tokens``).
     """
     if state.deferred_count[service] == 0:
         return
@@ -225,10 +229,10 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
 
 @kernel
 def route_deferred_requests(state: Any, t: float) -> None:
-    """Route urgent deferred requests at once, and let every endpoint with room release others.
+    """Route deferred requests that are urgent at ``t``, and release others where there is room.
 
     Also promote deferrable requests that became urgent while they waited at an instance. Urgency
-    depends on the tier. Room depends on the region, where requests of all tiers compete for it.
+    depends on the tier. Requests of all tiers compete for the room in a region.
     """
     for service in range(state.deferred.shape[0]):
         for tier in range(state.deferrable.shape[0]):
@@ -240,15 +244,15 @@ def route_deferred_requests(state: Any, t: float) -> None:
         for region in range(state.latency.shape[0]):
             _release_deferred(state, service, region, t)
     for p in range(state.pools.shape[0]):
-        first = state.pools[p].first
-        for slot in range(first, first + state.pools[p].top):
+        first = state.pools[p].first_slot
+        for slot in range(first, first + state.pools[p].slots_used):
             if has_low(state, slot):
                 promote_aged(state, slot, t)
 
 
 @kernel
 def _process_instance_event(state: Any, slot: int, t: float) -> None:
-    """Process the next event of an instance: a start or the end of a run."""
+    """Process the next event of an instance: the end of its start, or of a run of iterations."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if instance.status == STARTING:

@@ -48,9 +48,10 @@ def _leave_batch(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def send_next_turn(state: Any, r: int, t: float) -> None:
-    """Send the next turn of a session, its think time after request ``r`` ended at ``t``.
+    """Let the turn that follows request ``r`` in its session arrive its think time after ``t``.
 
-    A turn that arrives later by its own arrival time keeps that time.
+    ``t`` is when the answer to ``r`` reached the user. A turn whose own arrival time is later keeps
+    that time.
     """
     following = state.turns[r].following
     if following < 0:
@@ -65,23 +66,29 @@ def send_next_turn(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _count_completion(state: Any, p: int, r: int, e2e_s: float) -> None:
-    """Count the TBT of a completed request in pool ``p``, and whether it is late."""
+    """Count the TBT of a request that completed in pool ``p``, and whether it is late.
+
+    ``e2e_s`` is its end-to-end latency.
+    """
     request, pool = state.requests[r], state.pools[p]
     # A single output token has no gap and meets any TBT limit.
-    gap = 0.0
+    tbt_s = 0.0
     if request.osl > 1:
-        gap = (request.last - request.first) / (request.osl - 1)
-        pool.tbt_sum += gap
+        tbt_s = (request.last - request.first) / (request.osl - 1)
+        pool.tbt_sum += tbt_s
         pool.tbt_n += 1
-        count_latency(state, TENFOLD_TBT, p, 10 * gap)
+        count_latency(state, TENFOLD_TBT, p, 10 * tbt_s)
     pool.done += 1
-    if gap > state.tier_gap[request.tier] or e2e_s > state.tier_end[request.tier]:
+    if tbt_s > state.tier_gap[request.tier] or e2e_s > state.tier_end[request.tier]:
         pool.late_done += 1
 
 
 @kernel
 def complete(state: Any, slot: int, r: int, t: float) -> None:
-    """Complete request ``r`` at ``t``: free its memory, count its latencies, send the next turn."""
+    """Complete request ``r`` of an instance at ``t``: free its memory and count its latencies.
+
+    If it is a turn of a session, its next turn is sent.
+    """
     request = state.requests[r]
     _leave_batch(state, slot, r)
     free_request(state, slot, r, request.isl + request.osl)
@@ -90,16 +97,16 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
     request.outcome = COMPLETED
     state.clock[0].unfinished -= 1
     pool = state.pools[state.instances[slot].pool]
-    end = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
+    e2e_s = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
     if state.clock[0].signals:
-        _count_completion(state, state.instances[slot].pool, r, end)
+        _count_completion(state, state.instances[slot].pool, r, e2e_s)
     if state.clock[0].sessions:
-        send_next_turn(state, r, end + request.arrival)
+        send_next_turn(state, r, e2e_s + request.arrival)
 
 
 @kernel
 def _preempt_newest(state: Any, slot: int, t: float) -> None:
-    """Preempt the request admitted last: free its memory and put it first in its queue.
+    """Preempt the instance's request admitted last: free its memory and put it first in its queue.
 
     Its KV cache is lost. At the next admission its prompt and the tokens generated so far are
     computed again.
@@ -136,7 +143,10 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_back(state: Any, slot: int, q: int) -> int:
-    """Remove the first request of queue ``q``, which was not admitted yet, and return it."""
+    """Remove the first request that waits in queue ``q`` of an instance, and return it.
+
+    The instance's counts of waiting work no longer include it.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
@@ -145,9 +155,9 @@ def take_back(state: Any, slot: int, q: int) -> int:
     instance.waiting -= 1
     pool.waiting -= 1
     instance.queued -= prompt
-    instance.pending -= 1  # which counts one for each request, besides its prompt
+    instance.pending -= 1  # ``pending`` counts one for each request, besides its prompt
     instance.work -= 1 if pool.hands_over else request.osl - request.generated
-    if not request.carried:  # a carried request comes with its KV cache, without a prompt to do
+    if not request.carried:  # a carried request comes with its KV cache: its prompt is computed
         instance.pending -= prompt
         instance.work -= prompt
     return int(r)
@@ -166,7 +176,10 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
 
 @kernel
 def make_room(state: Any, slot: int, t: float) -> None:
-    """Free memory: preempt the request admitted last, or reject it if the pool does not preempt."""
+    """Free memory of an instance: preempt the request admitted last.
+
+    If the pool does not preempt (``when_full``), reject it instead.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     newest = instance.newest
@@ -194,7 +207,7 @@ def add_fresh(state: Any, slot: int, r: int) -> None:
 
 @kernel
 def hand_over(state: Any, slot: int, r: int, t: float) -> None:
-    """Queue the KV cache of request ``r`` for sending to a decode instance.
+    """Queue the KV cache of request ``r`` on prefill instance ``slot``, for a decode instance.
 
     It passes the instance's own link and the link that the pool's instances share. The request
     leaves the batch now. Its memory is freed after the transfer.
@@ -249,7 +262,10 @@ def stated_cached_tokens(state: Any, r: int) -> int:
 
 @kernel
 def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
-    """Subtract the cached tokens of an admitted request from its prefill work, and count them."""
+    """Subtract the cached tokens of an admitted request from the instance's work.
+
+    They are also counted as cache hits.
+    """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     prompt = request.isl + request.generated
@@ -265,7 +281,7 @@ def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
-    """Move the first request of queue ``q`` into the batch of an instance, at time ``t``.
+    """Move the first request of queue ``q`` of an instance into its batch, at time ``t``.
 
     ``cached`` is the number of blocks of its prompt in the prefix cache. Its prompt is computed
     next, or it decodes at once if a prefill instance computed the prompt.
@@ -304,7 +320,10 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
 
 @kernel
 def record_peak(state: Any, slot: int) -> None:
-    """Update the pool's peak of the KV tokens of one instance, which ``invariants`` checks."""
+    """Raise the pool's peak of KV tokens on one instance to those of ``slot``, if they are more.
+
+    ``invariants`` checks the peak.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     used = instance.kv

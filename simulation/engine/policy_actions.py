@@ -12,16 +12,16 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, replica_switch_key
 from simulation.policy import Actions
 
-ALL = np.iinfo(np.int64).max
+ALL = np.iinfo(np.int64).max  # of lent instances: none is taken back
 
 
 def place(state: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
-    """Place the instances of time 0; ``counts`` has shape ``[pools]``."""
+    """Place ``counts [pool]`` instances at time 0."""
     entry_points.place(state.handle, _pool_array(counts, np.int64, fleet, "instance count"))
 
 
 class Actor:
-    """Applies the actions of a policy. Default arrays are made once."""
+    """Applies the actions of a policy to the state of a simulation."""
 
     def __init__(self, state: State, fleet: Fleet) -> None:
         pools = len(fleet.pools)
@@ -67,7 +67,7 @@ class Actor:
             _divert_prompts(state, fleet, actions)
 
     def _soft_seconds(self, actions: Actions) -> FloatArray:
-        """Return how long each pool can restore a removed instance, in seconds, ``[pools]``."""
+        """Return the seconds for which each pool can restore a removed instance, ``[pool]``."""
         if actions.soft_s == 0:
             return self._no_soft_s
         if not 0 <= actions.soft_s < np.inf:
@@ -78,9 +78,9 @@ class Actor:
         return soft
 
     def _set_shares(self, shares: FloatArray) -> None:
-        """Set the shares by which the tokens of each home region go to serving regions.
+        """Set ``shares [model, home region, serving region]`` of the tokens of each home region.
 
-        ``shares`` has shape ``[models, regions, regions]``. Closed paths get no tokens.
+        Paths that requests may not take get no tokens.
         """
         state, fleet = self._state, self._fleet
         # Most policies repeat their shares at most decisions, so compare first.
@@ -99,7 +99,7 @@ class Actor:
 
 
 def _limit_releases(state: State, fleet: Fleet, tokens: FloatArray) -> None:
-    """Limit the tokens of deferred requests that each region releases, ``[models, regions]``."""
+    """Limit the tokens of deferred requests that each region releases, ``[model, region]``."""
     if tokens.shape != (len(fleet.models), len(fleet.regions)) or not np.all(tokens >= 0):
         raise SimulationError("A policy's release_tokens must be >= 0, models by regions.")
     gets_first = state.service_model >= 0  # services that get requests from the router first
@@ -107,9 +107,9 @@ def _limit_releases(state: State, fleet: Fleet, tokens: FloatArray) -> None:
 
 
 def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
-    """Return the moves between pools, ``[pools, pools]``, as 64-bit integers in C order.
+    """Return the counts ``[from pool, to pool]`` of instances that switch pools, for compiled code.
 
-    Raises ``SimulationError`` for an impossible one.
+    Raises ``SimulationError`` for a move that is not possible.
     """
     pools = fleet.pools
     if stated.shape != (len(pools), len(pools)) or (stated < 0).any():
@@ -124,9 +124,10 @@ def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
 
 
 def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
-    """Let decode pools take prompts over, in chunks of at most ``prompt_chunk`` tokens.
+    """Let decode pools compute prompts, in chunks of at most ``actions.prompt_chunk`` tokens.
 
-    They take one when the prompts ahead of it at its prefill instance need over ``overflow_s``.
+    A decode instance takes a prompt over if the prompts ahead of it at its prefill instance need
+    more than ``actions.overflow_s`` seconds.
     """
     assert actions.prompt_chunk is not None
     chunks = _pool_array(actions.prompt_chunk, np.int64, fleet, "prompt_chunk")
@@ -140,9 +141,9 @@ def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
 
 
 def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
-    """Limit each link to a share of its bandwidth, for KV transfers that start from now on.
+    """Limit each instance's KV link to the share ``stated [pool]`` of its bandwidth.
 
-    ``stated [pools]`` are the shares.
+    It applies to transfers that start from now on.
     """
     shares = _pool_array(stated, np.float64, fleet, "link_share")
     if not np.all((stated > 0) & (stated <= 1)):
@@ -153,8 +154,9 @@ def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
 
 
 def _limit_batches(state: State, fleet: Fleet, actions: Actions, now: float) -> None:
-    """Apply batch limits and shares of KV memory; 0 and -1 leave a limit unchanged."""
+    """Apply the batch limits and shares of KV memory of ``actions``, where they are given."""
     pools = len(fleet.pools)
+    # 0 and -1 leave a limit unchanged.
     batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
     share = np.full(pools, -1.0) if actions.kv_share is None else actions.kv_share
     if actions.max_batch is not None and not np.all(actions.max_batch >= 1):
@@ -168,10 +170,10 @@ def _limit_batches(state: State, fleet: Fleet, actions: Actions, now: float) -> 
 def _pool_array(
     values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
 ) -> npt.NDArray[Any]:
-    """Return ``values`` as a writable C-ordered array of ``kind`` and shape ``[pools]``.
+    """Return ``values`` as a writable C-ordered array ``[pool]`` of type ``kind``.
 
-    Compiled code then needs only one signature. Other shapes raise SimulationError, in which
-    ``what`` names the values.
+    Compiled code then needs only one signature. Raises SimulationError for another shape; ``what``
+    names the values in its message.
     """
     out = values
     # Copy only if needed: this runs for every field at every decision.

@@ -26,11 +26,11 @@ MAX_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
 
 
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
-    """Return the tables ``(caches, nodes, buckets)``, one cache per slot of an instance.
+    """Return the tables (caches, nodes, buckets) of the prefix caches of all possible instances.
 
-    Also set each pool's number of buckets and the start of its ranges of nodes and buckets.
-    ``pools["blocks"]`` is the most blocks per instance. Raises ``SimulationError`` if there are too
-    many blocks.
+    There is a cache for each of the ``slots``. The number of buckets and the start of the ranges of
+    nodes and buckets are written to ``pools``, from its ``blocks``: the most blocks per instance. A
+    block has ``block_tokens``. Raises ``SimulationError`` if there are too many blocks.
     """
     blocks = pools["blocks"]
     pools["block_tokens"] = block_tokens
@@ -56,11 +56,11 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
 
 @kernel
 def clear_cache(state: Any, slot: int) -> None:
-    """Empty the cache of a new instance."""
+    """Empty the prefix cache of a new instance."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     if pool.blocks == 0:
         return
-    i = slot - pool.first
+    i = slot - pool.first_slot
     first = pool.first_bucket + i * pool.buckets
     for bucket in range(first, first + pool.buckets):
         state.buckets[bucket] = -1
@@ -74,7 +74,10 @@ def clear_cache(state: Any, slot: int) -> None:
 
 @kernel
 def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
-    """Return how many leading blocks of a prompt are cached, and how many of them requests use."""
+    """Return how many leading blocks of the prompt of ``r`` an instance has cached.
+
+    The second value is how many of these blocks running requests use.
+    """
     request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
     first = state.prefix_start[r]
     # At least one token of the prompt must be computed, hence the - 1.
@@ -103,9 +106,9 @@ def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
 
 @kernel
 def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Add the whole blocks of the first ``tokens`` of a prompt, now computed, to the prefix cache.
+    """Add the whole blocks of the first ``tokens`` of a prompt to the instance's prefix cache.
 
-    The request ``r`` holds them until it ends.
+    They were just computed. The request ``r`` holds them until it ends.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     size = state.pools[instance.pool].block_tokens
@@ -130,7 +133,10 @@ def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Free the memory of a request with ``tokens`` tokens, including its blocks."""
+    """Free the KV memory of request ``r``, which has ``tokens`` tokens on the instance.
+
+    Blocks that it holds in the prefix cache stay cached, but may be evicted.
+    """
     if state.requests[r].held > 0:
         _free_own_tokens(state, slot, r, tokens)
     else:
@@ -139,7 +145,7 @@ def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def evict_for(state: Any, slot: int, kv: int) -> None:
-    """Evict unused blocks until the rest fits together with ``kv`` tokens in use."""
+    """Evict unused blocks of an instance until the rest fits together with ``kv`` tokens in use."""
     pool = state.pools[state.instances[slot].pool]
     if pool.blocks > 0 and state.caches[slot].idle * pool.block_tokens > pool.usable - kv:
         _evict_oldest(state, slot, kv)
@@ -147,16 +153,16 @@ def evict_for(state: Any, slot: int, kv: int) -> None:
 
 @kernel
 def _bucket(state: Any, slot: int, block: int) -> int:
-    """Return the bucket of a block in the instance's hash table."""
+    """Return the index in ``State.buckets`` of the hash bucket of a block on an instance."""
     pool = state.pools[state.instances[slot].pool]
     # Knuth's multiplicative hash; the number of buckets is a power of two.
     index = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
-    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + index)
+    return int(pool.first_bucket + (slot - pool.first_slot) * pool.buckets + index)
 
 
 @kernel
 def _find(state: Any, slot: int, block: int) -> int:
-    """Return the node of a block in an instance's cache; -1: it is not cached."""
+    """Return the index in ``State.nodes`` of a block in an instance's cache; -1: not cached."""
     node = state.buckets[_bucket(state, slot, block)]
     while node >= 0 and state.nodes[node].id != block:
         node = state.nodes[node].chain
@@ -165,7 +171,7 @@ def _find(state: Any, slot: int, block: int) -> int:
 
 @kernel
 def _add_holder(state: Any, slot: int, node: int) -> int:
-    """Add a holder to a block and return how many it had before."""
+    """Add a holder (a running request) to a cached block; return how many it had before."""
     block, cache = state.nodes[node], state.caches[slot]
     if block.users == 0:  # it leaves the list of blocks without holders
         if block.older >= 0:
@@ -210,7 +216,7 @@ def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def _evict_oldest(state: Any, slot: int, kv: int) -> None:
-    """Evict the least recently used blocks until the rest fits with ``kv`` tokens."""
+    """Evict an instance's least recently used blocks until the rest fits with ``kv`` tokens."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
         node = cache.oldest

@@ -1,9 +1,9 @@
 """Progress of an instance within its run of iterations.
 
-A run of equal ``iterations`` begins at ``run_start``. The first takes ``iteration_s`` seconds. Each
-further one takes ``growth`` more than the one before (0 if only the batch matters). Boundaries are
-always computed from these numbers and never summed up. So every part of the engine uses the same
-instant.
+A run is a series of ``iterations`` with an unchanged batch that begins at ``run_start``. The first
+takes ``iteration_s`` seconds. Each further one takes ``growth`` seconds more than the one before (0
+if only the batch matters). Boundaries are always computed from these numbers and never summed up.
+So every part of the engine uses the same instant.
 """
 
 from typing import Any
@@ -15,9 +15,10 @@ from simulation.compiler import kernel
 
 @kernel
 def iteration_end(instance: Any, j: int) -> float:
-    """Return the time at which iteration ``j`` of the run ends; for 0, the run begins.
+    """Return the time at which iteration ``j`` of an instance's run ends; 0: the run begins.
 
-    The first takes ``iteration_s``, and each later one ``growth`` seconds more.
+    Iteration 1 takes ``iteration_s``, and each later one ``growth`` seconds more than the one
+    before.
     """
     return float(
         instance.run_start + (j * instance.iteration_s + 0.5 * instance.growth * j * (j - 1))
@@ -28,11 +29,11 @@ def iteration_end(instance: Any, j: int) -> float:
 def _iterations_in(
     iteration_s: float, growth: float, elapsed_s: float, max_iterations: float
 ) -> int:
-    """Return the whole iterations of a run that end within ``elapsed_s``, at most the given ones.
+    """Return how many iterations of a run end within ``elapsed_s``, at most ``max_iterations``.
 
-    ``iteration_s`` is the length of the first iteration, ``growth`` what each further one takes
-    longer. The iterations j solve growth j (j - 1) / 2 + iteration_s j = elapsed_s, in the form
-    without cancellation.
+    The first takes ``iteration_s``, and each further one ``growth`` seconds more than the one
+    before. Their number j solves growth j (j - 1) / 2 + iteration_s j = elapsed_s. The quadratic
+    formula is used in the form without cancellation.
     """
     half = iteration_s - 0.5 * growth
     root = np.sqrt(max(half * half + 2.0 * growth * elapsed_s, 0.0))
@@ -41,7 +42,7 @@ def _iterations_in(
 
 @kernel
 def iterations_done(instance: Any, t: float) -> int:
-    """Return how many iterations of the current run ended strictly before ``t``.
+    """Return how many iterations of an instance's current run ended strictly before ``t``.
 
     The last one never counts: ``batching.finish_run`` ends it.
     """

@@ -2,8 +2,8 @@
 
 The last queue contains deferrable requests until they become urgent, and prompts that a decode
 instance takes over. FCFS has one other queue. The other schedulers have two per tier, and new
-requests join the second. Under DPA, a request moves to the first of the two when it expires. So the
-heads of all queues suffice for the choice.
+requests join the second. Under DPA, a request moves to the first of the two when it expires, which
+is when its TTFT limit passes. So the heads of all queues suffice for the choice.
 
 Deferrable requests that are not yet urgent wait behind all others under every scheduler. ``left``
 is the time until the TTFT limit of a request, d_r in the source. It is negative after the limit and
@@ -24,20 +24,21 @@ from typing import Any
 import numpy as np
 
 from simulation.compiler import kernel
-from simulation.engine.accounting import count_arrival, settle
+from simulation.engine.accounting import add_tokens, settle
 from simulation.engine.heaps import schedule
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.routing_order import rank
-from simulation.engine.state import HEAD, NO_LIMIT, TAIL
+from simulation.engine.state import HEAD, NO_LIMIT, S_ARRIVED, TAIL
 
 FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 
 
 @kernel
 def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
-    """Return the class and the value that order requests; ``left`` are seconds to the TTFT limit.
+    """Return (class, value), by which a scheduler orders waiting requests.
 
-    The lower class goes first, then the lower value, then the stricter tier.
+    The lower class goes first, then the lower value, then the stricter tier. ``left`` are the
+    seconds to the TTFT limit, ``tau_n`` and ``tau_p`` the thresholds of DPA (module docstring).
     """
     if scheduler == EDF:
         return 0, left
@@ -52,7 +53,10 @@ def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) ->
 
 @kernel
 def next_change(left: float, tau_n: float, tau_p: float) -> float:
-    """Return the seconds until a waiting request may change its class under DPA; inf: never."""
+    """Return the seconds until a waiting request may change its class under DPA; inf: never.
+
+    ``left`` are its seconds to the TTFT limit.
+    """
     if left > tau_p:
         return left - tau_p
     if left >= 0.0:
@@ -61,24 +65,17 @@ def next_change(left: float, tau_n: float, tau_p: float) -> float:
 
 
 @kernel
-def _has_low_priority(state: Any, r: int, t: float) -> bool:
-    """Return whether a request waits behind interactive ones: deferrable and not yet urgent."""
-    request = state.requests[r]
-    return bool(
-        state.deferrable[request.tier] and t - request.arrival < state.priority_after[request.tier]
-    )
-
-
-@kernel
 def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
-    """Return whether a request waits behind the others of its instance.
+    """Return whether request ``r`` waits behind the others of instance ``slot``.
 
-    Either its priority is low, or a decode instance computes its prompt for a prefill pool.
+    Either it is deferrable and not yet urgent at ``t``, or the instance is one for decode that
+    computes its prompt.
     """
     request = state.requests[r]
+    not_urgent = t - request.arrival < state.priority_after[request.tier]
     limited = state.pools[state.instances[slot].pool].prompt_limit < NO_LIMIT
     taken_over = limited and not request.carried and np.isnan(request.first)
-    return bool(taken_over or _has_low_priority(state, r, t))
+    return bool(taken_over or (state.deferrable[request.tier] and not_urgent))
 
 
 @kernel
@@ -103,7 +100,7 @@ def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
 
 @kernel
 def append(state: Any, slot: int, r: int, q: int) -> None:
-    """Append a request to queue ``q``."""
+    """Append request ``r`` to queue ``q`` of an instance."""
     state.requests[r].next = -1
     if state.queues[slot, q, HEAD] < 0:
         state.queues[slot, q, HEAD] = r
@@ -114,7 +111,7 @@ def append(state: Any, slot: int, r: int, q: int) -> None:
 
 @kernel
 def prepend(state: Any, slot: int, r: int, t: float) -> None:
-    """Put a preempted request back at the head of its queue."""
+    """Put a preempted request back at the head of its queue on an instance."""
     q = _queue_of(state, slot, r, t)
     state.requests[r].next = state.queues[slot, q, HEAD]
     if state.queues[slot, q, HEAD] < 0:
@@ -124,7 +121,7 @@ def prepend(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def take_head(state: Any, slot: int, q: int) -> int:
-    """Remove the first request of queue ``q`` and return it."""
+    """Remove the first request of queue ``q`` of an instance, and return it."""
     r = state.queues[slot, q, HEAD]
     state.queues[slot, q, HEAD] = state.requests[r].next
     return int(r)
@@ -132,7 +129,10 @@ def take_head(state: Any, slot: int, q: int) -> int:
 
 @kernel
 def next_queue(state: Any, slot: int, t: float) -> int:
-    """Return the queue whose first request is admitted next; at least one request waits."""
+    """Return the queue of an instance whose first request is admitted next.
+
+    At least one request must wait there.
+    """
     if state.pools[state.instances[slot].pool].scheduler == FCFS:
         return 0 if state.queues[slot, 0, HEAD] >= 0 else int(state.queues.shape[1] - 1)
     return int(_next_queue(state, slot, t))
@@ -175,7 +175,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(state: Any, slot: int, t: float) -> float:
-    """Return the time (seconds) from which on DPA may choose another waiting request.
+    """Return the time at which DPA may first choose another of the instance's waiting requests.
 
     Later arrivals are not considered. It is inf if a preempted request is next.
     """
@@ -187,14 +187,19 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
             if state.requests[r].preempted:
                 return np.inf
             left = _seconds_to_ttft_limit(state, r, t)
-            expired = q & 1 and left < 0.0  # in a queue of unexpired requests: not moved yet
-            earliest = 0.0 if expired else min(earliest, next_change(left, pool.tau_n, pool.tau_p))
+            # Still in the queue of unexpired requests (odd q), so it moves at the next choice.
+            moves_now = q & 1 and left < 0.0
+            next_s = 0.0 if moves_now else next_change(left, pool.tau_n, pool.tau_p)
+            earliest = min(earliest, next_s)
     return t + earliest
 
 
 @kernel
 def steps_in_order(state: Any, slot: int, t: float) -> int:
-    """Return how many iterations of the planned run keep the same request first in the queue."""
+    """Return how many iterations of an instance's planned run keep the same request next.
+
+    Only DPA changes the order while requests wait.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
@@ -204,7 +209,7 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def interrupt(state: Any, slot: int, t: float) -> None:
-    """Shorten the run of iterations to end at its first boundary not before ``t``."""
+    """Shorten an instance's run to end at the first iteration boundary not before ``t``."""
     instance = state.instances[slot]
     if instance.iterations > 1:
         instance.iterations = iterations_done(instance, t) + 1
@@ -213,7 +218,10 @@ def interrupt(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def enqueue(state: Any, slot: int, r: int, t: float) -> None:
-    """Add a routed request to its instance; it may join at the next iteration boundary."""
+    """Add a routed request to the queue of its instance.
+
+    It may join the batch at the next iteration boundary.
+    """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     q = _queue_of(state, slot, r, t)
@@ -231,7 +239,7 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
         instance.work += request.osl - request.generated
     else:
         pool.arrived_tokens += request.isl
-        count_arrival(state, instance.pool, t, request.isl)
+        add_tokens(state, S_ARRIVED, instance.pool, t, request.isl)
         instance.work += request.isl + (request.generated + 1 if pool.hands_over else request.osl)
         instance.pending += request.isl + request.generated
     request.pool = instance.pool
@@ -245,7 +253,7 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def has_low(state: Any, slot: int) -> bool:
-    """Return whether the last queue has requests: deferrable ones, or prompts taken over."""
+    """Return whether an instance has waiting requests that are deferrable or taken over."""
     return bool(state.queues[slot, state.queues.shape[1] - 1, HEAD] >= 0)
 
 

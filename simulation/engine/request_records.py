@@ -53,12 +53,15 @@ def columns_of(trace: Trace) -> TraceColumns:
 
 
 class ServiceTables(NamedTuple):
-    """What the fleet can serve, by indices of the trace, or by service and home region."""
+    """What the fleet can serve, by indices of the trace, or by service and home region.
+
+    For service see ``allocation.Service``.
+    """
 
     first: Any  # [model, tier] service that gets a request first; -1: none
-    homes: Any  # [region] code of the fleet
-    tiers: Any  # [tier] code of the fleet
-    has_pools: Any  # [model] mask
+    homes: Any  # [region] index of the region in the fleet
+    tiers: Any  # [tier] index of the tier in the fleet
+    has_pools: Any  # [model] whether the fleet has a pool of the model
     context: Any  # [service, home] most tokens that a model accepts; 0: no pool can be reached
     longest: Any  # [service, home] most tokens of a request that fit in KV memory
 
@@ -78,11 +81,11 @@ class LogColumns(NamedTuple):
 
 @cached_kernel
 def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any) -> tuple[int, int]:
-    """Fill the records of requests that have not arrived, and reject those that cannot be served.
+    """Fill the records ``requests``, and reject those that cannot be served.
 
-    ``words`` is the memory of the records as 64-bit words, and ``empty`` that of an empty record,
-    the initial value. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``. Returns the
-    number of requests that are not rejected, and the tokens of the largest of them, at least 1.
+    ``words`` is the memory of the records as 64-bit words, and ``empty`` that of a record before
+    the request arrives. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``. Return
+    the number of requests that are not rejected, and the tokens of the largest of them, at least 1.
     """
     accepted, longest = 0, 1
     for i in range(requests.size):
@@ -114,7 +117,7 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
 def latencies(record: Any, away: Any) -> tuple[float, float, float]:
     """Return TTFT, TBT and E2E of a request in seconds; NaN if the event did not happen.
 
-    ``away`` is that of ``fill_log``.
+    ``away [home region, pool]`` is the seconds from a pool back to a home region.
     """
     back_s = away[record.home, record.pool]
     gaps = record.osl - 1.0 if record.osl > 1 else np.nan
@@ -129,24 +132,24 @@ def latencies(record: Any, away: Any) -> tuple[float, float, float]:
 def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
     """Fill the columns of the request log, ``log``, from the records at the end of a simulation.
 
-    ``away[home, pool]`` is the seconds from the pool back to the home region. Its last column is
-    for requests without a pool (-1). ``not_due`` is the mask of requests whose limits have not
-    passed.
+    ``away [home region, pool]`` is the seconds from the pool back to the home region. Its last
+    column is for requests without a pool (-1). ``not_due [request]`` is True for requests whose
+    limits have not passed.
     """
     for i in range(requests.size):
         record = requests[i]
-        may_finish_in_time = record.outcome == UNFINISHED and not_due[i]
-        log.outcome[i] = NOT_DUE if may_finish_in_time else record.outcome
+        is_not_due = record.outcome == UNFINISHED and not_due[i]
+        log.outcome[i] = NOT_DUE if is_not_due else record.outcome
         log.reason[i], log.pool[i] = record.reason, record.pool
         log.first_token_s[i], log.last_token_s[i] = record.first, record.last
         log.ttft_s[i], log.tbt_s[i], log.e2e_s[i] = latencies(record, away)
 
 
 class Rules(NamedTuple):
-    """What decides whether a request is in time, as arrays for compiled code."""
+    """What decides whether a request meets its SLO, as arrays for compiled code."""
 
     away: Any  # [home, pool + 1] seconds from the pool to the home region; last: no pool
-    # [tiers of the trace, 4]: limits of TTFT, TBT and E2E, and the seconds from arrival to due time
+    # [tier of the trace, 4]: limits of TTFT, TBT and E2E, and the seconds from arrival to due time
     limits: Any
     regions: int  # number of home regions of the trace
 
@@ -154,15 +157,18 @@ class Rules(NamedTuple):
     def of(cls, away: FloatArray, trace: Trace, tiers: Sequence[Tier]) -> Self:
         """Return the rules for the requests of ``trace``; for ``away`` see the class."""
         due_s = due_after_s(trace, tiers)
-        named = {tier.name: (tier.ttft_s, tier.tbt_s, tier.e2e_s) for tier in tiers}
-        limits = [[np.inf if limit is None else limit for limit in named[name]]
+        limits_of = {tier.name: (tier.ttft_s, tier.tbt_s, tier.e2e_s) for tier in tiers}
+        limits = [[np.inf if limit is None else limit for limit in limits_of[name]]
                   for name in trace.tiers]  # fmt: skip
         return cls(away, np.column_stack([np.reshape(limits, (-1, 3)), due_s]), len(trace.regions))
 
 
 @kernel
 def _count_latency(tally: Any, group: int, which: int, seconds: float) -> None:
-    """Count a latency of a request of a group; ``which`` is its index in LATENCIES."""
+    """Count a latency in a ``Tally``; ``which`` is its index in LATENCIES.
+
+    ``group`` is the index of the request's model, region and tier in the tally.
+    """
     if not np.isfinite(seconds):
         return
     value = max(seconds, 0.0)
@@ -176,8 +182,11 @@ def _count_latency(tally: Any, group: int, which: int, seconds: float) -> None:
 
 @kernel
 def _is_possible(record: Any, outcome: int, ttft_s: float, e2e_s: float) -> bool:
-    """Return whether the outcome and the times of a request obey ``check_invariants``."""
-    # One ulp of slack: iteration boundaries are products, while arrivals are given.
+    """Return whether the outcome and the times of a request do not contradict each other.
+
+    The rules are those of ``invariants.check_invariants``.
+    """
+    # A TTFT may be slightly negative by rounding: iteration boundaries are products.
     possible = 0 <= outcome <= NOT_DUE and not ttft_s < -1e-9 * (1.0 + record.arrival)
     if outcome == COMPLETED:
         served = record.pool >= 0 and record.reason < 0
@@ -189,7 +198,7 @@ def _is_possible(record: Any, outcome: int, ttft_s: float, e2e_s: float) -> bool
 
 @kernel
 def _add_work(work: Any, row: int, isl: float, osl: float) -> None:
-    """Add the attention work of a request to a row of ``work``, see ``Replay.attention``."""
+    """Add the attention work of a request to ``work[row]`` (columns as in ``Replay.attention``)."""
     work[row, 0] += osl * isl + osl * osl / 2
     work[row, 1] += osl
     work[row, 2] += isl * isl / 2
@@ -202,15 +211,16 @@ def count_requests(
 ) -> bool:
     """Add requests from index ``first`` on to ``tally``; return whether all of them are possible.
 
-    ``trace`` are ``TraceColumns``. ``until_s`` is the end of the simulation. If it is infinite, the
-    simulation goes on, and unfinished requests are left out.
+    A request is not possible if its outcome and times contradict each other, which is a bug.
+    ``trace`` are ``TraceColumns``, ``rules`` are ``Rules``. ``until_s`` is the end of the
+    simulation. If it is infinite, the simulation goes on, and unfinished requests are left out.
     """
     # Compiled code counts the references to an array at each access to a field.
     arrival_s, models, regions, tier_codes = trace.arrival_s, trace.model, trace.region, trace.tier
     away, limits, served, asked = rules.away, rules.limits, tally.served, tally.asked
     outcomes, tokens, hours, reasons = tally.outcomes, tally.tokens, tally.hours, tally.reasons
     met, in_time, last_s, latencies_counted = tally.met, tally.in_time, 0.0, tally.buckets.shape[1]
-    lawful, tiers, hour = True, hours.shape[1], 0
+    all_possible, tiers, hour = True, hours.shape[1], 0
     for i in range(first, records.size):
         record, tier = records[i], tier_codes[i]
         outcome = record.outcome
@@ -220,7 +230,7 @@ def count_requests(
             if arrival_s[i] + limits[tier, 3] > until_s:
                 outcome = NOT_DUE
         ttft_s, tbt_s, e2e_s = latencies(record, away)
-        lawful = lawful and _is_possible(record, outcome, ttft_s, e2e_s)
+        all_possible = all_possible and _is_possible(record, outcome, ttft_s, e2e_s)
         # A latency that is not a number exceeds no limit.
         late = ttft_s > limits[tier, 0] or tbt_s > limits[tier, 1] or e2e_s > limits[tier, 2]
         ok = outcome == COMPLETED and not late
@@ -249,4 +259,4 @@ def count_requests(
         if record.pool >= 0:
             _add_work(served, record.pool, float(isl), float(osl))
     tally.last_s[0] = max(tally.last_s[0], last_s)
-    return lawful
+    return all_possible

@@ -1,9 +1,9 @@
 """Supply of a stream's requests to the engine, and removal of finished ones.
 
-A request is identified by its index, so every reference to one is renumbered after a removal.
-References are in batches, queues, current iterations, deliveries, the router and the deferred
-queues. The order of requests stays, and ties are broken by it. So a simulation continues as if none
-had left.
+A stream has more requests than fit in memory. It is loaded piece by piece. A request is identified
+by its index, so every reference to one is renumbered after a removal. References are in batches,
+queues, current iterations, deliveries, the router and the deferred queues. The order of requests
+stays, and ties are broken by it. So a simulation continues as if none had left.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _REQUEST_FIELDS = ("next", "newer", "older")
 def replace_requests(
     state: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
 ) -> None:
-    """Keep the requests in the mask ``keep [requests]`` and append ``joining``.
+    """Remove the requests of ``state`` where ``keep [request]`` is False, and append ``joining``.
 
     ``prefix_start`` and ``prefix_ids`` are the prompt blocks of the kept and the joining requests.
     No instance or queue may refer to a request that is removed.
@@ -46,8 +46,8 @@ def replace_requests(
         state.instances[name] = new_index[state.instances[name]]
     for waiting in (state.queues, state.router_queue, state.deferred):
         waiting[...] = new_index[waiting]
-    on_wire = state.delivery_request[: int(clock["deliveries"])]
-    on_wire[:] = new_index[on_wire]
+    in_transit = state.delivery_request[: int(clock["deliveries"])]
+    in_transit[:] = new_index[in_transit]
     _renumber_batches(state, new_index)
     requests = np.concatenate([state.requests[keep], joining])
     for name in _REQUEST_FIELDS:
@@ -58,7 +58,7 @@ def replace_requests(
 
 
 def _renumber_batches(state: State, new_index: Array) -> None:
-    """Renumber the requests in batches.
+    """Replace the indices of the requests in batches: request i becomes ``new_index[i]``.
 
     Each entry of ``state.batch`` has the number of a request's last iteration in its high bits, and
     the request's index in its low bits.
@@ -66,6 +66,7 @@ def _renumber_batches(state: State, new_index: Array) -> None:
     request_mask = (1 << REQUEST_BITS) - 1
     busy = np.flatnonzero(state.instances["decodes"])
     decodes = state.instances["decodes"][busy]
+    # The entries of an instance are the first ones of its row, one for each decode.
     row = np.repeat(busy, decodes)
     column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
     packed = state.batch[row, column]
@@ -74,7 +75,7 @@ def _renumber_batches(state: State, new_index: Array) -> None:
 
 
 class RequestFeed(Protocol):
-    """Protocol of a source of requests that are not in the state yet."""
+    """A source of requests that are not in the state yet."""
 
     next_s: float  # arrival of the next request; inf: all requests are loaded
 
@@ -83,7 +84,7 @@ class RequestFeed(Protocol):
 
 
 class NothingMore:
-    """Empty feed, for a state that has every request from the start."""
+    """An empty feed, for a state that has every request from the start."""
 
     next_s = np.inf
 
@@ -92,9 +93,10 @@ class NothingMore:
 
 
 class StreamFeed:
-    """Feed that loads one piece of a stream after the other.
+    """A feed that loads one piece of a stream after the other.
 
-    ``loaded`` is the part of the trace that the state has now. ``tally`` counts finished requests.
+    ``loaded`` is the piece that the state has from the start. ``tally`` counts finished requests.
+    ``last_due_s`` is the latest time at which a loaded request is due.
     """
 
     def __init__(self, loaded: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally) -> None:
@@ -108,9 +110,9 @@ class StreamFeed:
     def refill(self, state: State) -> None:
         """Add finished requests to the tally and load the next piece in their place."""
         assert self._next is not None
-        # Every other request is final, and no part of the engine refers to it.
+        # Requests with another outcome are final, and no part of the engine refers to them.
         keep = state.requests["outcome"] == UNFINISHED
-        self._count(state, np.inf)
+        self.count(state, np.inf)
         self._loaded = join_traces([self._loaded.rows(keep), self._next], shared=True)
         self._raise_last_due(self._next)
         records, accepted, _ = request_records(self._next, self._fleet, self._services)
@@ -122,12 +124,11 @@ class StreamFeed:
         replace_requests(state, keep, records, prefix_start, prefix_ids)
         self._read_next_piece()
 
-    def end(self, state: State, until_s: float, first: int = 0) -> None:
-        """Add the remaining requests, from index ``first`` on, at the end of the simulation."""
-        self._count(state, until_s, first)
+    def count(self, state: State, until_s: float, first: int = 0) -> None:
+        """Add the loaded requests from index ``first`` on to the tally, see ``count_requests``.
 
-    def _count(self, state: State, until_s: float, first: int = 0) -> None:
-        """Add requests to the tally, see ``count_requests``; raise InvariantViolated for a bug."""
+        Raises InvariantViolated if the times of a request contradict its outcome (a bug).
+        """
         rules = Rules.of(result_tables.seconds_away(state), self._loaded, self._fleet.tiers)
         columns = columns_of(self._loaded)
         if not count_requests(state.requests, columns, rules, self._tally, first, until_s):
@@ -141,7 +142,7 @@ class StreamFeed:
     def _raise_last_due(self, trace: Trace) -> None:
         """Raise ``last_due_s`` to the latest time at which a request of ``trace`` is due."""
         for code, after_s in enumerate(due_after_s(trace, self._fleet.tiers).tolist()):
-            of_tier = trace.tier[::-1] == code  # arrivals never decrease: the last one is due last
-            if np.isfinite(after_s) and of_tier.any():
-                last_s = float(trace.arrival_s[::-1][of_tier.argmax()])
-                self.last_due_s = max(self.last_due_s, last_s + after_s)
+            arrivals = trace.arrival_s[trace.tier == code]
+            if np.isfinite(after_s) and len(arrivals):
+                # Arrivals never decrease, so the last one is due last.
+                self.last_due_s = max(self.last_due_s, float(arrivals[-1]) + after_s)

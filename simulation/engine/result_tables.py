@@ -27,9 +27,12 @@ from simulation.results import REASONS, AfterWindow, PoolSeries, PoolTotals, Req
 
 
 def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
-    """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
+    """Return the log of all requests, one row each.
+
+    Unfinished requests where ``not_due [request]`` is True get the outcome NOT_DUE.
+    """
     n = len(state.requests)
-    # One piece of memory for all times: the system provides large pieces faster.
+    # One block of memory for all times: the system provides large blocks faster.
     columns = LogColumns(
         np.empty(n, np.int8), np.empty(n, np.int8), np.empty(n, np.int16), *np.empty((5, n))
     )
@@ -38,9 +41,9 @@ def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
 
 
 def seconds_away(state: State) -> FloatArray:
-    """Return the seconds from each pool back to a home region, ``[home, pools + 1]``.
+    """Return the seconds from each pool back to each home region, ``[home region, pool + 1]``.
 
-    The last column is for requests without a pool.
+    The serving stack's fixed time is included. The last column is for requests without a pool.
     """
     pools = len(state.pools)
     away = np.zeros((len(state.latency), pools + 1))
@@ -49,14 +52,14 @@ def seconds_away(state: State) -> FloatArray:
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_] | slice) -> RequestLog:
-    """Return the rows of a log that the mask or slice ``which`` selects."""
+    """Return the rows of a log that ``which``, a mask or a slice, selects."""
     return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
 
 
 def pool_series(
     state: State, duration_s: float, interval_s: float, waiting: Array, held: Array
 ) -> PoolSeries:
-    """Return the series of each pool by interval, ``[pools, intervals]`` each.
+    """Return the series of each pool by interval, ``[pool, interval]`` each.
 
     ``waiting`` and ``held`` are queue lengths at the ends of the intervals (``run_window``).
     """
@@ -95,7 +98,7 @@ def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
 
 
 def pool_totals(state: State) -> PoolTotals:
-    """Return the totals over the simulation, ``[pools]`` each."""
+    """Return the totals over the simulation, ``[pool]`` each."""
     names = [field.name for field in fields(PoolTotals) if field.name != "starts"]
     return PoolTotals(
         **{name: state.pools[name].copy() for name in names}, starts=state.started.copy()
@@ -103,12 +106,8 @@ def pool_totals(state: State) -> PoolTotals:
 
 
 def after_window(state: State, until_s: float) -> AfterWindow:
-    """Return the figures of each pool for the time after the window, until ``until_s``.
-
-    ``kept_s`` are the instance-seconds until the last iterations end, for which instances with work
-    are kept. The last column of the state's series counts everything after the window.
-    """
-    after = state.series[:, :, -1]
+    """Return the figures of each pool for the time after the window, until ``until_s``."""
+    after = state.series[:, :, -1]  # the last column counts everything after the window
     return AfterWindow(
         until_s=until_s,
         kept_s=state.pools["kept_s"].copy(),

@@ -3,10 +3,10 @@
 The router may see queues (``fleet.ROUTER_INPUTS``). A request then waits only if no region has an
 instance that admits it at its next iteration.
 
-These are compiled helpers of the engine; ``state`` is its ``State``. ``service`` is an index of
-``allocation.services``, and ``r`` one of a request. The helpers do not change instances, except for
-evictions that are already due. Progress inside a run of equal decode iterations, and cached blocks
-evicted since it began, are computed for the given instant.
+``service`` is an index of ``allocation.services``, ``r`` one of a request, ``slot`` one of an
+instance. An endpoint is a service in a region; its number is service * regions + region. The
+functions do not change instances, except for evictions that are already due. Progress inside a run
+of decode iterations, and cached blocks evicted since it began, are computed for the instant ``t``.
 """
 
 from typing import Any
@@ -63,10 +63,11 @@ def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Choose the pool with the least KV memory utilization; return its best instance, or -1.
+    """Choose the pool of an endpoint for ``r``, and return the pool's best instance; -1: none.
 
-    The first pool wins a tie. If the router sees queues, pools that admit the request at their next
-    iteration come first. If no pool does, the one with the fewest seconds of prompts ahead wins.
+    The pool with the least KV memory utilization wins, then the first. If the router sees queues,
+    pools that admit the request at their next iteration come first. If no pool does, the one with
+    the fewest seconds of prompts ahead wins.
     """
     need = state.requests[r].isl + state.requests[r].osl
     best, lowest, best_has_room = -1, 0.0, False
@@ -91,11 +92,11 @@ def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Return the instance with the fewest prompt tokens to compute before the first token of ``r``.
+    """Return the instance that computes the fewest prompt tokens before the first token of ``r``.
 
-    Ties go to the fewest remaining tokens, then to the lowest slot. -1: no instance can serve it.
-    The tree of pending tokens excludes instances that could not win even with every block of the
-    prompt cached.
+    -1: no instance of the endpoint can serve it. Ties go to the fewest remaining tokens, then to
+    the lowest slot. The tree of pending tokens (``routing_order``) excludes instances that could
+    not win even with the whole prompt cached.
     """
     request = state.requests[r]
     best, lowest, least_work = -1, 0, 0
@@ -112,7 +113,7 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
                 if node < pool.width:
                     node = 2 * node
                     continue
-                slot = pool.first + node - pool.width
+                slot = pool.first_slot + node - pool.width
                 instance = state.instances[slot]
                 done = iterations_done(instance, t) * instance.decodes
                 hit = 0
@@ -137,14 +138,14 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
 def choose_instance(state: Any, service: int, region: int, t: float, r: int) -> int:
     """Return the instance that the router of a service in a region chooses for ``r``; -1: none.
 
-    Only pools count in which the request fits by memory and context limit.
+    Only pools in which the request fits, by memory and context limit, are considered.
     """
     return int(_best_instance(state, service * state.latency.shape[0] + region, t, r))
 
 
 @kernel
 def admits_at_once(state: Any, service: int, region: int, slot: int, r: int, t: float) -> bool:
-    """Return whether ``slot`` admits request ``r`` at its next iteration.
+    """Return whether instance ``slot`` admits request ``r`` at its next iteration.
 
     With prefill and decode pools, a decode instance of the region must admit it at once too.
     """
@@ -159,9 +160,10 @@ def admits_at_once(state: Any, service: int, region: int, slot: int, r: int, t: 
 
 @kernel
 def _prompt_seconds(state: Any, slot: int, r: int) -> float:
-    """Return the seconds until a decode instance has computed the prompt of ``r``; inf: never.
+    """Return the seconds until decode instance ``slot`` has computed the prompt of ``r``.
 
-    The prompts ahead of it and its own are computed in chunks, together with the present decodes.
+    inf: never. The prompts ahead and that of ``r`` are computed in chunks, together with the
+    present decodes.
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
@@ -180,11 +182,11 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
 
 @kernel
 def divert_prompt(state: Any, slot: int, r: int, t: float) -> int:
-    """Return the decode instance that takes the prompt of ``r`` over, or else ``slot``.
+    """Return the instance that computes the prompt of ``r``: ``slot`` or a decode instance.
 
-    A prompt is taken over if more than ``overflow_s`` of prompts are ahead of it at ``slot``. Only
-    decode instances that have room for it, and compute it sooner than ``slot``, count. The soonest
-    wins, then the lowest slot.
+    A decode instance takes the prompt over if more than ``overflow_s`` seconds of prompts are ahead
+    of it at ``slot``. It must have room for the prompt, and compute it sooner. The soonest wins,
+    then the lowest slot.
     """
     pool = state.pools[state.instances[slot].pool]
     ahead_s = state.instances[slot].pending * pool.token_s * pool.slowdown
@@ -201,7 +203,7 @@ def divert_prompt(state: Any, slot: int, r: int, t: float) -> int:
         other = state.pools[p]
         if not other.takes_prompts or request.isl + request.osl > other.longest:
             continue
-        for candidate in range(other.first, other.first + other.top):
+        for candidate in range(other.first_slot, other.first_slot + other.slots_used):
             if state.instances[candidate].status == READY:
                 seconds = _prompt_seconds(state, candidate, r)
                 if seconds < soonest and _has_room(state, candidate, r, t):
@@ -228,15 +230,14 @@ def _is_below_threshold(state: Any, service: int, region: int, t: float, thresho
 def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
     """Return the region to serve ``r`` by the planned shares of its home region; -1: none planned.
 
-    The region furthest below its planned tokens wins. So no region falls more than a few prompts
-    below its planned tokens.
+    The region furthest below its planned tokens wins, so that over time the tokens follow the
+    shares.
     """
     best, largest, isl = -1, 0.0, state.requests[r].isl
     for region in range(state.latency.shape[0]):
         share = state.shares[service, home, region]
         if share > 0.0:
-            # Every share gains tokens, and the chosen region pays for the request. So over time
-            # the tokens follow the shares.
+            # Each region is owed its share of the tokens. The chosen region gets all of them.
             state.owed[service, home, region] += share * isl
             if best < 0 or state.owed[service, home, region] > largest:
                 best, largest = region, state.owed[service, home, region]
@@ -247,10 +248,10 @@ def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
 
 @kernel
 def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """Return ``(region, instance)`` that serves the request soonest; (-1, -1): none is ready.
+    """Return the (region, instance) that serves the request soonest; (-1, -1): none is ready.
 
-    Instances that admit it without a wait come first. Then the fewest seconds of prompts ahead plus
-    latency win. The nearer region wins a tie.
+    Instances that admit it without a wait come first. Among equals, the fewest seconds of prompts
+    ahead plus network latency win, then the nearer region.
     """
     regions = state.latency.shape[0]
     best, best_slot, best_wait_s, best_admits = -1, -1, 0.0, False
@@ -273,7 +274,7 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
 
 @kernel
 def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """Return ``(region, instance)`` for a request; (-1, -1): no instance is ready.
+    """Return the (region, instance) for a request; (-1, -1): no instance is ready.
 
     1. The region by planned shares, if there are any.
     2. From home, by latency: the first region with utilization below the threshold.
@@ -317,7 +318,7 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
 def released_count(state: Any, service: int, region: int, t: float) -> int:
     """Return how many deferred requests a service may release in a region now: 0, 1 or 2.
 
-    It depends on KV memory utilization.
+    The lower the KV memory utilization, the more.
     """
     clock = state.clock[0]
     if _is_below_threshold(state, service, region, t, clock.release_two_below):

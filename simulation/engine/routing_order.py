@@ -1,12 +1,12 @@
 """Choice of a router's instance, without examining every instance.
 
-The router compares keys that change with every iteration. Within a run of iterations, a key cannot
-fall below a bound that is known when the run begins. A tournament tree has such a bound for each
-ready instance of a pool, and the time until which it is valid. A pool with few instances has no
-tree, unless its router looks for cached prompts. A search computes the present key of
-the instance with the least bound. If key and bound are equal, no other instance has a lower key,
-and the search ends. Otherwise the bound rises to the key and the search goes on. So the result
-equals that of comparing all instances.
+The router compares *keys* of instances, such as their remaining tokens, and the least key wins.
+Keys change with every iteration. Within a run of iterations, a key cannot fall below a bound that
+is known when the run begins. A tournament tree has such a bound for each ready instance of a pool,
+and the time until which it is valid. A pool with few instances has no tree, unless its router looks
+for cached prompts. A search computes the present key of the instance with the least bound. If key
+and bound are equal, no other instance has a lower key, and the search ends. Otherwise the bound
+rises to the key and the search goes on. So the result equals that of comparing all instances.
 
 Remaining tokens fall during a run, so their bounds expire. A new bound lies half-way between the
 key of the instance and that of the last search. It is renewed once the instance may have reached
@@ -33,9 +33,10 @@ NEVER = 1 << 62  # bound of an instance that takes no requests
 
 @kernel
 def _key(router: int, instance: Any, done: int) -> int:
-    """Return the number by which a router compares instances; the least wins (``fleet.ROUTERS``).
+    """Return the number by which a router compares instances; the least wins.
 
-    ``done`` are the output tokens since the run began.
+    ``router`` is an index into ``fleet.ROUTERS``. ``done`` are the output tokens of the instance
+    since its run of iterations began.
     """
     if router == LEAST_REMAINING:
         return int(instance.work - done)
@@ -48,9 +49,10 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 @kernel
 def rank(state: Any, slot: int) -> None:
-    """Update the instance's bound in the tree, after any change except the passing of time.
+    """Update the router's data of an instance, after any change except the passing of time.
 
-    Also updates the limits of its KV tokens in use, and those of its pool.
+    They are the bound of its key in the tree, and the limits of its and its pool's KV tokens in
+    use.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -70,15 +72,15 @@ def rank(state: Any, slot: int) -> None:
 def rank_all(state: Any, p: int) -> None:
     """Begin the tree of a pool once it has more instances than are compared directly."""
     pool = state.pools[p]
-    if pool.top > FEW and not pool.ranked:
+    if pool.slots_used > FEW and not pool.ranked:
         pool.ranked = 1
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             rank(state, slot)
 
 
 @kernel
 def _run_growth(instance: Any) -> int:
-    """Return the output tokens of the run of iterations before its last one."""
+    """Return the output tokens of an instance's run of iterations, without its last iteration."""
     return int((instance.iterations - 1) * instance.decodes) if instance.iterations > 1 else 0
 
 
@@ -90,9 +92,9 @@ def _lowest_key(router: int, instance: Any) -> int:
 
 @kernel
 def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
-    """Return the same as ``best_of_pool``, for a pool without a tree."""
+    """Return the ready instance of a pool without a tree that has the least key, and that key."""
     best, lowest = -1, 0
-    for slot in range(pool.first, pool.first + pool.top):
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
         if instance.status != READY or (best >= 0 and _lowest_key(pool.router, instance) >= lowest):
             continue
@@ -104,8 +106,8 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
 
 @kernel
 def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> None:
-    """Store the bound of an instance and its expiry in the tree."""
-    node = pool.width + slot - pool.first
+    """Store the bound of an instance's key in the tree of its pool, valid until ``until``."""
+    node = pool.width + slot - pool.first_slot
     leaf = state.ranking[pool.tree + node]
     leaf.bound, leaf.until = bound, until
     while node > 1:
@@ -120,7 +122,7 @@ def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> 
 
 @kernel
 def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
-    """Store a lower bound of an instance's key above ``old``, and the time until which it holds.
+    """Store a bound of an instance's key above the bound ``old``, and the time it holds until.
 
     ``key`` is its key after ``done`` iterations of its run, and falls by the decodes in each. A
     lower bound holds for longer. So it is low if the key is far from the pool's last lowest key.
@@ -141,14 +143,14 @@ def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int
 
 @kernel
 def _renew_bounds(state: Any, pool: Any, t: float) -> None:
-    """Renew the bounds that have expired by ``t``."""
+    """Renew the bounds of a pool's tree that have expired by ``t``."""
     while state.ranking[pool.tree + 1].until < t:
         node = 1
         while node < pool.width:
             node = 2 * node
             if state.ranking[pool.tree + node].until >= t:
                 node += 1
-        slot = pool.first + node - pool.width
+        slot = pool.first_slot + node - pool.width
         instance = state.instances[slot]
         done = iterations_done(instance, t)
         _raise_bound(
@@ -176,7 +178,7 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
             node = 2 * node
             if state.ranking[pool.tree + node].bound != bound:
                 node += 1
-        slot = pool.first + node - pool.width
+        slot = pool.first_slot + node - pool.width
         instance = state.instances[slot]
         done = iterations_done(instance, t)
         key = _key(pool.router, instance, done * instance.decodes)
@@ -206,22 +208,25 @@ def best_of_endpoint(state: Any, endpoint: int, t: float, need: int) -> int:
 
 @kernel
 def pool_used(state: Any, p: int, t: float) -> int:
-    """Return the KV tokens in use of the ready instances of a pool."""
+    """Return the KV tokens that the ready instances of a pool use at ``t``."""
     pool = state.pools[p]
-    used, left = 0, pool.ready
-    for slot in range(pool.first, pool.first + pool.top):
-        if left == 0:
+    used, ready_left = 0, pool.ready
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
+        if ready_left == 0:
             break
         instance = state.instances[slot]
         if instance.status == READY:
-            left -= 1
+            ready_left -= 1
             used += instance.kv + iterations_done(instance, t) * instance.decodes
     return int(used)
 
 
 @kernel
 def endpoint_used(state: Any, endpoint: int, t: float) -> float:
-    """Return the KV memory utilization of an endpoint's ready instances; 1 without any."""
+    """Return the KV memory utilization of an endpoint's ready instances at ``t``; 1 without any.
+
+    An endpoint is the pools of a service in a region.
+    """
     used, capacity = 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
@@ -232,7 +237,7 @@ def endpoint_used(state: Any, endpoint: int, t: float) -> float:
 
 @kernel
 def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
-    """Return a lower and an upper limit of ``endpoint_used``; (1, 1) without ready instances."""
+    """Return limits between which ``endpoint_used`` lies; (1, 1) without ready instances."""
     low, high, capacity = 0, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]
@@ -248,18 +253,19 @@ def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
 def least_utilised_instance(
     state: Any, order: Any, first: int, t: float, need: int
 ) -> tuple[int, int]:
-    """Return ``(region, instance)`` with the least KV memory utilization; (-1, -1): none is ready.
+    """Return the region with the least KV memory utilization, and its best instance.
 
-    Only pools that can ever serve a request of ``need`` tokens count. The earlier region in
-    ``order`` wins a tie; ``order`` ends with -1. The endpoint in region r is number ``first + r``.
-    Instances are examined only if the limits of the pools do not decide.
+    (-1, -1): no instance is ready. Only pools that can ever serve a request of ``need`` tokens
+    count. ``order`` lists the regions, and ends with -1; the earlier one wins a tie. The endpoint
+    in region r is number ``first + r``. Instances are examined only if the limits of the pools do
+    not decide.
     """
     region, instance, ceiling = -1, -1, np.inf
     for i in range(order.shape[0]):
         r = order[i]
         if r < 0:
             break
-        # Any region with a lower limit above the ceiling cannot be the least used.
+        # A region whose lower limit is above the ceiling cannot be the least used.
         if best_of_endpoint(state, first + r, t, need) >= 0:
             ceiling = min(ceiling, _bounds_of_used(state, first + r)[1])
     lowest_use = -1.0  # utilization of the region found; -1: not computed yet
@@ -286,7 +292,7 @@ def least_utilised_instance(
 
 @kernel
 def is_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
-    """Return whether ``endpoint_used`` is below ``threshold``."""
+    """Return whether the KV memory utilization of an endpoint at ``t`` is below ``threshold``."""
     # Try the limits of the pools first: reading every instance is slow.
     low, high = _bounds_of_used(state, endpoint)
     if high < threshold:

@@ -82,8 +82,9 @@ class TimeAdvance:
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
         """Advance through scaling decisions that repeat the one at ``now``.
 
-        It ends before the next fault, after the share MOST_HELD of the run, or at a decision that
-        may differ. Returns True in the last case; ``reading`` then has its observation.
+        The advance ends before the next fault, after the share MOST_HELD of the window, or at a
+        decision that may differ. Return True in the last case; ``reading`` then has the observation
+        at that decision.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
@@ -97,7 +98,7 @@ class TimeAdvance:
         return bool(read)
 
     def _advance_with_refills(self, until: float) -> None:
-        """Process events before ``until`` and load more requests as they come due."""
+        """Process events before ``until``, and load more requests before they arrive."""
         while self._feed.next_s < until:
             self._events(self._feed.next_s)
             self._feed.refill(self._state)
@@ -199,7 +200,7 @@ def begin(
     progress: Callable[[float], None] | None,
     feed: RequestFeed,
 ) -> TimeAdvance:
-    """Place the first instances and plan the faults; return the object that advances time."""
+    """Place the first instances and draw the faults; return the object that advances time."""
     regions = tuple(region.name for region in fleet.regions)
     faults = fault_events(fleet.faults, state.pools["maximum"], regions, duration_s, seed)
     policy_actions.place(state, fleet, policy.reset(fleet))
@@ -213,7 +214,10 @@ def check_inputs(
     tiers: Sequence[str],
     interval_s: float,
 ) -> None:
-    """Raise ``SimulationError`` if the fleet, the policy or these names cannot be simulated."""
+    """Raise ``SimulationError`` if the fleet or the policy cannot be simulated.
+
+    It is also raised if the fleet lacks a region or tier of the trace.
+    """
     if not interval_s > 0 or not policy.interval_s > 0:
         raise SimulationError("interval_s must be positive, of the series and of the policy.")
     if not fleet.pools:
@@ -244,9 +248,10 @@ def check_inputs(
 def _requests_in_window(
     trace: Trace, duration_s: float | None, interval_s: float
 ) -> tuple[Trace, float]:
-    """Check a trace; return its requests in the window and the length of the window.
+    """Return the requests of ``trace`` in the window, and the length of the window in seconds.
 
-    ``duration_s`` None: the whole intervals that contain every arrival.
+    ``duration_s`` None: the window is the whole intervals that contain every arrival. Raises
+    ``SimulationError`` for arrivals, lengths or a duration that cannot be simulated.
     """
     if len(trace) and trace.arrival_s[0] < 0:
         raise SimulationError("Trace arrivals must not be negative. Move start_s to the first.")
@@ -256,19 +261,14 @@ def _requests_in_window(
         duration_s = duration_in_whole_intervals_s(trace, interval_s)
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
-    return _arrivals_before(trace, float(duration_s)), float(duration_s)
+    # Not Trace.window: its sums with epoch seconds would round arrivals near the edge.
+    count = int(np.searchsorted(trace.arrival_s, float(duration_s)))
+    return trace if count == len(trace) else trace.rows(slice(0, count)), float(duration_s)
 
 
 def duration_in_whole_intervals_s(trace: Trace, interval_s: float) -> float:
     """Return the shortest multiple of ``interval_s`` (seconds) that contains every arrival."""
     return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
-
-
-def _arrivals_before(trace: Trace, end_s: float) -> Trace:
-    """Return the requests that arrive before ``end_s``."""
-    # Not Trace.window: its sums with epoch seconds would round arrivals near the edge.
-    keep = slice(0, int(np.searchsorted(trace.arrival_s, end_s)))
-    return trace if keep.stop == len(trace) else trace.rows(keep)
 
 
 def run_window(
@@ -280,13 +280,13 @@ def run_window(
     time_advance: TimeAdvance,
     watch: Watch | None = None,
 ) -> tuple[Array, Array]:
-    """Advance to the end of the window and return queue lengths, ``[pools, intervals]`` each.
+    """Advance to the end of the window; return two arrays of queue lengths, ``[pool, interval]``.
 
-    The first counts requests that wait at the pool's instances at the end of each interval. The
-    second counts those that wait for it at the router and in the NIW queue. There are two modes.
-    Normally, the policy is called at each scaling decision. A decision that returns a ``Hold``
-    stays the same for a known time, which compiled code then simulates without calling the policy.
-    ``watch`` gets the records of requests at the end of each interval.
+    They count the requests that wait at the end of each interval: first at the pool's instances,
+    then at the router or in the NIW queue (deferred requests) for the pool. Normally, the policy is
+    called at each scaling decision. If it returns a ``Hold``, its decision stays the same for a
+    known time, which compiled code simulates without calling it. ``watch`` gets the records of
+    requests at the end of each interval.
     """
     intervals = state.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
@@ -297,7 +297,7 @@ def run_window(
     now, hold = 0.0, None
     while now < duration_s:
         interval_before = int(timing.place[1])
-        # ``read``: compiled code stopped at a decision and has read its observation.
+        # True: compiled code stopped at a decision and has read its observation.
         read = hold is not None and time_advance.hold(now, hold, timing, reading)
         decides = read
         if read:
@@ -325,11 +325,11 @@ def run_window(
 def drain(
     state: State, duration_s: float, last_due_s: float, interval_s: float, time_advance: TimeAdvance
 ) -> float:
-    """Serve the requests left after the window, and return the time at which the run ends.
+    """Serve the requests left after the window, and return the time at which the simulation ends.
 
     Deferred requests are released as soon as there is room, because a plan covers the window alone.
-    It ends at the latest when all requests are due and four hours have passed. All counts are
-    complete then.
+    The simulation ends at the latest when all requests are due and ``DRAIN_S`` has passed. All
+    counts are complete then.
     """
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0

@@ -1,4 +1,4 @@
-"""Scaling actions: the target counts of a policy start, drain and restore instances."""
+"""Actions of a policy: start, drain and restore instances; change speeds and limits of pools."""
 
 from typing import Any
 
@@ -31,7 +31,9 @@ def _instance_with_least_work(state: Any, p: int, status: int, t: float) -> int:
     scale-in come first.
     """
     best, best_work, best_is_soft = -1, 0, False
-    for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
+    for slot in range(
+        state.pools[p].first_slot, state.pools[p].first_slot + state.pools[p].slots_used
+    ):
         instance = state.instances[slot]
         if instance.status != status or instance.next_pool:
             continue
@@ -45,9 +47,11 @@ def _instance_with_least_work(state: Any, p: int, status: int, t: float) -> int:
 
 @kernel
 def _newest_starting(state: Any, p: int) -> int:
-    """Return the starting instance that was requested last; -1: none."""
+    """Return the starting instance of pool ``p`` that was requested last; -1: none."""
     best = -1
-    for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
+    for slot in range(
+        state.pools[p].first_slot, state.pools[p].first_slot + state.pools[p].slots_used
+    ):
         instance = state.instances[slot]
         if instance.status == STARTING and (
             best < 0 or instance.requested_s >= state.instances[best].requested_s
@@ -58,7 +62,7 @@ def _newest_starting(state: Any, p: int) -> int:
 
 @kernel
 def _undo_drain(state: Any, p: int, t: float) -> None:
-    """Make a draining instance ready again, the one that ``_instance_with_least_work`` returns."""
+    """Make a draining instance of pool ``p`` ready again, the one with the least work left."""
     pool = state.pools[p]
     slot = _instance_with_least_work(state, p, DRAINING, t)
     settle(state, slot, t)
@@ -77,10 +81,10 @@ def _undo_drain(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
-    """Cancel a starting instance of pool ``p``, or else drain a ready one.
+    """Cancel a starting instance of pool ``p``, or if there is none, drain a ready one.
 
-    A ready one may come back for ``soft_s`` seconds. With ``lend``, the instance is then lent out,
-    not switched off.
+    For ``soft_s`` seconds, a drained instance can be restored. With ``lend``, the instance is lent
+    out in the end, not switched off.
     """
     pool = state.pools[p]
     if pool.starting > 0:
@@ -102,7 +106,10 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 
 @kernel
 def _subtract_lost_instances(state: Any, p: int, target: int) -> int:
-    """Return a pool's target less its permanently lost instances, and count them as missing."""
+    """Return ``target`` less the permanently lost instances of pool ``p``.
+
+    Those that the target includes are stored as ``missing``.
+    """
     pool = state.pools[p]
     pool.missing = min(pool.lost, target)
     return int(target - pool.missing)
@@ -110,18 +117,18 @@ def _subtract_lost_instances(state: Any, p: int, target: int) -> int:
 
 @kernel
 def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
-    """Start and drain instances until every pool has ``targets[pools]``, within its limits.
+    """Start and drain instances until every pool has ``targets [pool]``, within its limits.
 
     Targets count ready and starting instances. Those that drain elsewhere to switch to a pool count
     as starting there.
 
     Scale-out first restores draining instances: those of a soft scale-in first, then by fewest
     remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
-    instances, the newest first. Then it drains ready ones, fewest remaining tokens first. They stay
-    for ``soft_s[pools]`` seconds, and are then lent out if ``lend[pools]`` is set. At most
-    ``keep[pools]`` instances stay lent out.
+    instances, the newest first. Then it drains ready ones, fewest remaining tokens first. These can
+    be restored for ``soft_s [pool]`` seconds, and are then lent out if ``lend [pool]`` is set. At
+    most ``keep [pool]`` instances stay lent out.
 
-    So starting instances never coexist in a pool with draining ones that stay in it, and a pool
+    So a pool never has starting instances and instances that drain to leave service at once, and
     never exceeds its maximum. Nothing starts in a region with an outage.
     """
     for p in range(state.pools.shape[0]):
@@ -152,8 +159,12 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
 
 @kernel
 def _may_switch(state: Any, p: int, q: int) -> bool:
-    """Return whether an instance of pool ``p`` may switch to pool ``q`` by the limits of both."""
+    """Return whether a ready instance of pool ``p`` may switch to pool ``q``.
+
+    Both must stay within their limits, and the region of ``p`` must have no outage.
+    """
     pool, other = state.pools[p], state.pools[q]
+    # All instances count for the maximum, but only those that serve for the minimum.
     in_other = other.ready + other.starting + other.draining + other.lent + other.arriving
     left = pool.ready + pool.starting + pool.arriving - 1
     within_limits = left >= pool.minimum and in_other < other.maximum
@@ -162,9 +173,9 @@ def _may_switch(state: Any, p: int, q: int) -> bool:
 
 @kernel
 def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
-    """Let ``moves[pools, pools]`` ready instances switch from the row's pool to the column's.
+    """Let ``moves [from pool, to pool]`` ready instances switch to another pool.
 
-    An instance drains, the one with the fewest remaining tokens first. Then it starts in the other
+    The instances with the fewest remaining tokens are chosen. Each drains, then starts in the other
     pool and serves after ``switch_s`` seconds: its weights stay where they are. Moves beyond the
     limits of either pool do not happen.
     """
@@ -190,7 +201,7 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
 
 @kernel
 def place_all(state: Any, targets: Any) -> None:
-    """Place the instances of time 0: ready ones and lent ones.
+    """Place the instances of time 0: ``targets [pool]`` ready ones, and lent ones.
 
     If more are ready than ran before time 0, the others were started early enough to serve now.
     """
@@ -215,13 +226,13 @@ def place_all(state: Any, targets: Any) -> None:
 
 @kernel
 def apply_speed(state: Any, speed: Any, t: float) -> None:
-    """Run iterations ``speed[pools]`` times as fast as the profile, from the next one on."""
+    """Run iterations ``speed [pool]`` times as fast as the profile, from the next one on."""
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.slowdown == 1.0 / speed[p]:
             continue
         pool.slowdown = 1.0 / speed[p]
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             if state.instances[slot].iterations > 1:
                 interrupt(state, slot, t)
                 rank(state, slot)
@@ -233,8 +244,36 @@ def finish_accounting(state: Any, until: float) -> None:
     duration = state.clock[0].duration
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             instance = state.instances[slot]
             if instance.status != OFF:
                 settle(state, slot, until)
                 pool.lifetime_s += duration - min(instance.born, duration)
+
+
+@kernel
+def apply_limits(state: Any, max_batch: Any, kv_share: Any, t: float) -> None:
+    """Apply new limits from each instance's next iteration boundary on.
+
+    ``max_batch [pool]`` is the largest number of sequences in a batch; 0 keeps the present limit.
+    ``kv_share [pool]`` is the usable share of KV memory; a negative share keeps the present one.
+
+    Batches are clipped to the limit of the profile. A larger running batch shrinks as requests end.
+    Memory is clipped to at least the need of the largest request, and at most all of it. If more is
+    in use, the requests admitted last are preempted (``fleet.WHEN_FULL``).
+    """
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
+        batch, usable = pool.max_batch, pool.usable
+        if max_batch[p] > 0:
+            batch = min(max_batch[p], pool.most_batch)
+        if kv_share[p] >= 0.0:
+            usable = min(max(int(kv_share[p] * pool.kv_capacity), pool.needed), pool.kv_capacity)
+        if batch == pool.max_batch and usable == pool.usable:
+            continue
+        pool.max_batch, pool.usable = batch, usable
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
+            status = state.instances[slot].status
+            if status != OFF and status != STARTING:
+                interrupt(state, slot, t)
+                rank(state, slot)

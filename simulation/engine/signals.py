@@ -1,4 +1,7 @@
-"""Sums since the last scaling decision, in the records of pools, and signals computed from them."""
+"""Signals that a policy may read: figures of each pool since the last scaling decision.
+
+They are computed from sums in the records of pools, which are then reset.
+"""
 
 from dataclasses import fields
 from typing import Any
@@ -27,7 +30,7 @@ def count_latency(state: Any, kind: int, p: int, seconds: float) -> None:
 
 @kernel
 def forget_latencies(state: Any) -> None:
-    """Reset the counts of latencies to 0."""
+    """Reset the counts of latencies of all pools to 0."""
     for kind in range(state.latency_counts.shape[0]):
         for p in range(state.latency_counts.shape[1]):
             for bucket in range(state.latency_counts.shape[2]):
@@ -36,11 +39,11 @@ def forget_latencies(state: Any) -> None:
 
 @kernel
 def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
-    """Fill ``out [COUNT, pools]`` with the signals of the last ``since_s`` seconds.
+    """Fill ``out [COUNT, pool]`` with the signals of the last ``since_s`` seconds before ``t``.
 
-    The sums in the records of pools are reset to 0. ``before [2, pools]`` has two counters as they
-    were at the last decision: the seconds that instances were ready, and the preemptions. It is
-    set to their present values.
+    The sums in the records of pools are reset to 0. ``before [2, pool]`` has two counters as they
+    were at the last decision: the seconds that instances served, and the preemptions. It is set to
+    their present values.
     """
     _update_sums(state, t)
     for p in range(state.pools.shape[0]):
@@ -84,18 +87,19 @@ def _at_most_one(share: float) -> float:
 def _update_sums(state: Any, t: float) -> None:
     """Bring the sums in the records of pools up to ``t``.
 
+    ``settle`` adds the busy time, and this function the output tokens of the runs in progress.
     ``compute_s`` is the SM-activity proxy (modelled): the time that the computed tokens would take
     at the rate of a full prefill iteration, and at most the busy time. Decodes mostly read memory.
     So a decoding batch is busy with little activity, like the multiprocessors of a GPU.
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        for slot in range(pool.first, pool.first + pool.top):
+        for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             instance = state.instances[slot]
-            if instance.status == OFF or instance.status == LENT:
+            if instance.status == OFF or instance.status == LENT:  # neither serves
                 continue
             settle(state, slot, t)
-            done = iterations_done(instance, t) * instance.decodes
-            pool.output_tokens += done - instance.tokens_counted
-            instance.tokens_counted = done
+            run_tokens = iterations_done(instance, t) * instance.decodes  # since the run began
+            pool.output_tokens += run_tokens - instance.tokens_counted
+            instance.tokens_counted = run_tokens
         pool.compute_s = min(pool.busy_s, pool.token_s * (pool.prompt_tokens + pool.output_tokens))

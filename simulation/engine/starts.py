@@ -1,4 +1,9 @@
-"""Starts of instances: where their weights come from, and registration."""
+"""Starts of instances: where their weights come from, and registration.
+
+An instance that a pool does not need may be *lent*: it leaves the fleet for the spot pool, keeps
+its weights, and can be called back. Prefill and decode instances of a *registration group* become
+ready together, in a given ratio.
+"""
 
 from typing import Any
 
@@ -20,8 +25,8 @@ FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
 def _first_slot(state: Any, p: int, status: int) -> int:
     """Return the first slot of pool ``p`` with ``status``, or else the next unused slot."""
     pool = state.pools[p]
-    slot = pool.first
-    while slot < pool.first + pool.top and state.instances[slot].status != status:
+    slot = pool.first_slot
+    while slot < pool.first_slot + pool.slots_used and state.instances[slot].status != status:
         slot += 1
     return int(slot)
 
@@ -39,10 +44,10 @@ def _reset_instance(state: Any, slot: int, p: int) -> None:
 
 @kernel
 def _new_slot(state: Any, p: int, t: float) -> int:
-    """Return a free slot for a new instance of a pool, born at ``t``."""
+    """Return a free slot of pool ``p``, with the record of a new instance created at ``t``."""
     pool = state.pools[p]
     slot = _first_slot(state, p, OFF)
-    pool.top = max(pool.top, slot + 1 - pool.first)
+    pool.slots_used = max(pool.slots_used, slot + 1 - pool.first_slot)
     instance = state.instances[slot]
     _reset_instance(state, slot, p)
     rank_all(state, p)
@@ -52,7 +57,7 @@ def _new_slot(state: Any, p: int, t: float) -> int:
 
 @kernel
 def place_first(state: Any, p: int, t: float) -> None:
-    """Place an instance that is ready from the beginning."""
+    """Place an instance of pool ``p`` that is ready at the beginning, at ``t``."""
     pool = state.pools[p]
     slot = _new_slot(state, p, t)
     state.instances[slot].status, state.instances[slot].source = READY, FROM_LOCAL
@@ -63,7 +68,7 @@ def place_first(state: Any, p: int, t: float) -> None:
 
 @kernel
 def place_lent(state: Any, p: int, t: float) -> None:
-    """Place an instance that is lent out from the beginning."""
+    """Place an instance of pool ``p`` that is lent out at the beginning, at ``t``."""
     slot = _new_slot(state, p, t)
     state.instances[slot].status, state.instances[slot].source = LENT, FROM_LOCAL
     state.pools[p].lent += 1
@@ -71,10 +76,10 @@ def place_lent(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _lending_pool(state: Any, p: int, closeness: int) -> int:
-    """Return the first other pool with a lent instance that pool ``p`` can start on; -1: none.
+    """Return the first other pool with a lent instance that pool ``p`` can take over; -1: none.
 
-    It is in the same region on the same GPU type. ``closeness`` 2 requires the same model, 1 the
-    same architecture, 0 neither.
+    Both pools must have the same region, GPU type and number of GPUs. ``closeness`` 2 requires the
+    same model, 1 the same architecture, 0 neither.
     """
     pool = state.pools[p]
     for q in range(state.pools.shape[0]):
@@ -117,7 +122,6 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
         source, seconds = FROM_SPOT, pool.reclaim
     else:
         source, seconds = FROM_REMOTE, pool.remote
-        # 2: with the same model, 1: the same architecture, 0: any
         lender = _lending_pool(state, p, 2)
         if lender >= 0:
             source, seconds = FROM_SPOT, pool.reclaim
@@ -193,7 +197,7 @@ def forget_switch(state: Any, slot: int) -> None:
 
 @kernel
 def _enter_pool(state: Any, slot: int, p: int, t: float) -> None:
-    """Move a drained instance to a slot of pool ``p``, where it starts; its GPUs stay paid."""
+    """Start a drained instance in another pool, ``p``. Its GPUs stay paid for."""
     forget_switch(state, slot)
     switch_off(state, slot, t)
     pool = state.pools[p]
@@ -207,7 +211,7 @@ def _enter_pool(state: Any, slot: int, p: int, t: float) -> None:
 
 @kernel
 def take_off_lent(state: Any, p: int, t: float) -> None:
-    """Switch a lent instance off; its host keeps the weights."""
+    """Switch a lent instance of pool ``p`` off; its host keeps the weights."""
     pool = state.pools[p]
     pool.lent -= 1
     pool.warm += 1
@@ -254,9 +258,10 @@ def finish_start(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def start_before(state: Any, p: int, t: float) -> None:
-    """Start an instance early enough to serve at ``t``, or to have failed by then.
+    """Start an instance of pool ``p`` that was requested early enough to be ready at ``t``.
 
-    The start is counted in both cases. Its seconds are added to ``before_s``.
+    If its start fails, it has failed by then. The start is counted in both cases. Its seconds are
+    added to the pool's ``before_s``.
     """
     slot, seconds = start(state, p, t)
     pool = state.pools[p]
@@ -273,19 +278,19 @@ def start_before(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _registration_counts(
-    ready: tuple[int, int], wait: tuple[int, int], loading: int, low: float, high: float
+    ready: tuple[int, int], waiting: tuple[int, int], loading: int, low: float, high: float
 ) -> tuple[int, int]:
-    """Return how many waiting instances register: (prefill, decode).
+    """Return how many waiting (prefill, decode) instances register.
 
-    ``ready`` and ``wait`` are such pairs: instances that serve, and loaded ones that wait. As many
-    register as keep the ready prefill instances per ready decode instance between ``low`` and
-    ``high``. If no numbers do, the role that is short registers enough to reach the ratio, or all
-    it has. Once no instance is ``loading``, all register.
+    ``ready`` and ``waiting`` are such pairs too: instances that serve, and loaded ones that wait.
+    As many register as keep the ready prefill instances per ready decode instance between ``low``
+    and ``high``. If no numbers do, the role that is short registers enough to reach the ratio, or
+    all it has. Once no instance is ``loading``, all register.
     """
     if loading == 0:
-        return wait
+        return waiting
     ready_prefills, ready_decodes = ready
-    waiting_prefills, waiting_decodes = wait
+    waiting_prefills, waiting_decodes = waiting
     best, most_registered = (-1, -1), -1
     for prefills in range(waiting_prefills + 1):
         serving = ready_prefills + prefills
@@ -308,7 +313,7 @@ def _registration_counts(
 
 @kernel
 def _count_role(state: Any, group: int, side: int) -> tuple[int, int, int]:
-    """Return the ready, waiting and loading instances of one role of a registration group.
+    """Return the numbers of (ready, waiting, loading) instances of one role of a group.
 
     ``side`` is 0 for prefill, 1 for decode. Waiting instances have loaded and wait to register.
     """
@@ -318,7 +323,7 @@ def _count_role(state: Any, group: int, side: int) -> tuple[int, int, int]:
         if pool.group == group and pool.side == side:
             ready += pool.ready
             starting += pool.starting
-            for slot in range(pool.first, pool.first + pool.top):
+            for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
                 waiting += _waits_for_registration(state, slot)
     return ready, waiting, starting - waiting
 
@@ -338,7 +343,7 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.group == group and pool.side == side:
-            for slot in range(pool.first, pool.first + pool.top):
+            for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
                 if left > 0 and _waits_for_registration(state, slot):
                     left -= 1
                     _make_ready(state, slot, t)

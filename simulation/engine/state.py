@@ -1,4 +1,8 @@
-"""State of a simulation: flat arrays of records that compiled code and Python share."""
+"""State of a simulation: flat arrays of records that compiled code and Python share.
+
+A slot is the index of an instance in ``State.instances``. Each pool has as many slots as its
+maximum of instances. A run of an instance is a series of iterations with an unchanged batch.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, get_type_hints
@@ -60,7 +64,7 @@ REQUEST = np.dtype(
 
 INSTANCE = np.dtype(
     [
-        ("run_start", "f8"),  # time at which the current run of equal iterations began
+        ("run_start", "f8"),  # time at which the current run of iterations began
         ("iteration_s", "f8"),  # duration of the first iteration in seconds
         ("growth", "f8"),  # seconds that each further iteration takes longer
         ("iterations", "i8"),  # iterations in the run; 0: idle
@@ -88,7 +92,7 @@ INSTANCE = np.dtype(
         ("sending", "i8"),  # requests with a KV cache in transfer to a decode instance
         ("kv_low", "i8"),  # bounds of its KV tokens during the run, while it is ready
         ("kv_high", "i8"),
-        # output tokens of the current run that are already in ``given`` of its pool
+        # output tokens of the current run that are already in ``output_tokens`` of its pool
         ("tokens_counted", "i8"),
         ("settled", "f8"),  # time up to which its hours are counted
         ("kept", "f8"),  # after the window: time up to which it is paid
@@ -161,8 +165,8 @@ POOL = np.dtype(
         ("region", "i8"),
         ("minimum", "i8"),
         ("maximum", "i8"),
-        ("first", "i8"),  # start of its slots in State.instances
-        ("top", "i8"),  # slots used so far
+        ("first_slot", "i8"),  # start of its slots in State.instances
+        ("slots_used", "i8"),  # slots that have ever had an instance
         ("tree", "i8"),  # start of its tree in State.ranking ...
         ("width", "i8"),  # ... and number of leaves, a power of two
         ("ranked", "i8"),  # 1 if its instances are in the tree, which few do not need
@@ -371,12 +375,12 @@ class State:
 
     def refill(self, requests: Array, prefix_start: Array, prefix_ids: Array) -> None:
         """Replace the requests and their prompt blocks, and resize the heap of deliveries."""
-        n, waiting = max(len(requests), 1), int(self.clock[0]["deliveries"])
+        n, in_transit = max(len(requests), 1), int(self.clock[0]["deliveries"])
         new = {"requests": requests, "prefix_start": prefix_start, "prefix_ids": prefix_ids}
         for name in ("delivery_time", "delivery_request"):
             old: Array = getattr(self, name)
             new[name] = np.zeros(n, old.dtype)
-            new[name][:waiting] = old[:waiting]
+            new[name][:in_transit] = old[:in_transit]
         for name, array in new.items():
             object.__setattr__(self, name, array)
         self.handle[:] = handle(LAYOUT, {name: getattr(self, name) for name in LAYOUT})

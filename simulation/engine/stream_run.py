@@ -1,4 +1,4 @@
-"""``simulate_stream``: the same replay for more requests than fit in memory."""
+"""``simulate_stream``: the replay of ``simulate`` for more requests than fit in memory."""
 
 import time
 from collections.abc import Callable
@@ -36,15 +36,15 @@ def simulate_stream(
 ) -> StreamResult:
     """Replay the requests of ``stream`` before ``duration_s`` exactly as ``simulate`` does.
 
-    The engine has ``piece`` coming requests and the unfinished ones in memory. A finished request
-    is added to a tally and dropped. So memory does not grow with the length of the trace, but with
-    the requests unfinished at one time, which are many if the fleet is too small for its load.
+    The engine keeps the next ``piece`` requests and the unfinished ones in memory. A finished
+    request is added to a tally and dropped. So memory does not grow with the length of the trace,
+    but with the requests unfinished at one time, which are many if the fleet is too small.
 
-    ``last_due`` is for a part of a fleet: it maps the last due time of its requests to that of the
-    whole fleet. The run waits for unfinished requests until then. ``watch(now, records, tally)``
-    gets the records in memory and the tally of the others.
+    ``last_due`` is for a part of a fleet: it maps the time at which the last of its requests is due
+    to that of the whole fleet. The simulation waits for unfinished requests until then.
+    ``watch(now, records, tally)`` gets the records in memory and the tally of the others.
 
-    If ``whole``, the stream has a single piece, and the result has no percentiles. The first
+    If ``whole``, the stream is a single piece, and the result has no percentiles. The first
     ``carried`` requests of the piece are then served, but are not in the result.
     """
     began = time.perf_counter()
@@ -67,7 +67,7 @@ def simulate_stream(
     )
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
     until_s = drain(state, duration_s, last_due_s, policy.interval_s, time_advance)
-    feed.end(state, until_s, carried)
+    feed.count(state, until_s, carried)
     result = StreamResult(
         policy=policy.name,
         seed=seed,

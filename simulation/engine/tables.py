@@ -1,14 +1,18 @@
 """Access of compiled code to the arrays of a state, all through one pointer.
 
 A numba array is a structure of ten numbers that owns memory. Passing forty of them in every call
-costs more than the called function. So Python passes one array, a list of addresses and shapes
-(``handle``). Numba knows the type of an array at once, while the type of any other object costs
-more than most calls.
+costs more than the called function. So Python passes one array, the *handle*: a list of the
+addresses and shapes of all arrays, each number a 64-bit word. Numba knows the type of an array at
+once, while the type of any other object costs more than most calls.
 
-Compiled code reads the handle as ``Tables``, and loads ``state.name`` when it is needed. A
-``Table`` owns nothing and has the memory layout of C. An element is a number, or a record that is
-read and written in place. With fewer indices than dimensions the element is a table again. Indices
-do not wrap around: -1 means none.
+Compiled code opens the handle: it casts the pointer to the type ``Tables``, and reads the address
+of ``state.name`` from it when it is needed. A ``Table`` is one of the arrays. It owns nothing and
+has the memory layout of C. An element is a number, or a record that is read and written in place.
+With fewer indices than dimensions the element is a table again. Indices do not wrap around: -1
+means none.
+
+Functions with the arguments ``context`` and ``builder`` run when numba compiles. They build LLVM
+instructions, as numba's extension API asks for.
 """
 
 import operator
@@ -38,9 +42,9 @@ _WORD = ir.IntType(64)
 
 
 def handle(layout: Layout, arrays: Mapping[str, Array]) -> npt.NDArray[np.uint64]:
-    """Return the addresses and shapes of arrays, which must outlive the result.
+    """Return the addresses and shapes of ``arrays``, in the order of ``layout``.
 
-    Raises ``TypeError`` if an array does not match ``layout``.
+    The arrays must outlive the result. Raises ``TypeError`` if an array does not match ``layout``.
     """
     words: list[int] = []
     for name, (dtype, dimensions) in layout.items():
@@ -69,7 +73,7 @@ class Table(types.Type):
         self.item, self.item_bytes, self.ndim = item, item_bytes, ndim
 
     def element(self, index: Any) -> Any:
-        """Return the type of the element at ``index``; None if it is no index of this table."""
+        """Return the type of ``table[index]`` for the type ``index``; None: not an index."""
         indices = _indices(index)
         remaining = self.ndim - len(indices)
         if remaining < 0 or not indices or not all(isinstance(i, types.Integer) for i in indices):
@@ -82,9 +86,9 @@ class Tables(types.Type):
 
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(f"Tables({name})")
-        # part of the cache key, since the short name does not contain it
+        # Part of the key of the cache on disk, since the name does not contain the layout.
         self.made_of = repr(dict(layout))
-        self.tables: dict[str, tuple[Table, int]] = {}  # with the position of its first word
+        self.tables: dict[str, tuple[Table, int]] = {}  # with the index of its first word
         words = 0
         for field, (dtype, ndim) in layout.items():
             item = Record(field, dtype) if dtype.fields else from_dtype(dtype)
@@ -98,24 +102,28 @@ register_model(Tables)(models.OpaqueModel)
 
 @register_model(Table)
 class _TableModel(models.StructModel):
+    """Memory layout of a ``Table`` in compiled code: a pointer, and the dimensions' lengths."""
+
     def __init__(self, manager: Any, kind: Table) -> None:
         shape = types.UniTuple(types.intp, kind.ndim)
         super().__init__(manager, kind, [("data", types.voidptr), ("shape", shape)])
 
 
 def opener(kind: Tables) -> Any:
-    """Return the compiled function that opens a handle as tables of the type ``kind``."""
+    """Return a function for compiled code that opens a handle: it casts it to the type ``kind``."""
 
-    def opened(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        words = context.make_array(sig.args[0])(context, builder, args[0])
-        return builder.bitcast(words.data, cgutils.voidptr_t)
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        """Build the cast of the handle's data pointer."""
+        handle_array = context.make_array(sig.args[0])(context, builder, args[0])
+        return builder.bitcast(handle_array.data, cgutils.voidptr_t)
 
-    def tables(typing: Any, handle: Any) -> Any:
-        return kind(handle), opened
+    def open_handle(typing: Any, handle: Any) -> Any:
+        """Return the signature and the code generator, as ``intrinsic`` asks for."""
+        return kind(handle), codegen
 
-    made: Any = intrinsic(tables)
-    made.made_of = kind.made_of  # for the key of the cache on disk
-    return made
+    function: Any = intrinsic(open_handle)
+    function.made_of = kind.made_of  # the layout, for the key of the cache on disk
+    return function
 
 
 # --- state.name, table.shape ---------------------------------------------------------------------
@@ -123,9 +131,12 @@ def opener(kind: Tables) -> Any:
 
 @infer_getattr
 class _TablesAttributes(AttributeTemplate):
+    """Types of the attributes of ``Tables``."""
+
     key = Tables
 
     def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        """Return the type of ``state.name``; None if there is no such table."""
         return kind.tables[name][0] if name in kind.tables else None
 
 
@@ -148,14 +159,18 @@ def _get_table(context: Any, builder: Any, kind: Tables, value: Any, name: str) 
 
 @infer_getattr
 class _TableAttributes(AttributeTemplate):
+    """Types of the attributes of ``Table``."""
+
     key = Table
 
     def resolve_shape(self, kind: Table) -> Any:
+        """Return the type of ``table.shape``."""
         return types.UniTuple(types.intp, kind.ndim)
 
 
 @lower_getattr_generic(Table)
 def _get_shape(context: Any, builder: Any, kind: Table, value: Any, name: str) -> Any:
+    """Build ``table.shape``, the only attribute of a table."""
     return cgutils.create_struct_proxy(kind)(context, builder, value).shape
 
 
@@ -211,7 +226,7 @@ for _index in (types.Integer, types.BaseTuple):
 
 
 def _element_address(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
-    """Return the address of an element and the lengths of its remaining dimensions."""
+    """Build the address of ``table[index]``; return it and the lengths of the other dimensions."""
     kind, index = sig.args[:2]
     table = cgutils.create_struct_proxy(kind)(context, builder, args[0])
     shape = cgutils.unpack_tuple(builder, table.shape)

@@ -1,4 +1,8 @@
-"""One elastic instance: its devices, their memory, and its speed by placement of modules."""
+"""One elastic instance: its devices, their memory, and its speed by placement of modules.
+
+A placement (``reduction.Instance``) says on which device each layer, feed-forward part and KV cache
+is, and which layers have copies on other devices.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -17,33 +21,34 @@ ATTENTION_SHARE = 200 / 605  # of a layer's weights, from LLaMA-13B (table 1), u
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The ``D`` devices of an instance: its own first, then those that it may borrow.
+    """The ``D`` devices of an instance with ``n`` layers: its own first, then those to borrow.
 
-    Each device has as many GPUs as an instance. ``reading`` sets the time of a layer with p copies.
-    ``source``: 1 / p of the layer's time. ``split``: the time for 1 / p of the batch, since every
-    copy reads all weights of the layer.
+    Each device has as many GPUs as an instance. ``reading`` says how fast a layer with p copies is.
+    ``source``: it takes 1 / p of the layer's time. ``split``: it takes the time for 1 / p of the
+    batch, which is longer, since every copy reads all weights of the layer.
     """
 
     home: IntArray  # [n] device of each layer
-    # [D] for layers and KV caches; own devices, then the usable part of idle ones
+    # [D] memory for layers and KV caches; of borrowed devices, the part that may be used
     room_bytes: FloatArray
-    layer_bytes: float
+    layer_bytes: float  # weights of a layer
     kv_layer_token_bytes: float  # KV cache of one token in one layer
-    hidden_bytes: float  # per token, between layers
-    link_bytes_s: float
-    link_s: float  # per message, for any size
+    hidden_bytes: float  # per token, sent between layers on different devices
+    link_bytes_s: float  # bandwidth between devices
+    link_s: float  # latency per message
     isl: float  # mean input tokens of a request
     osl: float  # mean output tokens of a request
     reading: str = "split"
-    copies: bool = True
-    moves: bool = True
-    attention_share: float = ATTENTION_SHARE  # of a layer's weights
+    copies: bool = True  # whether layers may be copied
+    moves: bool = True  # whether modules may be moved
+    attention_weight_share: float = ATTENTION_SHARE  # of a layer's weights
     speed_of: FloatArray | None = None  # [D] relative to its own device; None: all equal
-    sharers: FloatArray | None = None  # [D] instances like this one on a device; None: only this
-    # [D] pool of the fleet that owns the device; -1: own; empty: none. It lends idle GPUs, or it
-    # serves others and has memory to spare.
+    # [D] instances of the same pool that use the device; None: only this one
+    sharers: FloatArray | None = None
+    # [D] pool of the fleet that owns the device; -1: the instance's own pool. Empty: no other pool
+    # owns any. The owner lends idle GPUs, or serves requests and has memory to spare.
     hosts: tuple[int, ...] = ()
-    # [D] instances of that pool used by all instances like this one together
+    # [D] instances of the owner that all instances of this pool use together
     held: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,8 +63,8 @@ class Layout:
         return Instance.undivided(self.home, self.room_bytes.size)
 
     def sizes(self, cache_bytes: float = 0.0) -> LayerBytes:
-        """Return the bytes of a layer's parts, with ``cache_bytes`` of KV cache."""
-        attention = self.attention_share * self.layer_bytes
+        """Return the bytes of the two parts of a layer, with ``cache_bytes`` of KV cache."""
+        attention = self.attention_weight_share * self.layer_bytes
         return LayerBytes(attention, self.layer_bytes - attention, cache_bytes)
 
     def weight_bytes_on(self, state: Instance) -> FloatArray:
@@ -72,12 +77,12 @@ class Layout:
         return bytes_used
 
     def tokens(self, state: Instance) -> float:
-        """Return the tokens of KV cache that fit: those of the fullest device with caches."""
+        """Return how many tokens of KV cache fit; the fullest device with caches decides."""
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)  # layers, by device
         free_bytes = np.maximum(self.room_bytes - self.weight_bytes_on(state), 0.0)
-        holds = caches > 0
-        token_bytes = caches[holds] * self.kv_layer_token_bytes
-        return float((free_bytes[holds] / token_bytes).min())
+        has_caches = caches > 0
+        token_bytes = caches[has_caches] * self.kv_layer_token_bytes
+        return float((free_bytes[has_caches] / token_bytes).min())
 
     def max_kv_tokens(self) -> float:
         """Return the tokens of KV cache that fit if caches move to the best places.
@@ -105,12 +110,13 @@ class Layout:
         return np.asarray(speed_alone / (1.0 + np.asarray(busy)), np.float64)
 
     def work_shares(self, state: Instance, profile: Profile, batch: float) -> FloatArray:
-        """Return each device's computing time in a pass, ``[D]``, as a share of a whole pass.
+        """Return each device's computing time in a decode pass, ``[D]``.
 
-        The whole pass has all modules on the instance's first devices, without copies.
+        It is a share of the time of a pass with all modules at home, without copies. ``batch`` is
+        the number of sequences.
         """
         on_device = np.eye(self.room_bytes.size)  # row d: 1 in column d
-        attention = self._attention_share(batch)
+        attention = self._attention_time_share(batch)
         # [n, D] share of each layer's original that a device computes
         original = attention * on_device[state.home]
         original += (1.0 - attention) * on_device[state.ffn_home]
@@ -127,7 +133,7 @@ class Layout:
         return np.asarray(iteration_s(profile, part, part * self._context, 0, 0) / n, np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
-        """Return the time to scatter and gather a batch once, over the time of one layer."""
+        """Return gamma: the time to scatter and gather a batch once, over the time of one layer."""
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
@@ -149,7 +155,7 @@ class Layout:
         crossings += float((state.ffn_home != state.home).sum())
         # Crossings between devices at home are part of ``pass_s``, so only further ones count.
         crossings += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
-        attention = self._attention_share(batch)
+        attention = self._attention_time_share(batch)
         # [n] time of a layer on its devices over that on an idle own device
         slowdown = attention / speeds[state.home] + (1.0 - attention) / speeds[state.ffn_home]
         offloaded_s = state.offloaded_bytes / HOST_BYTES_S
@@ -167,10 +173,11 @@ class Layout:
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
-        """Return the problem of which layers to copy to which devices.
+        """Return the problem of choosing which layers to copy to which devices.
 
         Memory for ``reserve`` tokens of KV cache stays free on the devices with caches. ``batch``
-        is the number of sequences. For ``busy`` see ``device_speeds``.
+        is the number of sequences. ``busy`` is the share of time that other instances compute on a
+        device.
         """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         originals = self.weight_bytes_on(replace(state, replicated=np.zeros_like(state.replicated)))
@@ -187,18 +194,20 @@ class Layout:
     def add_layer_copies(self, state: Instance, profile: Profile, batch: float, reserve: float,
                vacancy_threshold: float = 0.0,
                busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
-        """Return ``state`` with the copies of layers that Algorithm 1 of CoCoServe adds.
+        """Return ``state`` with the copies of layers that Algorithm 1 of CoCoServe chooses.
 
-        Only devices with a free share of at least the threshold are used.
+        Only devices whose share of free memory is at least ``vacancy_threshold`` get copies. The
+        other arguments are those of ``problem``.
         """
         problem = self.problem(state, profile, batch, reserve, busy)
         replication = algorithm1(problem, vacancy_threshold=vacancy_threshold)
         return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
-        """Return the copies by Algorithm 1 and by the exact method, with all memory free.
+        """Return the copies by Algorithm 1 and by the exact method, with no KV cache reserved.
 
-        The second is None if the devices have different speeds.
+        ``batch`` is the number of sequences. The second is None if the devices have different
+        speeds.
         """
         problem = self.problem(self.start, profile, batch)
         exact = None if np.ptp(problem.speed) > 0 else optimum(problem, time_limit_s=2.0)
@@ -218,12 +227,16 @@ class Layout:
         """Return the mean tokens of a decoding sequence: its prompt and half of its output."""
         return self.isl + self.osl / 2
 
-    def _attention_share(self, batch: float) -> float:
-        """Return the share of a decode layer's time for attention, by the bytes that it reads."""
+    def _attention_time_share(self, batch: float) -> float:
+        """Return the share of a decode layer's time that its attention takes.
+
+        It is the share of the bytes read: a layer reads its weights once, and attention also reads
+        the KV caches of the ``batch`` sequences.
+        """
         cache = batch * self._context * self.kv_layer_token_bytes
-        attention = self.attention_share * self.layer_bytes + cache
+        attention = self.attention_weight_share * self.layer_bytes + cache
         return attention / (self.layer_bytes + cache)
 
     def pass_s(self, profile: Profile, batch: float) -> float:
-        """Return the seconds of one decode iteration of the batch with everything at home."""
+        """Return the seconds of a decode iteration of ``batch`` sequences, with all at home."""
         return float(iteration_s(profile, batch, batch * self._context, 0, 0))

@@ -1,9 +1,9 @@
-"""Memory and arithmetic of a layer's modules (methods.md B1; CoCoServe, table 1).
+"""Memory and arithmetic of a layer's modules, and the cost of an action on them (methods.md B1).
 
-Also the cost of an action on them. To replicate or migrate modules takes a fixed start time, plus
-their bytes over the bandwidth of the link. The start time is that of the source's smallest
-operation (CoCoServe, section 6.5, table 2: one layer of LLaMA-13B over PCIe 4.0). From 10 layers
-on, that table has fewer seconds than the bytes need over PCIe.
+The modules are those of CoCoServe, table 1. To replicate or migrate modules takes a fixed start
+time, plus their bytes over the bandwidth of the link. The start time is that of the source's
+smallest operation (section 6.5, table 2: one layer of LLaMA-13B over PCIe 4.0). From 10 layers on,
+that table has fewer seconds than the bytes need over PCIe, so it is not used.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ START_S = {
     "replicate": 0.2987 - LAYER_BYTES / PCIE_BYTES_S,
     "migrate": 0.2492 - LAYER_BYTES / PCIE_BYTES_S,
 }
-MORE_BYTES = 502 * MIB  # of an operation, besides its modules (table 2)
+MORE_BYTES = 502 * MIB  # memory of an operation, besides its modules (table 2)
 COORDINATE_S = 0.0391
 """Seconds of coordination between copies and originals after an operation (section 6.5)."""
 LATENCY_DISTURBANCE = 0.05

@@ -1,6 +1,7 @@
 """Module reduction, Algorithm 2 of CoCoServe: migrate, then evict, then slow down.
 
-Three phases of rising cost run until there is no violation:
+An instance violates its limits if a device lacks memory or the SLO is missed. Three phases of
+rising cost run until there is no violation:
 
 1. Modules move from a device that lacks memory or speed, in the order of section 3.3. Whole layers
    with their KV cache come first. Then projections (the feed-forward part, then that of attention)
@@ -24,13 +25,13 @@ BATCH_STEP = 5  # section 4.2: "an appropriate step size (e.g., 5)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """The placement of the modules of one instance; ``n`` layers, ``D`` devices."""
+    """The placement of the modules of one instance with ``n`` layers on ``D`` devices."""
 
     home: IntArray  # [n] device of the layer, or of its attention if the parts are separate
     ffn_home: IntArray  # [n] device of its feed-forward part
     kv_home: IntArray  # [n] device of its KV cache
     replicated: BoolArray  # [n, D] copies of whole layers, without the original
-    batch: int
+    batch: int  # most sequences
     offloaded_bytes: float = 0.0  # weights on the host
 
     @classmethod
@@ -56,15 +57,11 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """How a placement violates the limits of an instance.
+    """How a placement violates the limits of an instance."""
 
-    ``over_bytes`` is the memory needed beyond the capacity, by device. ``slo_missed`` is True if
-    the SLO is missed by more than its threshold. ``speed`` compares two placements that miss it.
-    """
-
-    over_bytes: FloatArray  # [D]; negative: free memory
-    slo_missed: bool
-    speed: float = 1.0
+    over_bytes: FloatArray  # [D] memory needed beyond that of the device; negative: free memory
+    slo_missed: bool  # whether the SLO is missed by more than its threshold
+    speed: float = 1.0  # to compare two placements that miss the SLO
 
     @property
     def violates_limits(self) -> bool:
@@ -74,13 +71,13 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One step of module reduction; ``layer`` and devices are -1 if they do not apply."""
+    """One step of module reduction; layer and devices are -1 if they do not apply."""
 
     # migrate layer, feed-forward, attention or KV cache; evict replica; reduce batch; offload
     kind: str
     layer: int
-    source: int
-    target: int
+    source: int  # device
+    target: int  # device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +141,10 @@ def reduce(
 
 
 def _is_improvement(before: Assessment, after: Assessment) -> bool:
-    """Return whether a step from ``before`` to ``after`` reduces the shortage of memory.
+    """Return whether a step from ``before`` to ``after`` improves the placement.
 
-    With an equal shortage, a placement that is no slower also counts while the SLO is missed.
+    It does if less memory is short. While the SLO is missed, an equal shortage at no lower speed
+    also counts.
     """
     short_before = np.maximum(before.over_bytes, 0).sum()
     short_after = np.maximum(after.over_bytes, 0).sum()
@@ -160,16 +158,21 @@ def _migrate(
 ) -> tuple[Instance, Action] | None:
     """Move one module away from the device with the largest violation (section 3.3).
 
-    The last suitable module moves. Kinds of modules are tried in the order of phase 1 in this
-    file's docstring. Returns the new state and the action; None if no module can move.
+    The kinds of modules are tried in this order: whole layer, feed-forward part or attention to a
+    faster device, KV cache, feed-forward part or attention to any device. The last layer with such
+    a module on the device is chosen. Return the new placement and the action; None: no module can
+    move. ``speed [D]`` are the relative speeds of the devices.
     """
-    source = _device_most_in_need(state, now)
+    # The device furthest over its memory, or else the one that computes most layers.
+    source = int(now.over_bytes.argmax())
+    if not now.over_bytes[source] > 0:
+        source = int(np.bincount(state.ffn_home, minlength=now.over_bytes.size).argmax())
     free_bytes = -now.over_bytes
     free_bytes[source] = -np.inf
-    roomiest = int(free_bytes.argmax())
+    emptiest = int(free_bytes.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
-    if complete.any() and free_bytes[roomiest] >= sizes.weights + sizes.cache:
-        return _move_layer(state, _last_index(complete), source, roomiest, "layer")
+    if complete.any() and free_bytes[emptiest] >= sizes.weights + sizes.cache:
+        return _move_layer(state, _last_index(complete), source, emptiest, "layer")
     free_on_faster = np.where(speed > speed[source], free_bytes, -np.inf)
     moved = _migrate_projections(state, source, int(free_on_faster.argmax()), free_on_faster, sizes)
     if moved is not None:
@@ -177,25 +180,25 @@ def _migrate(
     if not now.over_bytes[source] > 0:
         return None
     caches = state.kv_home == source
-    if caches.any() and free_bytes[roomiest] >= sizes.cache:
-        return _move_layer(state, _last_index(caches), source, roomiest, "KV cache")
-    return _migrate_projections(state, source, roomiest, free_bytes, sizes)
+    if caches.any() and free_bytes[emptiest] >= sizes.cache:
+        return _move_layer(state, _last_index(caches), source, emptiest, "KV cache")
+    return _migrate_projections(state, source, emptiest, free_bytes, sizes)
 
 
 def _migrate_projections(
-    state: Instance, source: int, target: int, room: FloatArray, sizes: LayerBytes
+    state: Instance, source: int, target: int, free_bytes: FloatArray, sizes: LayerBytes
 ) -> tuple[Instance, Action] | None:
-    """Return the state after the weights of a part of a layer moved to ``target``.
+    """Move the weights of the feed-forward part or attention of a layer to device ``target``.
 
-    The larger feed-forward part goes first. ``room [D]`` is free memory in bytes. None: no part
-    fits.
+    The feed-forward part is larger and is tried first. ``free_bytes [D]`` is the free memory.
+    Return the new placement and the action; None: no part fits.
     """
     for part, devices, size in (
         ("feed-forward", state.ffn_home, sizes.feed_forward),
         ("attention", state.home, sizes.attention),
     ):
         at_source = devices == source
-        if at_source.any() and size > 0 and room[target] >= size:
+        if at_source.any() and size > 0 and free_bytes[target] >= size:
             return _move_layer(state, _last_index(at_source), source, target, part)
     return None
 
@@ -203,9 +206,10 @@ def _migrate_projections(
 def _move_layer(
     state: Instance, i: int, source: int, target: int, part: str
 ) -> tuple[Instance, Action]:
-    """Return the state after layer ``i``, or a ``part`` of it, moved to ``target``.
+    """Return the placement after layer ``i``, or a ``part`` of it, moved to device ``target``.
 
-    A copy of the whole layer there becomes the original.
+    ``part`` is "layer", "attention", "feed-forward" or "KV cache". If the target has a copy of the
+    whole layer, that becomes the original.
     """
     home, ffn_home, kv_home = state.home.copy(), state.ffn_home.copy(), state.kv_home.copy()
     replicated = state.replicated
@@ -227,20 +231,14 @@ def _last_index(mask: BoolArray) -> int:
     return int(np.flatnonzero(mask)[-1])
 
 
-def _device_most_in_need(state: Instance, now: Assessment) -> int:
-    """Return the device furthest over its memory, or else the one that computes most layers."""
-    if (now.over_bytes > 0).any():
-        return int(now.over_bytes.argmax())
-    return int(np.bincount(state.ffn_home, minlength=now.over_bytes.size).argmax())
-
-
 def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Remove one copy from the fullest device; return the new state and the action.
+    """Remove one copy from the fullest device; return the new placement and the action.
 
-    The copy at the end of a run, of the layer with most copies, costs least to lose. None without a
-    memory shortage, because removing a copy would only slow the instance.
+    A run is a series of consecutive layers copied to a device. A copy at the end of a run, of the
+    layer with most copies, costs least to lose. None: the device has no copy, or memory is not
+    short, so removing a copy would only slow the instance.
     """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])

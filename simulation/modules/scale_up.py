@@ -23,11 +23,11 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleProblem:
-    """One instance and the devices that its layers may be copied to."""
+    """One instance with ``n`` layers, and the ``D`` devices that they may be copied to."""
 
     home: IntArray  # [n] device of each layer's original
     layer_bytes: float
-    free_bytes: FloatArray  # [D] memory for replicas, after a safety margin
+    free_bytes: FloatArray  # [D] memory for copies, after a safety margin
     vacancy: FloatArray  # [D] idle share of the device, 0 to 1
     speed: FloatArray  # [D] relative speed; all equal in a homogeneous cluster
     gamma: float  # seconds of one scatter and gather over seconds of one layer at speed 1
@@ -42,13 +42,16 @@ class ModuleProblem:
             raise SimulationError("Layer size and speeds must be positive, gamma not negative.")
 
     @property
-    def room(self) -> IntArray:
-        """Return the number of replicas that fit on each device."""
+    def fitting_copies(self) -> IntArray:
+        """Return the number of layer copies that fit on each device, ``[D]``."""
         return np.floor(np.maximum(self.free_bytes, 0.0) / self.layer_bytes).astype(np.int64)
 
 
 def runs(replicated: BoolArray) -> int:
-    """Return delta: the maximal runs of layers in ``replicated [n, D]``, summed over devices."""
+    """Return delta: the number of runs of layers in ``replicated [n, D]``, over all devices.
+
+    A run is a maximal series of consecutive layers that are copied to a device.
+    """
     before = np.zeros_like(replicated)
     before[1:] = replicated[:-1]
     return int((replicated & ~before).sum())
@@ -69,29 +72,22 @@ def speedup(problem: ModuleProblem, replicated: BoolArray) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replication:
-    """The layers copied to each device, ``replicated [n, D]``, and the speed-up that they give.
-
-    ``replicated`` is without the originals.
-    """
+    """The layers copied to each device, and the speed-up that they give."""
 
     method: str
-    replicated: BoolArray
+    replicated: BoolArray  # [n, D] whether a device has a copy of a layer, besides the original
     speedup: float
     bound: float | None = None  # no replication is faster than this; None: not proven
-
-    @property
-    def gap(self) -> float | None:
-        """Return the relative distance of the speed-up to its bound; None without one."""
-        return None if self.bound is None else (self.bound - self.speedup) / self.bound
 
 
 def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Replication:
     """Return the copies that the greedy Algorithm 1 chooses.
 
-    Devices are tried in order of falling free share, and layers in the order of ``_by_continuity``.
-    A copy stays only if it raises the speed-up S. The first layer of a run pays gamma alone. If
-    gamma exceeds the saving of one layer, the result is therefore empty, although a long run might
-    pay. ``optimum`` finds such runs.
+    Devices are tried in order of falling free share, if it is at least ``vacancy_threshold``, and
+    layers in the order of ``_by_continuity``. A copy stays only if it raises the speed-up S. The
+    first layer of a run of consecutive layers pays gamma, the cost of a scatter and a gather,
+    alone. If gamma exceeds the saving of one layer, the result is therefore empty, although a long
+    run might pay. ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     replicated = np.zeros((n, devices), np.bool_)
@@ -99,8 +95,7 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
     for d in np.argsort(-problem.vacancy, kind="stable"):
         if problem.vacancy[d] < vacancy_threshold:
             continue
-        # ``room`` is the number of layers that fit.
-        for i in _by_continuity(problem, replicated, int(d))[: problem.room[d]]:
+        for i in _by_continuity(problem, replicated, int(d))[: problem.fitting_copies[d]]:
             replicated[i, d] = True
             after = speedup(problem, replicated)
             if after > best:
@@ -113,16 +108,16 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
 def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> list[int]:
     """Return the layers that may be copied to device ``d``, in order of preference.
 
-    Layers with the fewest copies come first. Among them, layers of the longest run come first, and
-    then layers with a low index.
+    Layers with the fewest copies come first. Among them, layers of the longest run of such layers
+    come first, and then layers with a low index. ``replicated [n, D]`` are the copies so far.
     """
     copies = replicated.sum(axis=1)
     order: list[tuple[int, int, int]] = []  # copies, length of the run (negative), layer
     allowed = (problem.home != d) & ~replicated[:, d]
     start = 0
     for end in range(1, allowed.size + 1):
-        is_last = end == allowed.size
-        if is_last or allowed[end] != allowed[start] or copies[end] != copies[start]:
+        run_ends = end == allowed.size
+        if run_ends or allowed[end] != allowed[start] or copies[end] != copies[start]:
             if allowed[start]:
                 order += [(int(copies[start]), start - end, layer) for layer in range(start, end)]
             start = end
@@ -132,11 +127,12 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
     """Return the copies with the largest speed-up by an integer program, and its bound.
 
-    It minimizes the sum of 1 / p_i + gamma delta (see ``speedup``). 1 / p_i is convex in p_i. So
-    with one variable per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver uses them
-    in the right order. A run begins at a layer that is copied to a device while the layer before it
-    is not. If the time limit ends the search early, the better of its plan and that of
-    ``algorithm1`` is returned. Raises ``SimulationError`` if the devices have different speeds.
+    It minimizes the sum of 1 / p_i over the layers plus gamma delta (see the module docstring). 1 /
+    p_i is convex in p_i. So with one variable per further copy of a layer, worth 1 / (k - 1) - 1 /
+    k, the solver uses them in the right order. A run begins at a layer that is copied to a device
+    while the layer before it is not. If the time limit ends the search early, the better of its
+    plan and that of ``algorithm1`` is returned. Raises ``SimulationError`` if the devices have
+    different speeds.
     """
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")
@@ -189,7 +185,8 @@ def _integer_program(
 
     for d in range(devices):
         # The copies on a device fit into its memory.
-        constrain([(variable(copied, i, d), 1.0) for i in range(n)], 0, float(problem.room[d]))
+        terms = [(variable(copied, i, d), 1.0) for i in range(n)]
+        constrain(terms, 0, float(problem.fitting_copies[d]))
         for i in range(n):
             before = [(variable(copied, i - 1, d), 1.0)] if i else []
             # A run begins if the layer is copied and the one before it is not.

@@ -1,6 +1,5 @@
 """Rate screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from simulation.errors import SimulationError
@@ -11,13 +10,14 @@ from simulation.sizing.batch_queue import Evaluation, PoolShape, evaluate_pool, 
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SizingCase, capacity, miss_shares
 from simulation.sizing.pd_slo_split import role_tier
-from simulation.sizing.trial import RequestDraws, Trial, pool_of
+from simulation.sizing.trial import RequestDraws, Trial, pool_of, rates_around_limit
 
 PRECISION = 0.02  # relative precision of a rate by closed forms
 REQUESTS = 8_000  # per simulated rate; the second draw has twice as many
 PD_REQUESTS = 4_000  # the same for disaggregated deployments
-PD_PRECISION = 0.01  # relative precision of their rate
-SEARCH_RANGE, MAX_STEPS = 1.08, 4.0  # factor between search steps; largest factor from the guess
+PD_PRECISION = 0.01  # relative precision of a simulated rate of these
+# search for a rate from a guess: factor between steps, largest factor from the guess
+STEP_FACTOR, MAX_FACTOR = 1.08, 4.0
 
 
 def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> RatedCandidate | None:
@@ -56,9 +56,9 @@ def rate_by_simulation(
 def _pair_by_closed_forms(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> RatedCandidate | None:
-    """Return a prefill-decode pair at its largest rate by closed forms, as plans do; None: no rate.
+    """Return a prefill-decode pair at its largest rate by closed forms; None: no rate.
 
-    Each role must keep its part of the tier. ``first`` is the prefill instance.
+    Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
     """
     sides = []
     for profile, pool in (
@@ -79,37 +79,8 @@ def _pair_by_closed_forms(
     return None if rated is None else replace(rated, bound_by=weaker.bound_by)
 
 
-def _rates_around_limit(
-    holds: Callable[[float], bool], guess: float, max_rate: float
-) -> tuple[float, float] | None:
-    """Return the largest rate that ``holds``, and a slightly larger one that does not.
-
-    They are equal at ``max_rate``. The search begins at ``guess``, and ends with None if no rate
-    above a MAX_STEPS-th of it holds.
-    """
-    low = high = min(guess, max_rate)
-    if holds(low):
-        while low < max_rate:
-            high = min(high * SEARCH_RANGE, max_rate)
-            if not holds(high):
-                break
-            low = high
-    else:
-        while low > guess / MAX_STEPS:
-            low /= SEARCH_RANGE
-            if holds(low):
-                break
-            high = low
-        else:
-            return None
-    while high - low > PD_PRECISION * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low, high
-
-
 def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
-    """Return the pool of a pair's decode replicas, which get KV caches from ``first`` replicas."""
+    """Return the decode pool of a pair; its prefill instance ``first`` sends KV caches."""
     return PoolShape("decode", candidate.decodes, first.link, candidate.prefills)
 
 
@@ -118,7 +89,7 @@ def _pair_by_simulation(
 ) -> RatedCandidate | None:
     """Return a pair at its largest rate, by a simulation of both pools together; None: no rate.
 
-    Each role must keep its part of the tier. ``first`` is the prefill instance.
+    Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
     """
     decode, work, tier = candidate.decode, requests.workload, requests.tier
     pools = (
@@ -130,19 +101,30 @@ def _pair_by_simulation(
     targets = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
     def miss_ratios(run: SimulationResult) -> tuple[float, float]:
-        """Return the requests that miss TTFT and TBT, over those that each role may let miss."""
-        late = miss_shares(run.requests, tier)
-        missed_ttft, missed_tbt = (late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
+        """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
+        shares = miss_shares(run.requests, tier)
+        missed_ttft, missed_tbt = (shares.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
         return missed_ttft / (1.0 - targets[0]), missed_tbt / (1.0 - targets[1])
 
     def holds(rate: float) -> bool:
-        """Return whether two draws of requests meet the tier, and each role its part."""
+        """Return whether two draws of requests meet the tier, and each role its target."""
         runs = (trial.at(rate, draw=draw) for draw in (0, 1))
         return all(trial.met(run) and max(miss_ratios(run)) <= 1.0 for run in runs)
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
-    max_rate = min(trial.saturated_rps(), *_saturated_rps(candidate, first, requests))
-    ends = _rates_around_limit(holds, guess, max_rate)
+    max_rate = min(
+        trial.saturated_rps(),
+        saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
+        saturated_rps(decode.profile, work, _decode_pool(candidate, first)),
+    )
+    ends = rates_around_limit(
+        holds,
+        guess,
+        step=STEP_FACTOR,
+        lowest=guess / MAX_FACTOR,
+        highest=max_rate,
+        precision=PD_PRECISION,
+    )
     if ends is None:
         return None
     low, high = ends
@@ -153,17 +135,6 @@ def _pair_by_simulation(
         candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
         bound, "simulation",
     )  # fmt: skip
-
-
-def _saturated_rps(
-    candidate: Candidate, first: Instance, requests: Requests
-) -> tuple[float, float]:
-    """Return the requests/s of the prefill and of the decode role if requests always wait."""
-    work = requests.workload
-    return (
-        saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
-        saturated_rps(candidate.decode.profile, work, _decode_pool(candidate, first)),
-    )
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandidate | None:

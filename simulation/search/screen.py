@@ -5,9 +5,11 @@ longer by X(n) in total. At r requests/s:
 
     gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
 
-This is the mean of ``batch_queue.instance_speeds``. Percentiles come from random numbers of
-sequences and prompts. Sequences are assumed Poisson, smoothed over a life (variance times 0.74).
-The prompts during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
+P(n) are the seconds of the iterations of a prompt. This is the mean of
+``batch_queue.instance_speeds``. Percentiles follow from the random numbers of sequences and
+prompts. The number of sequences is assumed Poisson, averaged over the life of a request (variance
+times 0.74). The number of prompts during a life is Poisson too. The wait of prompts is that of
+M/D/1 with an exponential tail.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,6 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink
 from simulation.performance.profile import iteration_s
 from simulation.search.values import Instance, Requests
 from simulation.sizing.batch_queue import decode_places
@@ -35,17 +36,14 @@ NEVER = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """Rates and latencies of each instance at rising loads, ``[instances, POINTS]``.
+    """Rates and latencies of each instance at rising loads, ``[instance, POINTS]``."""
 
-    The rate is in requests/s of one instance.
-    """
-
-    rate: FloatArray
+    rate: FloatArray  # requests/s of one instance
     ttft_s: FloatArray  # quantile at the tier's attainment
     tbt_s: FloatArray
 
     def meets_limits(self, requests: Requests) -> BoolArray:
-        """Return the mask of loads at which every limit is met, ``[instances, POINTS]``."""
+        """Return the mask of loads at which every limit is met, ``[instance, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
@@ -55,8 +53,8 @@ class Loads:
             within &= True if limit is None else seconds <= limit
         return within
 
-    def best(self, requests: Requests) -> FloatArray:
-        """Return the largest rate within the limits, ``[instances]``; 0 if there is none."""
+    def largest_rates(self, requests: Requests) -> FloatArray:
+        """Return the largest rate within the limits, ``[instance]``; 0 if there is none."""
         return np.asarray(
             np.where(self.meets_limits(requests), self.rate, 0.0).max(axis=1, initial=0.0)
         )
@@ -64,14 +62,14 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Seconds of each instance with n sequences, ``[instances, POINTS]``."""
+    """Seconds of each instance with n sequences, ``[instance, POINTS]``."""
 
-    n: FloatArray
-    limit: FloatArray  # [k] largest n
+    n: FloatArray  # numbers of sequences
+    limit: FloatArray  # [instance] largest n
     decode: FloatArray  # iteration that only decodes
     prompt: FloatArray  # all iterations of a prompt with n - 1 decodes
-    longer: FloatArray  # extra iteration time per prompt
-    start: FloatArray  # [k] before the first iteration of a request
+    extra: FloatArray  # time by which a prompt makes iterations longer, in all
+    start: FloatArray  # [instance] fixed time before the first iteration of a request
 
 
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
@@ -83,31 +81,33 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     """
     knots = np.linspace(0.0, 1.0, KNOTS)  # log of a number of sequences over that of the most
     shape = (len(instances), KNOTS)
-    decode_s, prompt_s, longer_s, limit = (np.zeros(shape) for _ in range(4))
+    decode_s, prompt_s, extra_s, limit = (np.zeros(shape) for _ in range(4))
     context = requests.workload.facts.decode_context
-    isl, work = np.array([float(requests.isl)]), requests.workload
-    # Engines may differ in their start only.
-    index_of_speeds: dict[tuple[int, int, int, int], int] = {}
+    isl = np.array([float(requests.isl)])
+    # Instances may differ in their start time only, and then share their speeds.
+    first_with_speeds: dict[tuple[int, int, int, int], int] = {}
     for k, instance in enumerate(instances):
-        p = instance.profile
-        speed_key = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
-        first = index_of_speeds.setdefault(speed_key, k)
+        profile = instance.profile
+        speed_key = (
+            id(profile.curve), profile.max_batch, profile.max_batch_tokens,
+            profile.kv_capacity_tokens,
+        )  # fmt: skip
+        first = first_with_speeds.setdefault(speed_key, k)
         if first < k:
-            for part in (decode_s, prompt_s, longer_s, limit):
+            for part in (decode_s, prompt_s, extra_s, limit):
                 part[k] = part[first]
             continue
         try:
-            sequences, _ = decode_places(instance.profile, work)
+            sequences, _ = decode_places(profile, requests.workload)
         except SimulationError:  # not even one request fits, so no load is within the limits
             sequences = 0
         limit[k] = sequences
         n = max(float(sequences), 1.0) ** knots
-        budget = np.maximum(instance.profile.max_batch_tokens - n + 1.0, 1.0)
-        decode_s[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
-        prompt_s[k] = prefill_alone_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
+        budget = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)
+        decode_s[k] = iteration_s(profile, n, n * context, 0.0, 0.0)
+        prompt_s[k] = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)[:, 0]
         iterations = np.ceil(isl[0] / budget)  # over which the prompt is spread
-        # By how much the prompt's iterations are longer than those that only decode.
-        longer_s[k] = np.maximum(prompt_s[k] - iterations * decode_s[k], 0.0)
+        extra_s[k] = np.maximum(prompt_s[k] - iterations * decode_s[k], 0.0)
     points = np.linspace(0.0, 1.0, POINTS)
     # Linear interpolation from the knots to the points.
     weights = np.maximum(1.0 - np.abs(points[None, :] - knots[:, None]) * (KNOTS - 1), 0.0)
@@ -115,7 +115,7 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     n = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** points, np.nan)
     start_s = np.array([instance.profile.start_s for instance in instances])
     return Speeds(
-        n, limit[:, 0], decode_s @ weights, prompt_s @ weights, longer_s @ weights, start_s
+        n, limit[:, 0], decode_s @ weights, prompt_s @ weights, extra_s @ weights, start_s
     )
 
 
@@ -133,17 +133,17 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
         rate_at_gap = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
         # The mean with the last rate damps the iteration.
         rate = rate_at_gap if not rate.any() else (rate + rate_at_gap) / 2.0
-        gap = speeds.decode / np.maximum(1.0 - rate * speeds.longer, 1.0 - BUSIEST)
-    busy = rate * speeds.longer
+        gap = speeds.decode / np.maximum(1.0 - rate * speeds.extra, 1.0 - BUSIEST)
+    busy = rate * speeds.extra
     full = (n + excess > speeds.limit[:, None]) & (n < speeds.limit[:, None])
-    # Extra prompts that a sequence meets by chance, over the mean.
+    # Time that more prompts than the mean, which a sequence meets by chance, add to its mean gap.
     prompts = rate * gaps * gap
-    noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
+    noise = tail * np.sqrt(prompts) * speeds.extra / max(gaps, 1.0)
     busy_n = np.minimum(n + excess, speeds.limit[:, None])
     busy_decode_s = _interpolate_rows(speeds.n, speeds.decode, busy_n)
     slowdown = busy_decode_s / np.maximum(speeds.decode, NEVER)
     # Mean wait for earlier prompts, by the formula of M/D/1.
-    waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
+    waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.extra / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
     limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
@@ -155,10 +155,14 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
+    links = [instance.link for instance in instances]
     # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
     excess = _normal_quantile(requests) * np.sqrt(SMOOTHED * n)
     busy_n = np.minimum(n + excess, speeds.limit[:, None])
-    sending_s = np.array([[_sending_s(instance.link, requests)] for instance in instances])
+    # Seconds to send the KV cache of a prompt.
+    sending_s = np.array(
+        [[link.kv_bytes_per_token * requests.isl / link.bytes_s if link else 0.0] for link in links]
+    )
     rate = n / (gaps * speeds.decode)
     tbt = _interpolate_rows(speeds.n, speeds.decode, busy_n) + sending_s / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
@@ -167,25 +171,25 @@ def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Reques
 def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TTFT of prefill instances at rising shares of busy time; TBT is 0."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
-    alone, crowd_prompt_s = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
+    alone_s, queued_s = np.zeros((2, len(instances), 1))  # of a prompt alone, and among others
     for k, instance in enumerate(instances):
         profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
-        alone[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
+        alone_s[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
         # Waiting prompts fill an iteration, so each takes its part of a full one.
-        crowd = max(budget / isl, 1.0) * isl
-        tokens = min(crowd, budget)
+        prompts = max(budget / isl, 1.0)
+        tokens = min(prompts * isl, budget)
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
-        crowd_prompt_s[k] = min(full * isl / tokens, alone[k, 0])
-    waits = share / (1.0 - share) * alone / 2.0
+        queued_s[k] = min(full * isl / tokens, alone_s[k, 0])
+    waits = share / (1.0 - share) * alone_s / 2.0
     start = np.array([[instance.profile.start_s] for instance in instances])
-    ttft = start + alone + _exponential_quantile(requests) * waits
-    return Loads(share / crowd_prompt_s, ttft, np.zeros_like(ttft))
+    ttft = start + alone_s + _exponential_quantile(requests) * waits
+    return Loads(share / queued_s, ttft, np.zeros_like(ttft))
 
 
 def _interpolate_rows(n: FloatArray, values: FloatArray, wanted_n: FloatArray) -> FloatArray:
-    """Interpolate ``values [instances, POINTS]`` at ``n`` sequences to ``wanted_n`` sequences.
+    """Interpolate ``values``, which are at ``n`` sequences, to ``wanted_n`` sequences.
 
-    ``n [instances, POINTS]`` has even steps of its logarithm.
+    All arrays are ``[instance, POINTS]``. The logarithms of ``n`` are evenly spaced.
     """
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     position = np.log(np.maximum(wanted_n, 1.0)) / log_max * (POINTS - 1)
@@ -198,16 +202,11 @@ def _interpolate_rows(n: FloatArray, values: FloatArray, wanted_n: FloatArray) -
 
 
 def _normal_quantile(requests: Requests) -> float:
-    """Return the quantile of a normal law at the tier's attainment, in standard deviations."""
+    """Return the normal quantile at the tier's attainment, in standard deviations."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
 def _exponential_quantile(requests: Requests) -> float:
-    """Return the quantile of an exponential law at the tier's attainment, over its mean."""
+    """Return the exponential quantile at the tier's attainment, as a multiple of the mean."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
-
-
-def _sending_s(link: KvLink | None, requests: Requests) -> float:
-    """Return the seconds to send the KV cache of a prompt over the instance's link."""
-    return 0.0 if link is None else link.kv_bytes_per_token * requests.isl / link.bytes_s

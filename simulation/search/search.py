@@ -1,7 +1,8 @@
-"""Find the best of thousands of candidates.
+"""Find the best of thousands of candidate deployments.
 
-A fast screen ranks all of them (``screen``). Closed forms of queues rate some tens of the best.
-Simulation rates the best of those (``evaluation``).
+A candidate is an aggregated instance, or a pair of prefill and decode instances. A fast screen
+ranks all of them (``screen``). Closed forms of queues rate some tens of the best. Simulation rates
+the best of those (``evaluation``). The fronts of cost against latency are found on the way.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ ON_FRONT = 24  # most points of a front
 COSTLY = 10.0  # factor on the least cost; more expensive points are on no front
 PAIR_LOADS = 8  # decode loads per prefill-decode pair
 Fronts = tuple[tuple[RatedCandidate, ...], tuple[RatedCandidate, ...]]
-Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
-CLOSED = 24  # candidates from the screen that closed forms rate
+Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # table row, requests/s, TTFT, TBT
+CLOSED = 24  # least number of candidates from the screen that closed forms rate
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
 ROWS_SCANNED = 20_000  # most screened candidates to search for CLOSED different ones
@@ -66,19 +67,24 @@ def search(
     speeds = speeds_of(instances, requests)
     # Loads of instances that do both, that only prefill, and that only decode.
     complete = aggregated_loads(speeds, requests)
-    first = prefill_loads(instances, requests.part("prefill"))
-    second = decode_loads(speeds, instances, requests.part("decode"))
+    first = prefill_loads(instances, requests.for_role("prefill"))
+    second = decode_loads(speeds, instances, requests.for_role("decode"))
     table, ruled_out, evaluated = table_of(instances, requests, complete, first, second)
     report(0.3, "Queues of the best")
     chosen = _best_candidates(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
-    judged = [rate_by_closed_forms(candidate, requests) for candidate in chosen]
-    closed = sorted(_keep_feasible(judged), key=lambda rated: cost_key(rated, requests))
+    by_forms = [rate_by_closed_forms(candidate, requests) for candidate in chosen]
+    closed = sorted(
+        (rated for rated in by_forms if rated is not None),
+        key=lambda rated: cost_key(rated, requests),
+    )
     best: list[RatedCandidate] = []
-    simulated = closed[: int(np.ceil(SPARE * top))]
-    for number, rated in enumerate(simulated):
-        report(0.5 + 0.4 * number / len(simulated), "Simulating the best")
-        best += _keep_feasible([rate_by_simulation(rated.candidate, requests, rated.rate, seed)])
-    dropped = len(judged) - len(closed) + len(simulated) - len(best)
+    to_simulate = closed[: int(np.ceil(SPARE * top))]
+    for number, rated in enumerate(to_simulate):
+        report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
+        simulated = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
+        if simulated is not None:
+            best.append(simulated)
+    dropped = len(by_forms) - len(closed) + len(to_simulate) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
     best.sort(key=lambda rated: cost_key(rated, requests))
@@ -86,7 +92,7 @@ def search(
     latency, speed = cost_fronts(table, complete, second, instances, requests, best)
     return SearchResult(
         best=tuple(best[:top]),
-        by_gpu=_best_by_gpu([*best, *closed[len(simulated) :]], requests),
+        by_gpu=_best_by_gpu([*best, *closed[len(to_simulate) :]], requests),
         latency=latency,
         speed=speed,
         evaluated=evaluated,
@@ -115,25 +121,21 @@ def copies_needed(rate: float, rps: float) -> int:
 def kind_of(candidate: Candidate) -> Kind:
     """Return a key that is equal for deployments that a planner considers the same.
 
-    It includes the GPUs of an instance, but neither how they divide a layer nor the engine. A
-    search therefore returns each deployment once, with its best engine.
+    It has GPU type, precision and numbers of GPUs and instances, but neither how the GPUs divide a
+    layer nor the engine. A search therefore returns each deployment once, with its best engine.
     """
     decode, first = candidate.decode, candidate.prefill
     size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
     return (decode.gpu.name, decode.where.weights, decode.gpus, *size)
 
 
-def _keep_feasible(judged: Sequence[RatedCandidate | None]) -> list[RatedCandidate]:
-    """Return the candidates that have a rate within the limits; None stands for the others."""
-    return [rated for rated in judged if rated is not None]
-
-
 def _best_candidates(
     table: Table, instances: Sequence[Instance], requests: Requests, count: int
 ) -> list[Candidate]:
-    """Return the ``count`` cheapest candidates of different kinds, and the best of every GPU type.
+    """Return the ``count`` cheapest candidates with different ``kind_of`` from the screen.
 
-    Kinds are those of ``kind_of``. Candidates of equal cost are sorted by GPUs per request/s.
+    The best candidate of every GPU type is added. Candidates of equal cost are sorted by GPUs per
+    request/s.
     """
     # The rows by ``cost_key``, cheapest first.
     copies = 1.0 / table.rate
@@ -171,11 +173,11 @@ def cost_fronts(
     requests: Requests,
     simulated: Sequence[RatedCandidate] = (),
 ) -> Fronts:
-    """Return two fronts within the limits: cost against TTFT, and cost against TBT.
+    """Return two Pareto fronts within the limits: cost against TTFT, and cost against TBT.
 
-    Points of the screen ``complete`` (aggregated) and ``second`` (decode) are checked by closed
-    forms. Points of ``simulated`` are added. Cost is in dollars per request, or in GPUs per
-    request/s if no candidate has a price.
+    Their points are candidates at loads of the screen: ``complete`` for aggregated instances,
+    ``second`` for decode instances. Closed forms check them, and the candidates ``simulated`` are
+    added. Cost is in dollars per request, or in GPUs per request/s if no candidate has a price.
     """
     columns = zip(
         _aggregated_points(table, complete, requests),
@@ -205,22 +207,19 @@ def cost_fronts(
 
 
 def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:
-    """Return the loads of aggregated instances within the limits as points.
-
-    Points are four columns: row of the table, rate, TTFT and TBT.
-    """
+    """Return the loads of aggregated instances within the limits as ``Points``."""
     rows = np.flatnonzero(table.prefill < 0)
-    k = table.decode[rows]
-    row, load = np.nonzero(complete.meets_limits(requests)[k])
-    points = (k[row], load)
-    return rows[row], complete.rate[points], complete.ttft_s[points], complete.tbt_s[points]
+    instance = table.decode[rows]
+    row, load = np.nonzero(complete.meets_limits(requests)[instance])
+    at_load = (instance[row], load)
+    return rows[row], complete.rate[at_load], complete.ttft_s[at_load], complete.tbt_s[at_load]
 
 
 def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
-    """Return prefill-decode pairs at ``PAIR_LOADS`` loads of their decode instances, as points.
+    """Return prefill-decode pairs at ``PAIR_LOADS`` loads of their decode instances, as ``Points``.
 
-    A point is a row of the table, its requests/s, TTFT and TBT (seconds). TTFT is NaN, so pairs are
-    only on the front of TBT. ``second`` are the loads of decode instances.
+    TTFT is NaN, so pairs are only on the front of TBT. ``second`` are the loads of decode
+    instances.
     """
     rows = np.flatnonzero(table.prefill >= 0)
     instance = table.decode[rows]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
-MOST_GPUS = 16  # most GPUs of an instance; a larger node raises this
-WIDEST = 32  # most GPUs of an instance on one link
+MOST_GPUS = 16  # most GPUs of an instance, unless a node has more
+WIDEST = 32  # most GPUs of an instance in any case
 TENSOR_PARALLEL = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 4)
 POWERS = (1, 2, 4, 8, 16, 32)
@@ -20,7 +20,7 @@ FAR = "tensor parallel over more GPUs than share a link"
 def arrangements(
     shape: ModelShape, gpu: GpuSpec, weights: str, kv_cache: str = "bf16"
 ) -> Iterator[Arrangement | str]:
-    """Yield arrangements of a model on GPUs; a string is the reason that excludes one.
+    """Yield the arrangements of a model on GPUs, and for each that is impossible its reason.
 
     Sizes are powers of two. Attention data parallelism and expert parallelism apply to mixtures of
     experts. Copies of a dense model are separate instances. Pipeline stages serve models too large
@@ -48,20 +48,19 @@ def arrangements(
 def _experts(
     shape: ModelShape, tp: int, pp: int, dp: int, weights: str, kv_cache: str
 ) -> Iterator[Arrangement | str]:
-    """Yield the arrangements of experts on ``tp * dp`` GPUs, or EXPERTS for one that cannot be.
+    """Yield the arrangements of experts on ``tp * dp`` GPUs, or the reason EXPERTS against one.
 
-    All of these GPUs hold experts: ``moe_ep`` of them whole experts, the rest parts of each. A
-    dense model has one arrangement.
+    Experts are divided among ``moe_ep`` groups of GPUs, and each expert among the ``moe_tp`` GPUs
+    of its group. A dense model has one arrangement.
     """
-    group = tp * dp
+    gpus = tp * dp
     if not feed_forward_layers(shape)[0]:
         yield Arrangement(tp, pp, dp, moe_tp=1, moe_ep=1, weights=weights, kv_cache=kv_cache)
         return
     for moe_ep in POWERS:
-        if moe_ep > group:
+        if moe_ep > gpus:
             continue
         if shape.experts % moe_ep:
             yield EXPERTS
         else:
-            moe_tp = group // moe_ep
-            yield Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, kv_cache)
+            yield Arrangement(tp, pp, dp, gpus // moe_ep, moe_ep, weights, kv_cache)

@@ -11,9 +11,9 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.search.screen import Loads
 from simulation.search.values import Candidate, Instance, Requests
 
-MOST_EACH = 8  # most instances of a side
+MOST_EACH = 8  # most prefill instances, and most decode instances, of a pair
 MOST_GPUS = 64  # most GPUs of one copy of a pair; a deployment may have many copies
-SMALLER = 1.03  # a larger ratio must have this many times the capacity per GPU to be chosen
+CLEARLY_BETTER = 1.03  # factor on the capacity per GPU for which a larger ratio is chosen
 RATIOS = sorted(
     ((x, y) for x in range(1, MOST_EACH + 1) for y in range(1, MOST_EACH + 1) if gcd(x, y) == 1),
     key=sum,
@@ -29,22 +29,18 @@ TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Every candidate as a row, ``[n]``.
+    """Every candidate within the limits at some rate, as a row. All arrays are ``[row]``."""
 
-    ``prefill`` and ``decode`` are indices of instances; ``prefill`` is NONE for aggregated ones.
-    ``prefills`` and ``decodes`` are their numbers, and ``rate`` is in requests/s of all together.
-    """
-
-    prefill: IntArray
-    decode: IntArray
-    prefills: IntArray
-    decodes: IntArray
-    rate: FloatArray
+    prefill: IntArray  # index of the prefill instance; NONE for an aggregated candidate
+    decode: IntArray  # index of the decode or aggregated instance
+    prefills: IntArray  # number of prefill instances
+    decodes: IntArray  # number of decode instances
+    rate: FloatArray  # requests/s of all together
     gpus: IntArray
     usd_per_hour: FloatArray
 
     def row(self, number: int, instances: Sequence[Instance]) -> Candidate:
-        """Return candidate ``number`` of the table."""
+        """Return the candidate of row ``number``."""
         first = int(self.prefill[number])
         return Candidate(
             instances[int(self.decode[number])],
@@ -57,15 +53,15 @@ class Table:
 def table_of(
     instances: Sequence[Instance], requests: Requests, complete: Loads, first: Loads, second: Loads
 ) -> tuple[Table, Counter[str], int]:
-    """Return the table of candidates that keep the limits at some rate.
+    """Return the table of candidates that keep the limits at some rate, and two counts.
 
-    Returns also the excluded candidates by reason, and the number of all candidates. ``complete``,
-    ``first`` and ``second`` are the loads of instances that do both, prefill, and decode. Engines
-    of equal speed count as one candidate each.
+    They are the excluded candidates by reason, and the number of all candidates. ``complete``,
+    ``first`` and ``second`` are the loads of instances that do both, prefill, and decode. Each
+    engine of an instance counts as a candidate.
     """
     ruled_out: Counter[str] = Counter()
     can_do_both = np.array([instance.mode != "disagg" for instance in instances])
-    rates = np.where(can_do_both, complete.best(requests), 0.0)
+    rates = np.where(can_do_both, complete.largest_rates(requests), 0.0)
     for k, instance in enumerate(instances):
         if can_do_both[k] and rates[k] <= 0.0:
             ruled_out[_missed_limit(complete, k, requests)] += len(instance.engines)
@@ -73,21 +69,21 @@ def table_of(
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
     aggregated = np.flatnonzero(rates > 0.0)
     single, no_prefill = np.ones(len(aggregated), np.int64), np.full(len(aggregated), NONE)
-    # Prefill and decode instances, their numbers, rates and GPUs.
+    # Columns of the table by block: prefill, decode, their numbers, rate and GPUs.
     blocks = [(no_prefill, aggregated, single, single, rates[aggregated], gpus[aggregated])]
     evaluated = candidate_count(instances)
-    prompts, answers = first.best(requests), second.best(requests)
+    prefill_rps, decode_rps = first.largest_rates(requests), second.largest_rates(requests)
     # One-token answers need no decode instances.
     for rows in _pairable_groups(instances) if requests.osl > 1 else []:
-        sample = instances[int(rows[0])]
-        if sample.link is None:
+        any_of_group = instances[int(rows[0])]
+        if any_of_group.link is None:
             continue
-        engines = len(sample.engines)
+        engines = len(any_of_group.engines)
         evaluated += engines * len(rows) ** 2
-        pairs = best_ratios(prompts[rows], gpus[rows], answers[rows], gpus[rows])
+        pairs = best_ratios(prefill_rps[rows], gpus[rows], decode_rps[rows], gpus[rows])
         # Masks of pairs, ``[prefill, decode]``; each excluded pair has one reason.
-        misses_ttft = np.broadcast_to((prompts[rows] <= 0.0)[:, None], pairs.rate.shape)
-        misses_tbt = np.broadcast_to((answers[rows] <= 0.0)[None, :], pairs.rate.shape)
+        misses_ttft = np.broadcast_to((prefill_rps[rows] <= 0.0)[:, None], pairs.rate.shape)
+        misses_tbt = np.broadcast_to((decode_rps[rows] <= 0.0)[None, :], pairs.rate.shape)
         fits = pairs.rate > 0.0
         for reason, excluded in (
             (MISSES_TTFT, misses_ttft),
@@ -102,10 +98,10 @@ def table_of(
         )  # fmt: skip
     columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
     prefill, decode, prefills, decodes, rate, total_gpus = columns
-    # Both sides of a pair have the same GPU type, so one price applies.
+    # Both instances of a pair have the same GPU type, so one price applies.
     total_usd = total_gpus * price[decode]
     table = Table(prefill, decode, prefills, decodes, rate, total_gpus, total_usd)
-    return table, +ruled_out, evaluated
+    return table, +ruled_out, evaluated  # + drops counts of 0
 
 
 def candidate_count(instances: Sequence[Instance]) -> int:
@@ -114,7 +110,10 @@ def candidate_count(instances: Sequence[Instance]) -> int:
 
 
 def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
-    """Return the indices of instances that can form pairs: one GPU type, precision and engine."""
+    """Return groups of instances that can form pairs with each other, as indices.
+
+    The instances of a group have the same GPU type, precision and engines.
+    """
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, instance in enumerate(instances):
         if instance.mode == "agg":
@@ -124,7 +123,7 @@ def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
 
 
 def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
-    """Return the limit that instance ``k`` misses even with almost no load, as a reason."""
+    """Return why instance ``k`` is excluded: the limit that it misses even with almost no load."""
     tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):
         return NO_ROOM
@@ -137,37 +136,33 @@ def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioTable:
-    """The best integer ratio of each prefill instance with each decode instance, ``[p, d]``."""
+    """The best numbers of instances of each pair, ``[prefill instance, decode instance]``."""
 
-    rate: FloatArray  # requests/s of both sides together; 0 if no ratio fits
+    rate: FloatArray  # requests/s of both pools together; 0 if no ratio fits
     prefills: IntArray
     decodes: IntArray
     gpus: IntArray
-
-    @property
-    def rps_per_gpu(self) -> FloatArray:
-        return np.asarray(self.rate / self.gpus)
 
 
 def best_ratios(
     prefill_rps: FloatArray, prefill_gpus: IntArray, decode_rps: FloatArray, decode_gpus: IntArray
 ) -> RatioTable:
-    """Return the integer ratio with the highest capacity per GPU for each pair of instances.
+    """Return the numbers of instances with the highest capacity per GPU, for each pair.
 
-    Rates are requests/s, GPUs those of an instance: ``[p]`` for prefill, ``[d]`` for decode. The
-    result has arrays ``[p, d]``. x prefill and y decode instances sustain the smaller of x and y
-    times their rates. A larger ratio is chosen only if its capacity per GPU is ``SMALLER`` times as
-    high.
+    ``prefill_rps`` and ``prefill_gpus`` are requests/s and GPUs of each prefill instance, the
+    others those of each decode instance. x prefill and y decode instances sustain the smaller of x
+    and y times their rates. Larger numbers are chosen only if their capacity per GPU is
+    ``CLEARLY_BETTER`` times as high.
     """
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)
     prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)
-    # Small ratios first: a larger one must beat them clearly.
+    # Small numbers first: larger ones must beat them clearly.
     for prefill_count, decode_count in RATIOS:
         together = np.minimum.outer(prefill_count * prefill_rps, decode_count * decode_rps)
         gpus = np.add.outer(prefill_count * prefill_gpus, decode_count * decode_gpus)
         rps_per_gpu = np.where(gpus <= MOST_GPUS, together / gpus, 0.0)
-        better = rps_per_gpu > SMALLER * best
+        better = rps_per_gpu > CLEARLY_BETTER * best
         best = np.where(better, rps_per_gpu, best)
         rate = np.where(better, together, rate)
         prefills = np.where(better, prefill_count, prefills)

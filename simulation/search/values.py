@@ -19,59 +19,62 @@ Mode = Literal["any", "agg", "disagg"]  # use of an instance: aggregated, disagg
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests of ``isl`` input and ``osl`` output tokens each, within the limits of ``tier``."""
+    """Requests of equal lengths that a deployment must serve within the limits of ``tier``."""
 
-    isl: int
-    osl: int
+    isl: int  # input tokens of each
+    osl: int  # output tokens of each
     tier: Tier
     rps: float | None = None  # rate that all instances together must sustain
 
-    def part(self, role: str) -> Requests:
-        """Return the requests with the part of the limits that a role of a pair must keep."""
+    def for_role(self, role: str) -> Requests:
+        """Return the requests with the tier that one role of a prefill-decode pair must meet."""
         return replace(self, tier=role_tier(self.tier, role))
 
     @property
     def workload(self) -> Workload:
+        """Return the requests as a sample of one length."""
         return Workload(np.array([self.isl], np.int32), np.array([self.osl], np.int32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """One instance on one GPU type; engines of equal speed share one."""
+    """An instance of the model in one arrangement on one GPU type."""
 
     gpu: GpuSpec
-    where: Arrangement
-    engines: tuple[str, ...]
+    where: Arrangement  # how the model is divided among GPUs
+    engines: tuple[str, ...]  # engines that run it at this speed
     profile: Profile
     usd_per_gpu_hour: float  # nan: no price known
     link: KvLink | None  # for KV caches, if known
-    mode: Mode = "any"  # measured in one mode only, if its speed differs in the other
+    mode: Mode = "any"  # the only mode that its profile is valid for
 
     @property
     def gpus(self) -> int:
+        """Return the GPUs of the instance."""
         return self.where.gpus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """An aggregated instance, or a pair with ``prefills`` and ``decodes`` instances."""
+    """A deployment: an aggregated instance, or a pair of prefill and decode instances."""
 
-    decode: Instance
+    decode: Instance  # the decode instance of a pair, or the aggregated instance
     prefill: Instance | None = None
-    prefills: int = 0
-    decodes: int = 1
+    prefills: int = 0  # number of prefill instances
+    decodes: int = 1  # number of decode or aggregated instances
 
     @property
     def gpus(self) -> int:
+        """Return the GPUs of all instances."""
         prefill_gpus = self.prefill.gpus * self.prefills if self.prefill else 0
         return prefill_gpus + self.decode.gpus * self.decodes
 
     @property
     def usd_per_hour(self) -> float:
         """Return the price of all GPUs per hour; nan if no price is known."""
-        before = self.prefill
-        first = before.gpus * self.prefills * before.usd_per_gpu_hour if before else 0.0
-        return first + self.decode.gpus * self.decodes * self.decode.usd_per_gpu_hour
+        first = self.prefill
+        prefill_usd = first.gpus * self.prefills * first.usd_per_gpu_hour if first else 0.0
+        return prefill_usd + self.decode.gpus * self.decodes * self.decode.usd_per_gpu_hour
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +93,7 @@ class RatedCandidate:
 
     @property
     def rps_per_gpu(self) -> float:
+        """Return the requests/s per GPU."""
         return self.rate / self.candidate.gpus
 
     def usd_per_mtok(self, tokens: float) -> float:

@@ -1,4 +1,4 @@
-"""Define the rows that the replay of a shared GPU keeps: requests, models and the GPU."""
+"""Define the records that the replay of a shared GPU keeps: requests, models and the GPU."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ REQUEST = np.dtype(
         ("ttft", "f8"),  # limits in seconds; inf: none
         ("tbt", "f8"),
         ("e2e", "f8"),
-        ("group", "i8"),  # index into ``State.allowed``
+        ("group", "i8"),  # a tier of a model: index into ``State.allowed``
         ("first_s", "f8"),  # time of the first token; NaN: none
         ("end_s", "f8"),  # time of the last token
         ("tokens_left", "i8"),  # tokens to generate
@@ -49,7 +49,7 @@ MODEL = np.dtype(
 )
 GPU = np.dtype(
     [
-        ("room_bytes", "f8"),  # bytes for weights and KV cache
+        ("memory_bytes", "f8"),  # bytes for weights and KV cache
         ("host_bytes", "f8"),  # bytes of host memory for weights
         ("host_bytes_s", "f8"),  # bandwidth from the host's memory, and from its disk
         ("disk_bytes_s", "f8"),
@@ -62,8 +62,8 @@ GPU = np.dtype(
         ("used_bytes", "f8"),  # bytes of weights and KV cache on the GPU
         ("hosted_bytes", "f8"),  # of weights in the host's memory
         ("current", "i8"),  # model that ran last, or -1
-        ("turn_end_s", "f8"),
-        ("turn_begins", "i8"),  # whether the turn has not run yet
+        ("turn_end_s", "f8"),  # time at which the turn of the current model ends
+        ("turn_begins", "i8"),  # whether no iteration of the turn has run yet
         ("failed", "i8"),  # whether a group has missed its limits too often
         ("next", "i8"),  # request that arrives next
     ]
@@ -71,9 +71,9 @@ GPU = np.dtype(
 
 
 class State(NamedTuple):
-    """The state of a replay on a shared GPU: inputs, results, and what waits or runs.
+    """The state of a replay on a shared GPU: inputs, results, and requests that wait or run.
 
-    Requests are in order of arrival.
+    Requests are in order of arrival. A group is a tier of a model.
     """
 
     requests: Array  # [request] of REQUEST
@@ -81,6 +81,5 @@ class State(NamedTuple):
     gpu: Array  # [1] of GPU: one GPU, or those of a replica together
     curves: FloatArray  # [model, longest curve] of ``Profile.curve``, padded
     batch: IntArray  # [model, place] requests of the batch
-    # A group is a tier of a model.
     missed: IntArray  # [group] requests beyond a limit
-    allowed: IntArray  # [group] of these before the replay ends
+    allowed: IntArray  # [group] requests that may be beyond a limit before the replay ends

@@ -17,36 +17,37 @@ UNLIMITED = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingModel:
-    """A model, or a part of one, that may share GPUs: its speed, memory and requests.
+    """A model, or a part of its replicas, that may share GPUs: speed, memory and requests.
 
-    Limits are inf if there is none. ``tier`` ``[n]`` indexes ``attainment``. Requests whose KV
-    cache finds no memory are rejected.
+    Requests whose KV cache cannot fit into memory are rejected.
     """
 
     name: str
     profile: Profile
     weight_bytes: float
     kv_bytes_per_token: float
-    arrival_s: FloatArray  # [n] ascending
-    prompt_tokens: IntArray  # [n] to compute: without those that a prefix cache has
+    # All [request]:
+    arrival_s: FloatArray  # ascending
+    prompt_tokens: IntArray  # tokens to compute: without those that a prefix cache has
     input_tokens: IntArray
     output_tokens: IntArray
-    ttft_s: FloatArray
+    ttft_s: FloatArray  # limits; inf: none
     tbt_s: FloatArray
     e2e_s: FloatArray
-    tier: IntArray
+    tier: IntArray  # index into ``attainment``
     attainment: tuple[float, ...]  # required share of the requests of each tier
 
     def __len__(self) -> int:
+        """Return the number of requests."""
         return len(self.arrival_s)
 
     @property
     def longest(self) -> int:
-        """Return the tokens of the longest request, prompt and answer."""
+        """Return the input and output tokens of the longest request."""
         return int((self.input_tokens + self.output_tokens).max(initial=1))
 
     @property
-    def room_bytes(self) -> float:
+    def memory_bytes(self) -> float:
         """Return the GPU memory for weights and KV cache of one replica."""
         return self.weight_bytes + self.profile.kv_capacity_tokens * self.kv_bytes_per_token
 
@@ -59,7 +60,7 @@ class SharingModel:
         return np.floor((1.0 - required) * counts + 1e-9).astype(np.int64)
 
     def shift_arrivals(self, by_s: float, span_s: float) -> SharingModel:
-        """Return the model with its requests ``by_s`` later, modulo ``span_s``, in order."""
+        """Return the model with its requests ``by_s`` seconds later, modulo ``span_s``."""
         arrival = (self.arrival_s + by_s) % span_s
         order = np.argsort(arrival, kind="stable")
         return replace(self.part(order), arrival_s=arrival[order])
@@ -81,14 +82,14 @@ class SharingModel:
 
 @dataclass(frozen=True, slots=True)
 class SharedHost:
-    """Memory and speeds of a shared GPU's host, and how models give way (see ``shared_gpu``)."""
+    """The host of a shared GPU, and how its models share the GPU (see ``shared_gpu``)."""
 
-    host_bytes: float
-    host_bytes_s: float
-    disk_bytes_s: float
+    host_bytes: float  # host memory for weights
+    host_bytes_s: float  # bandwidth between host memory and GPU
+    disk_bytes_s: float  # bandwidth of the host's disk
     switch_s: float  # fixed time of a change of models
     process_bytes: float = 0.0  # GPU memory of each further engine, if models share by memory
-    by_memory: bool = False  # all weights stay on the GPU
+    by_memory: bool = False  # all weights stay on the GPU, so all engines run at once
     whole_requests: bool = False  # a model gives way only when its batch is done
     overlap: bool = False  # a model computes while the weights of the next one load
 
@@ -97,40 +98,43 @@ class SharedHost:
 class ModelReplay:
     """Times and lateness of the requests of one model; NaN: the event did not happen."""
 
-    first_s: FloatArray  # [n]
-    end_s: FloatArray
-    late: BoolArray  # [n] whether a request missed a limit, or was rejected
+    first_s: FloatArray  # [request] time of the first token
+    end_s: FloatArray  # [request] time of the last token
+    late: BoolArray  # [request] whether it missed a limit, or was rejected
     rejected: int
     met: bool  # whether every tier meets its attainment
-    loads: int
-    load_s: float
-    busy_s: float
+    loads: int  # times that the weights came onto the GPU
+    load_s: float  # seconds that the GPU waited for these
+    busy_s: float  # seconds of the model's iterations
 
     @property
     def completed(self) -> int:
+        """Return the number of completed requests."""
         return int(np.isfinite(self.end_s).sum())
 
     @property
     def unfinished(self) -> int:
+        """Return the number of requests that are neither completed nor rejected."""
         return len(self.end_s) - self.completed - self.rejected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuReplay:
-    """The replay of one GPU; ``end_s`` is its last event."""
+    """The replay of one GPU."""
 
     models: tuple[ModelReplay, ...]
-    end_s: float
+    end_s: float  # time of the last event
 
     @property
     def met(self) -> bool:
+        """Return whether every tier of every model meets its attainment."""
         return all(model.met for model in self.models)
 
 
 def fits_by_memory(models: Sequence[SharingModel], host: SharedHost) -> bool:
     """Return whether all weights and the longest request of each model fit on one GPU."""
     longest = max(model.longest * model.kv_bytes_per_token for model in models)
-    return sum(model.weight_bytes for model in models) + longest <= _room(models, host)
+    return sum(model.weight_bytes for model in models) + longest <= _memory_bytes(models, host)
 
 
 def replay_gpu(
@@ -140,12 +144,12 @@ def replay_gpu(
 
     Without ``to_the_end``, the replay stops once a tier of a model cannot meet its attainment.
     """
-    room = _room(models, host)
+    memory_bytes = _memory_bytes(models, host)
     all_weights = sum(model.weight_bytes for model in models)
     # By model: which requests fit into memory. Those that do not are rejected.
     fits = [
         (model.input_tokens + model.output_tokens) * model.kv_bytes_per_token
-        <= room - (all_weights if host.by_memory else model.weight_bytes)
+        <= memory_bytes - (all_weights if host.by_memory else model.weight_bytes)
         for model in models
     ]
     fitting_rows = [np.flatnonzero(fitting) for fitting in fits]
@@ -155,13 +159,13 @@ def replay_gpu(
         for model, fitting in zip(models, fits, strict=True)
     ]
     limits = np.concatenate(allowed)
-    state, order = _state(models, fitting_rows, host, room, limits if not to_the_end else None)
+    state, order = _state(
+        models, fitting_rows, host, memory_bytes, limits if not to_the_end else None
+    )
     end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
     missed = np.split(state.missed, np.cumsum([len(part) for part in allowed])[:-1])
     # Row of each kept request of each model, in the order of ``fitting_rows``.
-    rows = np.split(
-        order.argsort(), np.cumsum([len(model_rows) for model_rows in fitting_rows])[:-1]
-    )
+    rows = np.split(order.argsort(), np.cumsum([len(fitting) for fitting in fitting_rows])[:-1])
     return GpuReplay(
         tuple(
             _model_replay(state, m, fitting_rows[m], rows[m], fits[m], missed[m] <= allowed[m])
@@ -171,33 +175,34 @@ def replay_gpu(
     )
 
 
-def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
-    """Return the bytes for weights and KV caches on the GPU.
+def _memory_bytes(models: Sequence[SharingModel], host: SharedHost) -> float:
+    """Return the bytes for weights and KV caches on a GPU that the models share.
 
-    It is the smallest room of any model. With ``by_memory``, the memory of the further engines is
-    subtracted.
+    Each engine leaves some memory for these; the smallest amount counts. With ``host.by_memory``
+    all engines run at once, so the memory of the other engines is subtracted.
     """
-    processes = len(models) - 1 if host.by_memory else 0
-    return min(model.room_bytes for model in models) - processes * host.process_bytes
+    other_engines = len(models) - 1 if host.by_memory else 0
+    return min(model.memory_bytes for model in models) - other_engines * host.process_bytes
 
 
 def _state(
     models: Sequence[SharingModel],
     fitting: Sequence[IntArray],
     host: SharedHost,
-    room: float,
+    memory_bytes: float,
     allowed: IntArray | None,
 ) -> tuple[State, IntArray]:
     """Return the state before the first request, and the order of the requests in it.
 
-    ``fitting`` has, per model, the indices of the requests that fit into memory. ``room`` is the
-    GPU memory in bytes. ``allowed`` is the number of requests of each group that may be late; None:
-    never end early. The host's memory gets weights in the order of the models.
+    ``fitting`` has, per model, the indices of the requests that fit into memory. ``memory_bytes``
+    is the GPU memory for weights and KV caches. ``allowed [group]`` is how many requests of each
+    tier of a model may be late; None: never end early. The order is as in ``_requests``.
     """
     requests, order = _requests(models, fitting)
     rows = np.zeros(len(models), MODEL)
     gpu = np.zeros(1, GPU)
-    gpu["room_bytes"], gpu["host_bytes"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
+    gpu["memory_bytes"], gpu["host_bytes"] = memory_bytes, host.host_bytes
+    gpu["switch_s"] = host.switch_s
     gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
     gpu["pinned"], gpu["whole_requests"], gpu["current"] = host.by_memory, host.whole_requests, -1
     gpu["overlap"] = host.overlap and not (host.by_memory or host.whole_requests)
@@ -207,6 +212,7 @@ def _state(
         row["weight_bytes"], row["kv_token_bytes"] = model.weight_bytes, model.kv_bytes_per_token
         row["max_batch"] = model.profile.max_batch
         row["budget"] = model.profile.max_batch_tokens
+        # The host's memory gets weights in the order of the models.
         if gpu["hosted_bytes"] + model.weight_bytes <= host.host_bytes:
             row["hosted"] = 1
             gpu["hosted_bytes"] += model.weight_bytes
@@ -226,10 +232,10 @@ def _state(
 def _requests(
     models: Sequence[SharingModel], fitting: Sequence[IntArray]
 ) -> tuple[Array, IntArray]:
-    """Return the ``fitting`` requests of all models as records, by arrival.
+    """Return the requests of all models that fit into memory as records, by arrival.
 
-    ``fitting`` has the indices of requests per model. The second value is the index of each record
-    in the concatenation of the models.
+    ``fitting`` has their indices per model. The second value is the order: for each record, its
+    index in the concatenated ``fitting`` requests of the models.
     """
 
     def joined(name: str) -> FloatArray:
@@ -259,17 +265,14 @@ def _model_replay(
 
     ``fits`` marks the requests that fit into memory; all others are late and have no times.
     ``fitting`` has the indices of the marked requests, and ``rows`` their rows in ``state``.
-    ``met`` states by tier whether few enough requests are late.
+    ``met [tier]`` states whether few enough requests are late.
     """
-    first, end = np.full(len(fits), np.nan), np.full(len(fits), np.nan)
+    first_s, end_s = np.full((2, len(fits)), np.nan)
     late = np.ones(len(fits), np.bool_)
     requests, model = state.requests[rows], state.models[m]
-    first[fitting], end[fitting], late[fitting] = (
-        requests["first_s"],
-        requests["end_s"],
-        requests["late"],
-    )
+    first_s[fitting], end_s[fitting] = requests["first_s"], requests["end_s"]
+    late[fitting] = requests["late"]
     return ModelReplay(
-        first, end, late, len(fits) - len(fitting), bool(met.all()), int(model["loads"]),
-        float(model["load_s"]), float(model["busy_s"]),
+        first_s, end_s, late, rejected=len(fits) - len(fitting), met=bool(met.all()),
+        loads=int(model["loads"]), load_s=float(model["load_s"]), busy_s=float(model["busy_s"]),
     )  # fmt: skip

@@ -3,13 +3,14 @@
 The GPU runs one iteration of one model at a time, with chunked prefill and continuous batching as
 ``simulation.engine.batching``. A sequence reserves the KV cache of its prompt and its answer.
 
-By memory (``pinned``), all weights stay on the GPU and KV caches share the rest. By time, weights
-and KV caches of models that must give way move to the host. A load takes ``switch_s``, plus the
-bytes over the bandwidth of the host's link, or of the disk if the host's memory lacks the weights.
-The link is duplex. What waits longest leaves first, on the GPU and on the host.
+Models that share by memory (``pinned``) all keep their weights on the GPU, and KV caches share the
+rest. Models that share by time move to the host when they must give way, weights and KV cache. A
+load takes ``switch_s``, plus the bytes over the bandwidth of the host's link, or of the disk if the
+host's memory lacks the weights. The link is duplex. The least recently used model leaves first, on
+the GPU and on the host.
 
 If all models with work are on the GPU, they take turns by iteration. Else a model keeps the GPU for
-a turn. Its length follows Aegaeon's decoding (SOSP 2025, doi 10.1145/3731569.3764815). With c the
+a *turn*. Its length follows Aegaeon's decoding (SOSP 2025, doi 10.1145/3731569.3764815). With c the
 seconds of all loads of a round and n the TBT limit over the seconds of an iteration,
 
     turn = c / (n (alpha - sum 1/n)),   alpha = max(c / (min n * MOST_TURN_S) + sum 1/n, 1/2)
@@ -26,15 +27,15 @@ import numpy as np
 from simulation.compiler import cached_kernel, kernel
 from simulation.performance.curves import decode_growth, iteration_seconds
 from simulation.sharing.gpu_state import State
-from simulation.sharing.turns import choose, has_work, load_seconds, turn, wake_time
+from simulation.sharing.turns import choose, has_work, load_seconds, turn_seconds, yield_time
 
 
 @kernel
 def _evict(state: State, keep: int, only_idle: bool) -> float:
     """Take the least recently used model other than ``keep`` off the GPU.
 
-    With ``only_idle``, only a model without work may go. Returns the bytes of KV cache that move to
-    the host; -1 if no model can go.
+    With ``only_idle``, it must be a model without work. Return the bytes of KV cache that move to
+    the host; -1: no model can leave.
     """
     evicted = -1
     for j in range(state.models.size):
@@ -77,12 +78,13 @@ def _keep_on_host(state: State, m: int) -> None:
 def _make_room(state: State, m: int, keep: int) -> float:
     """Reserve GPU memory for model ``m`` and return the seconds that its load takes.
 
-    The least recently used models leave, but not ``keep``. -1: there is not enough memory even so.
+    The least recently used models leave for it, but not ``keep``. -1: memory does not suffice even
+    without them.
     """
     seconds = load_seconds(state, m)
     need = state.models[m].weight_bytes + state.models[m].reserved_bytes
     moved_bytes = 0.0  # KV cache that leaves while the weights come
-    while state.gpu[0].used_bytes + need > state.gpu[0].room_bytes:
+    while state.gpu[0].used_bytes + need > state.gpu[0].memory_bytes:
         kv_bytes = _evict(state, keep, False)
         if kv_bytes < 0.0:
             if keep != m:
@@ -122,8 +124,8 @@ def _load(state: State, m: int, t: float) -> float:
 def _model_to_run(state: State, m: int, t: float) -> int:
     """Return the model to run at ``t`` if model ``m`` is to be next.
 
-    It is ``m``, or with ``overlap`` the present model while ``m`` loads. A load that is done
-    decides first: its model runs.
+    It is ``m``, or with ``overlap`` the present model while ``m`` loads. If a load has ended, it is
+    the model that was loaded.
     """
     if state.gpu[0].loading >= 0 and t >= state.gpu[0].loaded_at:
         return int(state.gpu[0].loading)
@@ -145,12 +147,12 @@ def _model_to_run(state: State, m: int, t: float) -> int:
 def _admit(state: State, m: int, alone: bool) -> bool:
     """Admit the next prompt of model ``m``; return False if there is no memory for it.
 
-    Memory is reserved for its prompt and answer. Other models are evicted for it: those without
-    work, or any if ``alone``, which means that nothing of model ``m`` runs.
+    Memory is reserved for its prompt and answer. Other models without work are evicted for it. With
+    ``alone`` (no other request of model ``m`` runs), models with work are evicted too.
     """
     r = state.models[m].head
     need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
-    while state.gpu[0].used_bytes + need > state.gpu[0].room_bytes:
+    while state.gpu[0].used_bytes + need > state.gpu[0].memory_bytes:
         if state.gpu[0].loading >= 0:
             _give_up_load(state)
             continue
@@ -169,7 +171,7 @@ def _admit(state: State, m: int, alone: bool) -> bool:
 
 @kernel
 def _count_late(state: State, r: int) -> None:
-    """Count request ``r`` as late, once; the replay fails if its group has too many late ones."""
+    """Count request ``r`` as late, once. The replay fails if its group then has too many."""
     if not state.requests[r].late:
         state.requests[r].late = True
         group = state.requests[r].group
@@ -180,7 +182,10 @@ def _count_late(state: State, r: int) -> None:
 
 @kernel
 def _complete(state: State, m: int, r: int, t: float) -> None:
-    """End request ``r`` of model ``m`` at ``t`` and free its memory, for prompts of any model."""
+    """End request ``r`` of model ``m`` at ``t`` and free its memory.
+
+    Prompts of all models may be admitted again.
+    """
     state.requests[r].end_s = t
     need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
     state.models[m].reserved_bytes -= need
@@ -196,32 +201,32 @@ def _complete(state: State, m: int, r: int, t: float) -> None:
 
 @kernel
 def _count_iterations_until(
-    first_s: float, growth_s: float, most: int, until_s: float, pass_over: bool
+    first_s: float, growth_s: float, most: int, until_s: float, to_first_after: bool
 ) -> int:
     """Return how many of ``most`` iterations end by ``until_s`` seconds from now, at least one.
 
     The first iteration takes ``first_s``. Each further one takes ``growth_s`` more than the one
-    before. With ``pass_over``, the first that ends at or after ``until_s`` counts too.
+    before. With ``to_first_after``, the first that ends at or after ``until_s`` counts too.
     """
     # The end rises with the number of iterations, so bisection finds it.
     low, high = 0, most + 1
     while high - low > 1:
         k = (low + high) // 2
         end_s = k * first_s + 0.5 * growth_s * k * (k - 1)
-        if end_s < until_s or (end_s == until_s and not pass_over):
+        if end_s < until_s or (end_s == until_s and not to_first_after):
             low = k
         else:
             high = k
-    return int(max(1, min(most, low + pass_over)))
+    return int(max(1, min(most, low + to_first_after)))
 
 
 @kernel
 def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, float]:
     """Spend the token budget of an iteration on prompts of model ``m``.
 
-    ``others`` tells that other models have work. With ``whole_requests``, a batch that runs already
-    then admits no more. Returns the number of prompts that end, the prompt tokens, and the token
-    pairs of their attention.
+    ``others`` states that other models have work. With ``whole_requests``, a batch that runs
+    already then admits no more. Return the number of prompts that end, the prompt tokens, and the
+    token pairs of their attention.
     """
     budget_left, chunk, pairs, ended = state.models[m].budget - state.models[m].running, 0, 0.0, 0
     admits_no_more = state.gpu[0].whole_requests and others and state.gpu[0].turn_begins == 0
@@ -251,27 +256,32 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
 def _decode_iterations(
     state: State, m: int, t: float, iteration_s: float, until: float
 ) -> tuple[int, float]:
-    """Return how many iterations keep the same batch of decodes, and their growth in seconds.
+    """Return how many decode iterations of model ``m`` run with an unchanged batch from ``t`` on.
 
-    The batch is the same until a sequence ends, a request arrives, or the GPU changes models at
-    time ``until``. The first takes ``iteration_s``, each further one the growth more.
+    The second value is by how many seconds each takes longer than the one before; the first takes
+    ``iteration_s``. The batch is unchanged until a sequence ends, a request arrives, or the GPU
+    changes models at time ``until``. Nor may the growth change, which holds within a segment of the
+    profile's curve.
     """
     iterations = state.requests[state.batch[m, 0]].tokens_left
     for i in range(1, state.models[m].running):
         iterations = min(iterations, state.requests[state.batch[m, i]].tokens_left)
-    growth, same = decode_growth(
+    growth_s, with_equal_growth = decode_growth(
         state.curves[m], float(state.models[m].running), float(state.models[m].context)
     )
-    iterations = min(iterations, same)
+    iterations = min(iterations, with_equal_growth)
     if state.gpu[0].next < state.requests.size:
+        # A request may join after the iteration in which it arrives.
         arrives_in_s = state.requests[state.gpu[0].next].arrival_s - t
-        iterations = _count_iterations_until(iteration_s, growth, iterations, arrives_in_s, True)
-    return _count_iterations_until(iteration_s, growth, iterations, until - t, False), growth
+        iterations = _count_iterations_until(iteration_s, growth_s, iterations, arrives_in_s, True)
+    # Models change at the last boundary before ``until``.
+    iterations = _count_iterations_until(iteration_s, growth_s, iterations, until - t, False)
+    return iterations, growth_s
 
 
 @kernel
 def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end: float) -> None:
-    """Count the tokens of ``iterations`` of model ``m`` until time ``end``.
+    """Count the tokens of the ``iterations`` that model ``m`` ran until time ``end``.
 
     ``prompts`` requests got their first token. Requests with all their tokens leave the batch.
     """
@@ -299,8 +309,8 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
 
 @kernel
 def _run(state: State, m: int, t: float) -> float:
-    """Run iterations of model ``m`` from ``t``; return when they end, or ``t`` if none ran."""
-    others, wake = wake_time(state, m, t)
+    """Run iterations of model ``m`` from ``t`` on; return when they end, or ``t`` if none ran."""
+    others, gives_way_s = yield_time(state, m, t)
     prompts, chunk, pairs = _fill_with_prompts(state, m, others)
     decodes, context = float(state.models[m].running), float(state.models[m].context)
     if decodes == 0 and chunk == 0:
@@ -308,7 +318,7 @@ def _run(state: State, m: int, t: float) -> float:
     iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
     iterations, growth = 1, 0.0
     if chunk == 0:
-        until = wake if others and not state.gpu[0].whole_requests else np.inf
+        until = gives_way_s if others and not state.gpu[0].whole_requests else np.inf
         iterations, growth = _decode_iterations(state, m, t, iteration_s, until)
     seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
     state.models[m].busy_s += seconds
@@ -357,7 +367,7 @@ def replay(state: State) -> float:
             state.gpu[0].current, state.gpu[0].turn_begins = m, 1
             if not state.models[m].resident:
                 t += _load(state, m, t)
-            state.gpu[0].turn_end_s = t + turn(state, m)
+            state.gpu[0].turn_end_s = t + turn_seconds(state, m)
             continue  # requests may have arrived during the load
         if not state.models[m].resident:
             t += _load(state, m, t)

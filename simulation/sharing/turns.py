@@ -1,4 +1,7 @@
-"""Choose which model of a shared GPU runs next, and for how long (see ``shared_gpu``)."""
+"""Choose which model of a shared GPU runs next, and for how long (see ``shared_gpu``).
+
+A turn is the time for which a model keeps the GPU while others wait.
+"""
 
 import numpy as np
 
@@ -7,7 +10,7 @@ from simulation.performance.curves import iteration_seconds
 from simulation.sharing.gpu_state import State
 
 MOST_TURN_S = 4.0  # Aegaeon's QMAX
-MOST_LOAD_SHARE = 0.5  # of a round that loads may take; Aegaeon's least alpha
+MOST_LOAD_SHARE = 0.5  # largest share of a round for loads; Aegaeon's least alpha
 
 
 @kernel
@@ -22,7 +25,7 @@ def has_work(state: State, m: int) -> bool:
 
 @kernel
 def load_seconds(state: State, m: int) -> float:
-    """Return the seconds until the weights and KV cache of model ``m`` are on the GPU."""
+    """Return the seconds to bring the weights and KV cache of model ``m`` onto the GPU."""
     if state.models[m].resident:
         return 0.0
     bytes_s = state.gpu[0].host_bytes_s
@@ -46,23 +49,23 @@ def _next_deadline(state: State, m: int) -> float:
 
     It follows from the limits of TTFT, TBT and E2E; inf: no request.
     """
-    due = np.inf
+    due_s = np.inf
     r = _next_prompt(state, m)
     if r >= 0:
-        due = state.requests[r].arrival_s + min(state.requests[r].ttft, state.requests[r].e2e)
+        due_s = state.requests[r].arrival_s + min(state.requests[r].ttft, state.requests[r].e2e)
     for i in range(state.models[m].running):
         r = state.batch[m, i]
-        made = state.requests[r].osl - state.requests[r].tokens_left  # tokens so far
-        next_token_due = state.requests[r].first_s + made * state.requests[r].tbt
-        due = min(due, next_token_due, state.requests[r].arrival_s + state.requests[r].e2e)
-    return float(due)
+        generated = state.requests[r].osl - state.requests[r].tokens_left
+        next_token_due_s = state.requests[r].first_s + generated * state.requests[r].tbt
+        due_s = min(due_s, next_token_due_s, state.requests[r].arrival_s + state.requests[r].e2e)
+    return float(due_s)
 
 
 @kernel
 def _step_seconds(state: State, m: int) -> float:
-    """Return the seconds of an iteration that decodes the sequences of model ``m``.
+    """Return the seconds of a decode iteration of model ``m`` with its present sequences.
 
-    Without sequences, it is that of its next request after the prompt.
+    Without any, it is that of its next request after the prompt.
     """
     sequences, context = state.models[m].running, state.models[m].context
     if sequences == 0:
@@ -74,7 +77,10 @@ def _step_seconds(state: State, m: int) -> float:
 
 @kernel
 def _latest_start(state: State, m: int) -> float:
-    """Return the latest switch to model ``m`` that keeps the next prompt's TTFT; inf: none."""
+    """Return the latest time to switch to model ``m`` so that its next prompt keeps its TTFT.
+
+    inf: no prompt can be admitted.
+    """
     r = _next_prompt(state, m)
     if r < 0 or state.models[m].blocked:
         return np.inf
@@ -86,11 +92,11 @@ def _latest_start(state: State, m: int) -> float:
 
 
 @kernel
-def turn(state: State, m: int) -> float:
+def turn_seconds(state: State, m: int) -> float:
     """Return the seconds that model ``m`` keeps the GPU while others wait, at most ``MOST_TURN_S``.
 
-    With 0 it yields after one iteration. The module ``shared_gpu`` has the formula. A model's
-    ``slack`` is its n: the TBT limit over the time of an iteration. ``loads_s`` is its c.
+    With 0 it yields after one iteration. The module ``shared_gpu`` has the formula: ``loads_s`` is
+    its c, and a model's ``slack`` its n (the TBT limit over the time of an iteration).
     """
     loads_s, sum_of_inverses, least_slack, own_slack = 0.0, 0.0, np.inf, 0.0
     for j in range(state.models.size):
@@ -118,7 +124,7 @@ def turn(state: State, m: int) -> float:
 
 @kernel
 def choose(state: State, t: float) -> int:
-    """Return the model that runs next, or -1 if none has work.
+    """Return the model that runs next at ``t``; -1: none has work.
 
     With ``whole_requests``, a model keeps the GPU until its batch is done. If the weights of all
     models with work are on the GPU, the least recently used of them runs. Otherwise
@@ -173,7 +179,7 @@ def _next_if_not_all_fit(state: State, t: float, current_has_work: bool) -> int:
 
 
 @kernel
-def wake_time(state: State, m: int, t: float) -> tuple[bool, float]:
+def yield_time(state: State, m: int, t: float) -> tuple[bool, float]:
     """Return whether other models have work, and the time at which ``m`` may have to give way.
 
     If all models with work are on the GPU, the time is now (``t``), because they take turns by
@@ -187,10 +193,10 @@ def wake_time(state: State, m: int, t: float) -> tuple[bool, float]:
             all_resident = all_resident and state.models[j].resident
     if all_resident:
         return others, t
-    wake = state.gpu[0].turn_end_s
+    gives_way_s = state.gpu[0].turn_end_s
     for j in range(state.models.size):
         if j != m and has_work(state, j):
-            latest = _latest_start(state, j)
-            if latest > t:
-                wake = min(wake, latest)
-    return others, float(wake)
+            latest_s = _latest_start(state, j)
+            if latest_s > t:
+                gives_way_s = min(gives_way_s, latest_s)
+    return others, float(gives_way_s)

@@ -11,11 +11,12 @@ sequence needs k prefill iterations and OSL - 1 others:
     residence(n) = k T'(n) + (OSL - 1) ((1 - q) T(n) + q T'(n)),    q = 1 - exp(-rate k T).
 
 Completions happen at n / residence(n), the death rate of the process of n. The batch, the token
-budget and the KV memory (mean tokens per sequence) limit n. Further requests wait in line.
+budget and the KV memory (mean tokens per sequence) limit n. This limit is the number of *places* on
+an instance. Further requests wait for a place.
 
 A sequence sees a mean gap T(n) with probability in proportion to n P(n). During its life n changes.
-For a process with a correlation time of one life, the mean over x lives has the share 2 (e^-x - 1 +
-x) / x^2 of the variance. Iterations that also prefill add the rest.
+For a process with a correlation time of one mean life, the mean over a life x times as long has the
+share 2 (e^-x - 1 + x) / x^2 of the variance. Iterations that also prefill add the rest.
 
 **Prompts** stay for a few iterations, modelled in ``prompt_chain``. A new prompt waits for the
 running iteration and for the prompts before it. One iteration prefills several waiting prompts, up
@@ -55,8 +56,8 @@ from simulation.sizing.spread import Spread, mix, shift, spread, sum_of, thin
 from simulation.sizing.workload import Workload
 
 KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
-NUMBERS = 14  # points each for sequences and for answer lengths in the law of gaps
-# Quantile levels of the gamma law.
+NUMBERS = 14  # points each for sequences and for answer lengths in the distribution of gaps
+# Quantile levels at which a gamma distribution is evaluated, and their weights.
 SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
 STEPS = 12  # fixed-point steps of the residence times
@@ -64,17 +65,16 @@ STEPS = 12  # fixed-point steps of the residence times
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Results of a pool at one rate; times in seconds.
+    """Results of a pool at one rate; distributions of times in seconds.
 
-    A role without prompts has no TTFT, one without decodes no TBT: their distributions are empty
-    and their means NaN.
+    A role without prompts has no TTFT, one without decodes no TBT: their distributions are empty.
     """
 
-    rate: float
-    stable: bool
+    rate: float  # requests/s
+    stable: bool  # False: the queue grows without end
     utilisation: float  # share of the pool's largest throughput
     batch: float  # mean sequences per instance
-    queue: float  # mean requests waiting for a place, whole pool
+    queue: float  # mean requests that wait for a place in a batch, whole pool
     wait: Spread  # for a place and for earlier prompts
     ttft: Spread
     tbt: Spread
@@ -93,17 +93,17 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Seconds of an instance with 1 to ``decode_places`` running sequences, ``[places]``."""
+    """Seconds of an instance with n running sequences, ``[n - 1]``, up to ``decode_places``."""
 
     decode_s: FloatArray  # iteration that only decodes
     gap_s: FloatArray  # mean iteration, including prompts of others
     noise: FloatArray  # variance that prompts of others add per second of decoding, seconds
-    extra_s: FloatArray  # extra iteration time per prompt
-    residence_s: FloatArray  # residence of a sequence
+    extra_s: FloatArray  # time by which a prompt makes iterations longer, in all
+    residence_s: FloatArray  # time that a sequence spends on the instance
 
     @property
     def completions(self) -> FloatArray:
-        """Return the completions per second with 1 to ``decode_places`` sequences."""
+        """Return the completions per second with n running sequences, ``[n - 1]``."""
         return np.arange(1, len(self.gap_s) + 1) / self.residence_s
 
 
@@ -124,7 +124,7 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
         )
     limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":
-        # In steady state, so many tokens are decoded per token of a prompt.
+        # Tokens that are decoded per prompt token in steady state.
         decodes_per_prefill = (facts.mean_osl - 1.0) / facts.mean_prefill
         decodes = profile.max_batch_tokens * decodes_per_prefill / (1.0 + decodes_per_prefill)
         limits.append((max(int(np.ceil(decodes)), 1), "prefill"))
@@ -134,9 +134,9 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
 def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
     """Return the times of one instance that receives ``workload.rate`` requests/s.
 
-    Each array has an element for 1 to ``limit`` running sequences, in seconds. A prompt delays
-    decoding by ``longer`` seconds in total. At ``rate`` prompts/s, a second of decoding therefore
-    takes 1 / (1 - rate * longer) seconds. The rate of admitted prompts depends on that in turn.
+    Each array is for 1 to ``limit`` running sequences. A prompt delays decoding by X seconds in
+    all. At r prompts/s, a second of decoding therefore takes 1 / (1 - r X) seconds. The rate of
+    admitted prompts depends on that in turn.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     sequences = np.arange(1.0, limit + 1.0)
@@ -146,11 +146,11 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         return Speeds(decode, decode, nothing, nothing, np.maximum(gaps, 1e-9) * decode)
     n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
     decode = iteration_s(profile, n, n * context, 0.0, 0.0)
-    alone, extra = _prefill_with_decodes(profile, workload, n, decode)
-    prompt, longer = alone.mean(axis=1), extra.mean(axis=1)
-    mean_square_s2 = (extra * extra).mean(axis=1)
-    room = np.maximum(profile.max_batch_tokens - n, 1.0)
-    full = iteration_s(profile, n, n * context, room, room * workload.facts.keys)
+    prompts, extras = _prefill_with_decodes(profile, workload, n, decode)
+    prompt, extra = prompts.mean(axis=1), extras.mean(axis=1)
+    mean_square_s2 = (extras * extras).mean(axis=1)
+    budget = np.maximum(profile.max_batch_tokens - n, 1.0)
+    full = iteration_s(profile, n, n * context, budget, budget * workload.facts.keys)
     others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
     residence = prompt + gaps * decode
     gap = decode
@@ -159,27 +159,28 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     # Speed and admitted rate depend on each other: damped fixed-point iteration.
     for _ in range(STEPS):
         rate = others * np.minimum(workload.rate, n[-1] / residence[-1])
-        gap = decode / (1.0 - np.minimum(rate * longer, largest_share))
+        gap = decode / (1.0 - np.minimum(rate * extra, largest_share))
         residence = (residence + prompt + gaps * gap) / 2.0
     noise = others * min(workload.rate, float(n[-1] / residence[-1])) * mean_square_s2
     return Speeds(
-        *(np.interp(sequences, n, column) for column in (decode, gap, noise, longer, residence))
+        *(np.interp(sequences, n, column) for column in (decode, gap, noise, extra, residence))
     )
 
 
 def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds to prefill a prompt among decodes, and the delay that this causes them.
+    """Return the seconds to prefill a prompt among decodes, and the delay that it causes them.
 
-    Both are ``[n, lengths]``: ``n`` are numbers of sequences, the prompt included, and ``lengths``
-    the prompt lengths of the workload. ``decode_s [n]`` are seconds of an iteration without it.
+    Both are ``[number of sequences, prompt length]``. ``n`` are the numbers of sequences, the
+    prompt included; the lengths are those of the workload. ``decode_s [number of sequences]`` are
+    the seconds of an iteration without the prompt.
     """
     context, isl = workload.facts.decode_context, workload.facts.prefill_points
-    alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
-    room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
-    iterations = np.ceil(isl / room)
-    return alone, np.maximum(alone - iterations * decode_s[:, None], 0.0)
+    prefill_s = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
+    chunk = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
+    iterations = np.ceil(isl / chunk)
+    return prefill_s, np.maximum(prefill_s - iterations * decode_s[:, None], 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,37 +217,42 @@ def evaluate_pool(
     limit, limited_by = decode_places(profile, workload, role)
     share_of_load = workload.at(workload.rate / instances)
     speed = instance_speeds(profile, share_of_load, role, limit)
-    law = _pool_occupancy(speed, workload, instances)
+    in_pool = _pool_occupancy(speed, workload, instances)
     used = min(1.0, workload.rate / (instances * float(speed.completions[-1])))
-    if not law.stable:
+    if not in_pool.stable:
         return _unstable_evaluation(workload.rate, used, float(limit))
-    occupied = _instance_occupancy(law, instances, limit)
+    occupied = _instance_occupancy(in_pool, instances, limit)
     batch = float(occupied @ np.arange(limit + 1))
     tbt = _gap_spread(speed, occupied, workload)
+    rate, queue = workload.rate, in_pool.mean_queue
     # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
-    line = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(law, workload.rate)
+    place_wait = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(in_pool, rate)
     if role == "decode":
         # A sequence arrives at any moment of a running iteration, and waits for the rest of it.
         running_s = speed.gap_s[max(round(batch) - 1, 0)]
-        line_and_running = sum_of(line, spread(running_s * QUARTERS))
-        first = sum_of(line_and_running, transfer_time(pool.link, workload, pool.senders))
-        if not np.isfinite(first.values[-1]):  # the link cannot keep up
-            return _unstable_evaluation(workload.rate, used, batch)
-        tbt = gaps_with_delay(tbt, first, workload)
+        wait = sum_of(place_wait, spread(running_s * QUARTERS))
+        delay = sum_of(wait, transfer_time(pool.link, workload, pool.senders))
+        if not np.isfinite(delay.values[-1]):  # the link cannot keep up
+            return _unstable_evaluation(rate, used, batch)
+        tbt = gaps_with_delay(tbt, delay, workload)
         e2e = end_to_end_time(AT_ONCE, tbt, workload)
-        return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
+        return Evaluation(rate, True, used, batch, queue, place_wait, NOTHING, tbt, e2e)
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
     # Earlier prompts still slow the first decodes of a sequence.
-    if np.isfinite(prompts.found.values[-1]):
-        full = _longest_s(profile, workload, batch)
-        tbt = gaps_with_delay(tbt, prompts.found, workload)
-        tbt = Spread(np.minimum(tbt.values, full), tbt.weights)
-    wait = sum_of(line, prompts.wait)
-    ttft = shift(sum_of(line, prompts.first), profile.start_s)
+    if np.isfinite(prompts.by_earlier.values[-1]):
+        # No gap is longer than an iteration that the longest prompt fills.
+        chunk = max(profile.max_batch_tokens - batch, 1.0)
+        pairs = chunk * float(workload.facts.isl_points[-1])
+        context = batch * workload.facts.decode_context
+        longest_s = float(iteration_s(profile, batch, context, chunk, pairs))
+        tbt = gaps_with_delay(tbt, prompts.by_earlier, workload)
+        tbt = Spread(np.minimum(tbt.values, longest_s), tbt.weights)
+    wait = sum_of(place_wait, prompts.wait)
+    ttft = shift(sum_of(place_wait, prompts.first_token), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
-        return _unstable_evaluation(workload.rate, used, batch)
+        return _unstable_evaluation(rate, used, batch)
     e2e = end_to_end_time(ttft, tbt, workload)
-    return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
+    return Evaluation(rate, True, used, batch, queue, wait, ttft, tbt, e2e)
 
 
 def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
@@ -273,44 +279,43 @@ def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_RE
 def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
     """Return the distribution of the number of sequences in a pool, by a birth-and-death process.
 
-    Each instance is assumed to hold an equal share of them.
+    Sequences are assumed to be spread evenly over the instances.
     """
     death = speed.completions
     if instances > 1:
-        per_instance = np.arange(1, instances * len(death) + 1) / instances
-        rates = np.interp(per_instance, np.arange(len(death) + 1), np.append(0.0, death))
+        per_instance = np.arange(1, instances * len(death) + 1) / instances  # sequences
+        completions = np.interp(per_instance, np.arange(len(death) + 1), np.append(0.0, death))
         alone = per_instance < 1.0  # fewer sequences than instances: each runs alone
-        rates[alone] = per_instance[alone] * death[0]
-        death = instances * rates
+        completions[alone] = per_instance[alone] * death[0]
+        death = instances * completions
+    decode_s = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
+    decode_share = decode_s / float(speed.residence_s[-1])
     return solve_occupancy(
         workload.rate,
         death,
         burstiness=workload.burstiness,
-        service_scv=workload.facts.osl_scv * _decode_share(speed, workload),
+        # Only the decoding part of the residence varies with the output length.
+        service_scv=workload.facts.osl_scv * decode_share**2,
         overlap=workload.facts.osl_overlap,
     )
 
 
-def _decode_share(speed: Speeds, workload: Workload) -> float:
-    """Return the square of the share of a request's residence that it spends decoding."""
-    gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
-    return (gaps / float(speed.residence_s[-1])) ** 2
+def _instance_occupancy(in_pool: Occupancy, instances: int, limit: int) -> FloatArray:
+    """Return the probability of 0 to ``limit`` sequences on one instance, ``[limit + 1]``.
 
-
-def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArray:
-    """Return P(n sequences) of one instance, ``[limit + 1]``, from that of its pool, ``law``.
-
-    The last place includes waiting requests.
+    ``in_pool`` is the distribution of their number in the pool. The last probability includes
+    waiting requests.
     """
     if instances == 1:
-        return law.occupancy_probabilities
-    of_one = np.zeros(limit + 1)
-    total = np.arange(len(law.occupancy_probabilities))
+        return in_pool.occupancy_probabilities
+    on_instance = np.zeros(limit + 1)
+    total = np.arange(len(in_pool.occupancy_probabilities))
     # Sequences are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
     each, one_more = total // instances, total % instances / instances
-    np.add.at(of_one, each, law.occupancy_probabilities * (1.0 - one_more))
-    np.add.at(of_one, np.minimum(each + 1, limit), law.occupancy_probabilities * one_more)
-    return of_one
+    np.add.at(on_instance, each, in_pool.occupancy_probabilities * (1.0 - one_more))
+    more = np.minimum(each + 1, limit)
+    np.add.at(on_instance, more, in_pool.occupancy_probabilities * one_more)
+    return on_instance
 
 
 def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
@@ -337,13 +342,15 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     noise = float(met @ speed.noise)
     if factor <= 1.0 + NEVER or noise <= 0.0:
         return spread(np.broadcast_to(base, weights.shape), weights)
-    # With the prompts of others, a life is a busy period that begins with its own decodes. Its mean
-    # is w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs). We take it as gamma.
-    unstretched = (lengths.values - 1.0)[:, None] * base[:, :, 0]
-    mean = unstretched * (factor - 1.0)
-    shape = mean * mean / (unstretched * noise * factor**3)
-    drawn = scipy.special.gammaincinv(shape[:, :, None], SHARES) * (mean / shape)[:, :, None]
-    return spread(base + drawn / (lengths.values - 1.0)[:, None, None], weights)
+    # With the prompts of others, a life is a busy period that begins with its own decodes of w
+    # seconds. Its mean is w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs), where factor
+    # is 1 / (1 - rho). The time beyond w is taken as gamma-distributed.
+    own_s = (lengths.values - 1.0)[:, None] * base[:, :, 0]
+    mean_extra_s = own_s * (factor - 1.0)
+    shape = mean_extra_s * mean_extra_s / (own_s * noise * factor**3)
+    scale = (mean_extra_s / shape)[:, :, None]
+    extra_s = scipy.special.gammaincinv(shape[:, :, None], SHARES) * scale
+    return spread(base + extra_s / (lengths.values - 1.0)[:, None, None], weights)
 
 
 # --- prompts -------------------------------------------------------------------------------------
@@ -354,10 +361,10 @@ def _prompt_times(
 ) -> PromptTimes:
     """Return the times of prompts on one instance, averaged over its number of decodes.
 
-    ``occupied`` is the distribution of that number. In the result, ``found`` is the extra wait in
-    seconds for the tokens of a sequence that has just begun to decode.
+    ``occupied`` is the distribution of that number. In the result, ``by_earlier`` is the time by
+    which other prompts delay a sequence that has just begun to decode.
     """
-    waits, first_token, behind = [], [], []
+    waits, first_token, by_earlier = [], [], []
     for decodes, weight in zip(*_decode_cases(occupied), strict=True):
         queue = prompt_queue(profile, workload, 1, decodes)
         index = max(round(decodes) - 1, 0)  # in the arrays of ``speed``
@@ -365,20 +372,12 @@ def _prompt_times(
         extra_s = float(speed.extra_s[index])
         times = queue.times(running_s)
         waits.append((weight, times.wait))
-        first_token.append((weight, times.first))
+        first_token.append((weight, times.first_token))
         # Only the time beyond plain decodes counts, plus the prompts that arrive meanwhile.
         factor = extra_s / queue.alone.mean / max(1.0 - workload.rate * extra_s, NEVER)
-        behind.append((weight, Spread(times.found.values * factor, times.found.weights)))
-    return PromptTimes(mix(waits), mix(first_token), mix(behind))
-
-
-def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
-    """Return the seconds of an iteration filled by the longest prompt, with ``decodes`` decodes."""
-    room = max(profile.max_batch_tokens - decodes, 1.0)
-    keys = float(workload.facts.isl_points[-1])
-    return float(
-        iteration_s(profile, decodes, decodes * workload.facts.decode_context, room, room * keys)
-    )
+        delay = Spread(times.by_earlier.values * factor, times.by_earlier.weights)
+        by_earlier.append((weight, delay))
+    return PromptTimes(mix(waits), mix(first_token), mix(by_earlier))
 
 
 def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -398,16 +397,17 @@ def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> E
     """Return the evaluation of a pool of prefill instances at the workload's rate."""
     queue = prompt_queue(profile, workload, instances, 0.0)
     used = min(1.0, workload.rate / queue.largest)
-    if not queue.law.stable:
+    prompts = queue.pool
+    if not prompts.stable:
         return _unstable_evaluation(workload.rate, used, 1.0)
     times = queue.times()
-    wait, ttft = times.wait, shift(times.first, profile.start_s)
-    law = queue.law
-    inside = np.minimum(np.arange(len(law.inside)), instances)
-    mean_busy = float(inside @ law.inside) + instances * law.waiting_share
+    ttft = shift(times.first_token, profile.start_s)
+    busy = np.minimum(np.arange(len(prompts.inside)), instances)
+    mean_busy = float(busy @ prompts.inside) + instances * prompts.waiting_share
     return Evaluation(
-        rate=workload.rate, stable=True, utilisation=used, batch=law.mean / instances,
-        queue=max(0.0, law.mean - mean_busy), wait=wait, ttft=ttft, tbt=NOTHING, e2e=ttft,
+        rate=workload.rate, stable=True, utilisation=used, batch=prompts.mean / instances,
+        queue=max(0.0, prompts.mean - mean_busy), wait=times.wait, ttft=ttft, tbt=NOTHING,
+        e2e=ttft,
     )  # fmt: skip
 
 

@@ -17,15 +17,15 @@ from simulation.sizing.batch_queue import (
     evaluate_pool,
     saturated_rps,
 )
-from simulation.sizing.full_batch import decode_bound
+from simulation.sizing.queueing import decode_bound
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.002  # relative precision of the rate
 NEARLY = 0.995  # share of the saturated rate; beyond it, queues are too long
 TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
-ROOMY = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
+AMPLE = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
-Evaluated = Callable[[float], Evaluation]  # evaluation at a rate
+Evaluated = Callable[[float], Evaluation]  # returns the evaluation at a rate in requests/s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ def size_pool(
     precision: float = PRECISION,
     explain: bool = True,
 ) -> PoolSize:
-    """Return the largest requests/s of ``pool`` within ``tier``, to ``precision``.
+    """Return the largest requests/s of ``pool`` within ``tier``, to the relative ``precision``.
 
     Only the tier limits that apply to the role count. Without ``explain`` the binding constraint is
     left empty. Raises SimulationError if even the smallest rate misses the SLO.
@@ -89,13 +89,13 @@ def binding_limit(
     rate: float,
     pool: PoolShape,
 ) -> str:
-    """Return the binding constraint of ``pool``, which misses the limit ``missed`` at ``rate``.
+    """Return the binding constraint of ``pool``, which misses the tier at ``rate`` requests/s.
 
-    It is memory if more KV memory would allow a higher rate. ``rate`` is in requests/s.
+    It is "memory" if more KV memory would allow a higher rate, else the limit ``missed``.
     """
     if pool.role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
-    ample = adjust_profile(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
+    ample = adjust_profile(profile, kv_capacity_tokens=AMPLE * profile.kv_capacity_tokens)
     with_ample = evaluate_pool(ample, workload.at(1.02 * rate), pool)
     return "memory" if with_ample.attainment(tier) >= tier.attainment else missed
 
@@ -106,8 +106,8 @@ def largest_rate(
     """Return the largest rate that meets ``tier``, and the smallest one found that does not.
 
     Both are requests/s. They are equal if the saturated rate ``limit_rps`` is the limit.
-    ``evaluated`` gives the evaluation at a rate. The result is None if even the smallest rate
-    misses the tier.
+    ``evaluated(rate)`` returns the evaluation at a rate. None: even the smallest rate misses the
+    tier.
     """
     low, high = TRICKLE * limit_rps, NEARLY * limit_rps
     if evaluated(low).attainment(tier) < tier.attainment:
@@ -124,7 +124,7 @@ def largest_rate(
 
 
 def most_missed_limit(evaluation: Evaluation, tier: Tier) -> str:
-    """Return the limit that the most requests exceed."""
+    """Return the limit that the most requests exceed; "throughput" if the queue is not stable."""
     if not evaluation.stable:
         return "throughput"
     missed = {

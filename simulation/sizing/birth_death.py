@@ -1,4 +1,8 @@
-"""Compute how many requests are in a queue with a state-dependent service rate."""
+"""Compute how many requests are in a queue whose service rate depends on their number.
+
+A *place* is what a request occupies while it is served, such as a place in the batch. Requests
+beyond the places wait.
+"""
 
 from dataclasses import dataclass
 
@@ -13,14 +17,11 @@ LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occupancy:
-    """Stationary distribution of the number of requests in the system, ``inside [places + 1]``.
+    """Stationary distribution of the number of requests in a system with some places."""
 
-    Beyond the last place, the numbers that wait are geometric, with ratio ``tail``.
-    """
-
-    inside: FloatArray  # P(n) for n = 0 .. places
-    tail: float  # r: P(places + k) = P(places) r^k
-    stable: bool
+    inside: FloatArray  # [places + 1] probability of n = 0 .. places requests
+    tail: float  # ratio r of the geometric tail: P(places + k) = P(places) r^k
+    stable: bool  # False: the queue grows without end
 
     @property
     def waiting_share(self) -> float:
@@ -52,9 +53,9 @@ class Occupancy:
 
         The last one includes waiting requests.
         """
-        law = self.inside.copy()
-        law[-1] += self.waiting_share
-        return law
+        probabilities = self.inside.copy()
+        probabilities[-1] += self.waiting_share
+        return probabilities
 
 
 def solve_occupancy(
@@ -66,21 +67,22 @@ def solve_occupancy(
     service_scv: float = 1.0,
     overlap: float = 0.5,
 ) -> Occupancy:
-    """Return the stationary number in the system of a birth-and-death process.
+    """Return the stationary number of requests in the system, by a birth-and-death process.
 
-    Births come at ``rate``. With n present, ``death[n - 1]`` requests complete per second,
-    ``[places]``; the last value also applies to larger n. Nobody waits while at most ``servers``
-    are present (default: all places).
+    Requests arrive at ``rate``. With n present, ``death[n - 1]`` of them complete per second; the
+    last value also applies to larger n. No request waits while at most ``servers`` are present
+    (default: all places). ``burstiness`` and ``service_scv`` are the squared coefficients of
+    variation of the gaps between arrivals and of the service times.
 
     P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service. It is
-    also exact for any service while nobody waits and the speed is constant (insensitivity). Two
-    corrections extend it to other variances:
+    also exact for any service while no request waits and the speed is constant (insensitivity).
+    Two corrections extend it to other variances:
 
-    - While nobody waits, ratios are raised to the power 1/z, z = 1 + (burstiness - 1) overlap.
+    - While no request waits, ratios are raised to the power 1/z, z = 1 + (burstiness - 1) overlap.
       In heavy traffic the number in G/G/infinity is normal with z times the Poisson variance.
       ``overlap`` is the integral of (1 - F)^2 over the mean of the service time (Whitt 1982),
       1/2 for exponential service.
-    - With rho = rate / death(n), the ratio of a line is r = rho z / (1 - rho + rho z),
+    - While requests wait, the ratio is r = rho z / (1 - rho + rho z) with rho = rate / death(n) and
       z = (burstiness + service_scv) / 2. P(servers) is scaled so that as many requests wait as
       without the correction. At one speed, the mean wait is that of Allen and Cunneen. For one
       server and Poisson arrivals it is exactly that of Pollaczek and Khinchine.
@@ -99,22 +101,22 @@ def solve_occupancy(
         inside[0] = 1.0
         return Occupancy(inside, tail=0.0, stable=True)
     rho = rate / death
-    # z of the docstring, while nobody waits and while a line waits.
+    # z of the docstring, while no request waits and while some wait.
     z_free = max(1.0 + (burstiness - 1.0) * overlap, MIN_VARIANCE_FACTOR)
-    z_line = max((burstiness + service_scv) / 2.0, MIN_VARIANCE_FACTOR)
+    z_waiting = max((burstiness + service_scv) / 2.0, MIN_VARIANCE_FACTOR)
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= z_free
-    divisor = np.where(rho < 1.0, 1.0 - rho + rho * z_line, 1.0)
-    line_ratio = np.where(rho < 1.0, rho * z_line / divisor, rho ** (1.0 / z_line))
-    logs[servers:] = np.log(line_ratio[servers:])
+    divisor = np.where(rho < 1.0, 1.0 - rho + rho * z_waiting, 1.0)
+    waiting_ratio = np.where(rho < 1.0, rho * z_waiting / divisor, rho ** (1.0 / z_waiting))
+    logs[servers:] = np.log(waiting_ratio[servers:])
     # Scale P(servers), so that as many requests wait as without the correction.
     rho_at_servers = float(rho[servers - 1])
     if rho_at_servers < 1.0:
-        logs[servers - 1] -= np.log(1.0 - rho_at_servers + rho_at_servers * z_line)
+        logs[servers - 1] -= np.log(1.0 - rho_at_servers + rho_at_servers * z_waiting)
     logs = np.concatenate([[0.0], np.cumsum(logs)])
     # Relative to the largest term, exp cannot overflow.
     inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
-    tail = float(line_ratio[-1])
+    tail = float(waiting_ratio[-1])
     inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
     return Occupancy(inside, tail, stable=True)

@@ -14,8 +14,7 @@ from simulation.performance.adjusted_profile import adjust_profile
 from simulation.performance.curves import linear
 from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
-from simulation.sizing.full_batch import decode_bound
-from simulation.sizing.queueing import largest_rate
+from simulation.sizing.queueing import decode_bound, largest_rate
 from simulation.sizing.trial import (
     Pools,
     RequestDraws,
@@ -32,9 +31,10 @@ Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
 PRECISION = 0.01  # relative precision of the rate
 REQUESTS = 32_000  # per simulated rate; the second draw has twice as many
 TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
-SENDERS = 16  # simulated prefill instances per decode instance
-INSTANT_S = 1e-6  # prefill time of these senders, seconds
-HUGE = 1 << 30  # token budget and KV capacity of these senders
+# To simulate decode alone, prefill instances (senders) that take almost no time are put before it.
+SENDERS = 16  # per decode instance
+INSTANT_S = 1e-6  # prefill time, seconds
+HUGE = 1 << 30  # token budget and KV capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class Capacity:
     tbt_s: float  # same quantile; NaN if every answer has one token
     bound_by: str  # ttft, tbt, e2e, memory or throughput
     attainment: float  # SLO attainment, measured at that rate
-    outside: float = 0.0  # share of iterations outside the profile's measured range, at that rate
+    outside: float = 0.0  # share of iterations beyond the profile's measured range, at that rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizingCase:
     """What a capacity is measured for: a profile, the requests, and the tier that they must meet.
 
-    ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
-    prompts, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts cached
-    tokens, they are drawn with the lengths. Arrivals are Poisson by default. Another ``burstiness``
-    than 1 gives gamma-distributed gaps with that squared coefficient of variation. A pattern gives
+    ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. If ``blocks`` has the
+    prompt blocks, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts
+    cached tokens, they are drawn with the lengths. ``burstiness`` 1 is Poisson arrivals. Another
+    number gives gamma-distributed gaps with that squared coefficient of variation, a pattern gives
     arrivals resampled from a trace. A deferrable tier is sized as if its requests had been
     released. For a ``prefill`` instance only TTFT counts. For a ``decode`` instance only TBT
     counts, including the KV transfer over ``link``.
@@ -101,8 +101,8 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     at_high = trial.at(high)
     if trial.met(at_high) and trial.met_in_second_draw(high):
         # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
-        freed = trial.saturated_rps(with_ample_memory(pools))
-        bound = "memory" if freed > (1.0 + 5 * PRECISION) * saturated else "throughput"
+        ample_rps = trial.saturated_rps(with_ample_memory(pools))
+        bound = "memory" if ample_rps > (1.0 + 5 * PRECISION) * saturated else "throughput"
         return _capacity_at(trial, high, at_high, bound)
     # The fluid model's limit is a good first guess of where the SLO breaks.
     guess = largest_rate(profile, float(trial.isl.mean()), float(trial.osl.mean()))[0]
@@ -127,17 +127,20 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
 
 
 def routing_for(role: str, routing: Routing | None) -> Routing:
-    """Return the routing for a trial of ``role``; senders take turns in front of decode instances.
+    """Return the routing for a trial of ``role``; None: the default of the simulator.
 
-    The senders are always equally idle, so routing by load would send everything from the first
-    one.
+    For decode, requests go to the prefill instances (senders) in turn. These are always equally
+    idle, so routing by load would send everything from the first one.
     """
     chosen = routing or Routing()
     return replace(chosen, instance="round-robin") if role == "decode" else chosen
 
 
 def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Trial:
-    """Return the trial (simulations) of ``instances`` instances in the role of the case."""
+    """Return the trial of ``instances`` instances in the role of the case.
+
+    Its simulations have about ``requests`` requests, drawn with ``seed``.
+    """
     pools, lengths, tier = isolated_role(case, instances)
     draws = RequestDraws(
         lengths, seed=seed, requests=requests, burstiness=case.burstiness, blocks=case.cached_blocks
@@ -175,7 +178,7 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
 
 
 def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
-    """Return the capacity ``rate`` (requests/s) with the latencies of ``run``."""
+    """Return the capacity ``rate`` (requests/s) with the latencies of ``run`` at that rate."""
     log, tier = run.requests, trial.tier
     return Capacity(
         max_rps=rate,
@@ -189,7 +192,10 @@ def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str
 
 
 def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
-    """Return the share of requests beyond each limit, and the limit in seconds, by its name."""
+    """Return (share of requests beyond the limit, limit in seconds) for each limit of the tier.
+
+    Keys are "ttft", "tbt" and "e2e".
+    """
     limits = {
         "ttft": (log.ttft_s, tier.ttft_s),
         "tbt": (log.tbt_s, tier.tbt_s),
@@ -210,7 +216,7 @@ def most_missed_limit(log: RequestLog, tier: Tier) -> str:
 
 
 def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> str:
-    """Return the message that even the smallest rate misses the tier."""
+    """Return the message that even the smallest rate misses the tier; ``run`` is at that rate."""
     log = run.requests
     name = most_missed_limit(log, tier)
     pool_words = f"{profile.model} on {profile.tp} x {profile.gpu}"

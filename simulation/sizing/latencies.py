@@ -1,4 +1,4 @@
-"""Add up request times: the line, the KV transfer, the first token and the gaps after it."""
+"""Add up request times: waiting, the KV transfer, the first token and the gaps after it."""
 
 import numpy as np
 
@@ -8,21 +8,21 @@ from simulation.sizing.prompt_queue import NEVER
 from simulation.sizing.spread import Spread, spread, sum_of, thin, unit_exponential
 from simulation.sizing.workload import Workload
 
-NOTHING = Spread(np.zeros(0), np.zeros(0))
-AT_ONCE = Spread(np.zeros(1), np.ones(1))
+NOTHING = Spread(np.zeros(0), np.zeros(0))  # a time that no request has
+AT_ONCE = Spread(np.zeros(1), np.ones(1))  # always 0 seconds
 
 
-def queue_wait(law: Occupancy, rate: float) -> Spread:
-    """Return the distribution of the wait for a place in seconds: zero, or exponential.
+def queue_wait(requests: Occupancy, rate: float) -> Spread:
+    """Return the distribution of the wait for a place in a batch: zero, or exponential.
 
-    ``law`` is the number of requests in the system. By Little's law, the mean number that waits
-    gives the mean of the exponential part.
+    ``requests`` is the number of requests in the system, ``rate`` their arrivals per second. By
+    Little's law, the mean number that waits gives the mean of the exponential part.
     """
-    waiting_share = law.probability_of_at_least(len(law.inside) - 1)
+    waiting_share = requests.probability_of_at_least(len(requests.inside) - 1)
     if waiting_share <= NEVER or rate <= 0:
         return AT_ONCE
     points, weights = unit_exponential()
-    mean_s = law.mean_queue / rate / waiting_share
+    mean_s = requests.mean_queue / rate / waiting_share
     return spread(
         np.append(0.0, mean_s * points),
         np.append(1.0 - waiting_share, waiting_share * weights),
@@ -30,10 +30,10 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
 
 
 def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Return the distribution of the time to send a KV cache over the sender's and the shared link.
+    """Return the distribution of the seconds to send a KV cache, including the wait for the link.
 
-    Each link is a queue with one server. The time is infinite if a link cannot keep up. ``senders``
-    is the number of prefill instances.
+    Each of ``senders`` prefill instances has a link, and all share one more. Each link is a queue
+    with one server. The time is infinite if a link cannot keep up, and 0 without a ``link``.
     """
     if link is None:
         return AT_ONCE
@@ -58,9 +58,9 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Return the distribution of mean gaps, ``gap``, if the first gap is longer by ``first``.
+    """Return the distribution of a request's mean gap if its first gap is longer by ``first``.
 
-    A delay of the first gap adds its seconds over the number of gaps to the mean.
+    ``gap`` is the distribution of the mean gap without that delay.
     """
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]

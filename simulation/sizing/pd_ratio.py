@@ -31,17 +31,19 @@ from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import Prefixes
 
 PRECISION = 0.01  # relative precision of a rate
-JOINT = 6  # halvings of the rate if both pools are near their limits
-KEPT = 8  # services whose closed forms are cached per process
-NEAR = 0.8  # lower end of that search, as a share of the smaller rate
+# If both pools are near their limits: halvings of the range of rates, and its lower end as a share
+# of the smaller rate.
+JOINT_STEPS, NEAR = 6, 0.8
+CACHED_SERVICES = 8  # services whose closed forms are cached per process
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PdService:
     """A disaggregated model to size: prefill and decode profiles, workload, tier and link.
 
-    The two profiles may have different GPU types. With ``blocks`` of the workload's prompts, which
-    keep their order, prefill instances cache shared prefixes. The closed forms ignore this cache.
+    The two profiles may have different GPU types. ``blocks`` are those of the workload's prompts,
+    which keep their order: prefill instances then cache shared prefixes. The closed forms ignore
+    this cache.
     """
 
     prefill: Profile
@@ -73,23 +75,17 @@ class RatioCapacity:
     tbt_s: float
     transfer_s: float  # mean KV transfer, including the wait for the link
 
-    @property
-    def share(self) -> float:
-        """Return the share of instances that prefill."""
-        return self.prefill / (self.prefill + self.decode)
-
 
 @dataclass(frozen=True, slots=True)
 class BestRatio:
-    """The ratio with the highest capacity per GPU, and how much its neighbours lose.
+    """The ratio with the highest capacity per GPU, and what is lost with the ratios next to it.
 
-    They have one prefill instance fewer or more. A loss is a share of the capacity per GPU.
+    A loss is a share of the capacity per GPU; None: there is no such ratio.
     """
 
     ratio: RatioCapacity
-    # Capacity lost with one instance moved to decode; None: no such ratio.
-    fewer_prefill: float | None
-    more_prefill: float | None
+    fewer_prefill: float | None  # loss with the next smaller number of prefill instances
+    more_prefill: float | None  # loss with the next larger one
 
 
 def all_splits(instances: int) -> list[tuple[int, int]]:
@@ -109,11 +105,11 @@ def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[RatioCa
 
 @dataclass(frozen=True, slots=True)
 class SideLimit:
-    """The largest rate of one pool, a rate above it that misses the tier, and the limit missed."""
+    """The largest rate at which one pool meets the tier, in requests/s."""
 
     rate: float
-    missing_rate: float
-    missed: str
+    missing_rate: float  # a slightly higher rate, which misses the tier
+    missed: str  # limit missed at that rate, throughput, or slo if every rate misses it
 
 
 class ClosedForms:
@@ -128,7 +124,10 @@ class ClosedForms:
         self.rate = cache(self._rate)
 
     def _decode(self, instances: int, senders: int, rate: float) -> Evaluation:
-        """Return the evaluation of ``instances`` that decode; ``senders`` instances prefill."""
+        """Return the evaluation of ``instances`` decode instances at ``rate`` requests/s.
+
+        ``senders`` prefill instances send them KV caches.
+        """
         pool = PoolShape("decode", instances, self.service.link, senders)
         return evaluate_pool(self.service.decode, self.service.workload.at(rate), pool)
 
@@ -147,9 +146,10 @@ class ClosedForms:
         return self._limit(lambda rate: self.decode(decode, prefill, rate), upper, most)
 
     def _limit(self, evaluated: Evaluated, upper: float, most: float) -> SideLimit:
-        """Return the largest rate within the tier, up to ``most``; ``upper`` is the saturated rate.
+        """Return the largest rate of a pool within the tier, at most ``most``.
 
-        ``evaluated`` gives the evaluation of the pool at a rate. Rates are in requests/s.
+        ``evaluated(rate)`` returns its evaluation, and ``upper`` is its saturated rate. Rates are
+        in requests/s.
         """
         tier = self.service.tier
         largest = largest_rate(evaluated, tier, most, PRECISION / 2)
@@ -173,7 +173,7 @@ class ClosedForms:
             high = self.decode_limit(prefill, decode).rate
         # If both pools are near their limits, they miss it together at a lower rate: bisect.
         rate, low = high, NEAR * high
-        for _ in range(JOINT if high else 0):
+        for _ in range(JOINT_STEPS if high else 0):
             if self._joint_attainment(prefill, decode, rate) >= self.service.tier.attainment:
                 low = rate
             else:
@@ -213,7 +213,7 @@ class ClosedForms:
         return neighbours[best], rates[best]
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_SERVICES)
 def closed_forms(service: PdService) -> ClosedForms:
     """Return the closed forms of a service, which are kept for later calls."""
     return ClosedForms(service)
@@ -228,12 +228,13 @@ def _prefill_inputs(service: PdService) -> tuple[object, ...]:
     return service.prefill, work.isl, work.burstiness, work.cached
 
 
-@cached_by_value(KEPT, _prefill_inputs)
+@cached_by_value(CACHED_SERVICES, _prefill_inputs)
 def _prefill_pool(service: PdService) -> Callable[[int, float], Evaluation]:
-    """Return a function that evaluates prefill instances: their number and requests/s."""
+    """Return a function that evaluates a prefill pool, given its instances and requests/s."""
 
     @cache
     def evaluation(instances: int, rate: float) -> Evaluation:
+        """Return the evaluation of ``instances`` prefill instances at ``rate`` requests/s."""
         arriving = service.workload.at(rate)
         return evaluate_pool(service.prefill, arriving, PoolShape("prefill", instances))
 
@@ -254,9 +255,13 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
         nan = float("nan")
         return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
     prefill_binds = forms.decode_keeps_up(prefill, decode)
-    if not prefill_binds and _link_binds(service, decode, rate):
-        bound = "link"
-    else:
+    tier, bound = service.tier, ""
+    if not prefill_binds:
+        # The link binds if the decode pool would sustain more when KV transfers take no time.
+        more = service.workload.at((1.0 + 5 * PRECISION) * rate)
+        without_link = evaluate_pool(service.decode, more, PoolShape("decode", decode))
+        bound = "link" if without_link.attainment(tier) >= tier.attainment else ""
+    if not bound:
         if prefill_binds:
             limit, profile = forms.prefill_limit(prefill), service.prefill
             pool = PoolShape("prefill", prefill)
@@ -264,9 +269,8 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
             limit, profile = forms.decode_limit(prefill, decode), service.decode
             pool = PoolShape("decode", decode, service.link, prefill)
         bound = binding_limit(
-            limit.missed, profile, service.workload, service.tier, limit.missing_rate, pool
+            limit.missed, profile, service.workload, tier, limit.missing_rate, pool
         )
-    share = service.tier.attainment
     return RatioCapacity(
         prefill=prefill,
         decode=decode,
@@ -274,17 +278,10 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
         max_tps=rate * service.tokens,
         bound_by=bound,
         side="prefill" if prefill_binds else "decode",
-        ttft_s=forms.prefill(prefill, rate).ttft.quantile(share),
-        tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(share),
+        ttft_s=forms.prefill(prefill, rate).ttft.quantile(tier.attainment),
+        tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(tier.attainment),
         transfer_s=transfer_time(service.link, service.workload.at(rate), prefill).mean,
     )
-
-
-def _link_binds(service: PdService, decode: int, rate: float) -> bool:
-    """Return whether the decode pool would sustain more if KV transfers took no time."""
-    arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
-    free = evaluate_pool(service.decode, arriving, PoolShape("decode", decode))
-    return free.attainment(service.tier) >= service.tier.attainment
 
 
 def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio:
@@ -315,9 +312,9 @@ def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
 
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
-    """Return the capacity of ``instances``, split into prefill and decode with the most tokens/s.
+    """Return the capacity of the split of ``instances`` into prefill and decode with most tokens/s.
 
-    It follows the closed forms. If they find no split within the limits, use one prefill instance.
+    The closed forms find the split. If no split is within the limits, it has one prefill instance.
     """
     try:
         prefill, _ = closed_forms(service).best_split(instances)

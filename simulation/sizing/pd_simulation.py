@@ -10,13 +10,20 @@ from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.sizing.capacity import miss_shares
-from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.pd_ratio import PdService, RatioCapacity, closed_form_ratio, per_gpu
-from simulation.sizing.trial import Pools, RequestDraws, Trial, pool_of, with_ample_memory
+from simulation.sizing.queueing import decode_bound
+from simulation.sizing.trial import (
+    Pools,
+    RequestDraws,
+    Trial,
+    pool_of,
+    rates_around_limit,
+    with_ample_memory,
+)
 
 PRECISION = 0.01  # relative precision of a rate
-REACH = 1.1  # factor between steps of the search for a bracket
-TRIES = 40  # most steps of REACH
+# search for a rate from a guess: factor between steps, largest factor from the guess
+STEP_FACTOR, MAX_FACTOR = 1.1, 45.0
 REQUESTS = 12_000  # per simulated rate; the second draw has twice as many
 FREE = 1e18  # bytes/s of a link without waiting
 
@@ -54,13 +61,18 @@ def simulate_ratio(
         """Return whether both draws meet the tier at ``rate`` requests/s."""
         return trial.met(trial.at(rate)) and trial.met_in_second_draw(rate)
 
-    bracket = _bracket(holds, start_rps or guess.max_rps or trial.saturated_rps() / 2)
-    if bracket is None:
+    start = start_rps or guess.max_rps or trial.saturated_rps() / 2
+    ends = rates_around_limit(
+        holds,
+        start,
+        step=STEP_FACTOR,
+        lowest=start / MAX_FACTOR,
+        highest=start * MAX_FACTOR,
+        precision=PRECISION,
+    )
+    if ends is None:
         return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
-    low, high = bracket
-    while high - low > PRECISION * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+    low, high = ends
     log = trial.at(low).requests
     bound, side = _binding_side(trial, service, pools, high)
     share = service.tier.attainment
@@ -75,25 +87,6 @@ def simulate_ratio(
     )
 
 
-def _bracket(holds: Callable[[float], bool], rate: float) -> tuple[float, float] | None:
-    """Return a rate that ``holds``, and one that does not, by steps of ``REACH`` from ``rate``.
-
-    None if no rate within ``TRIES`` steps holds. If all hold, the second is the last one tried.
-    """
-    low = high = rate
-    if holds(low):
-        for _ in range(TRIES):
-            low, high = high, high * REACH
-            if not holds(high):
-                break
-        return low, high
-    for _ in range(TRIES):
-        low, high = low / REACH, low
-        if holds(low):
-            return low, high
-    return None
-
-
 def simulate_best_ratios(
     service: PdService,
     ratios: list[RatioCapacity],
@@ -103,28 +96,28 @@ def simulate_best_ratios(
     routing: Routing | None = None,
     report: ReportProgress = lambda done: None,
 ) -> list[RatioCapacity]:
-    """Return simulated capacities of the best of ``ratios`` and of its neighbours.
+    """Return simulated capacities of the best of ``ratios`` and of the ratios next to it.
 
-    It goes on until the neighbours of the best are simulated too. ``ratios`` come from the closed
-    forms or from the capacity of each pool. The closed forms ignore prefix caching. With shared
-    prompts, each simulation therefore starts at its rate in ``ratios``. ``routing`` None: the
-    default of the simulator.
+    If a neighbour of the best ratio turns out better, its neighbours are simulated too, and so on.
+    ``ratios`` come from the closed forms or from the capacity of each pool. The closed forms ignore
+    prefix caching. With shared prompts, each simulation therefore starts at its rate in ``ratios``.
+    ``routing`` None: the default of the simulator.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
-    seen: dict[int, RatioCapacity] = {}
+    simulated: dict[int, RatioCapacity] = {}
     while True:
         for i in range(max(best_index - 1, 0), min(best_index + 2, len(rows))):
-            if i not in seen:
-                report(min(0.9, len(seen) / 5))
-                seen[i] = simulate_ratio(
+            if i not in simulated:
+                report(min(0.9, len(simulated) / 5))
+                simulated[i] = simulate_ratio(
                     service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests,
                     routing=routing,
                     start_rps=0.0 if service.blocks is None else rows[i].max_rps,
                 )  # fmt: skip
-        best = max(seen, key=lambda i: per_gpu(service, seen[i]))
+        best = max(simulated, key=lambda i: per_gpu(service, simulated[i]))
         if best == best_index:
-            return [seen[i] for i in sorted(seen)]
+            return [simulated[i] for i in sorted(simulated)]
         best_index = best
 
 

@@ -6,19 +6,19 @@ from simulation.fleet import Tier
 
 # Exponent of the attainment target for prefill; decode gets the rest. Prefill may miss more often,
 # because a batch evens out gaps and few late TBTs cost little.
-LATE_PROMPTS = 0.9
+PREFILL_EXPONENT = 0.9
 
 
 def role_tier(tier: Tier, role: str) -> Tier:
     """Return the tier that prefill or decode alone must meet.
 
-    The allowed misses are shared between the two. If they are independent, both together meet the
-    original tier.
+    Both attainment targets are higher, and their product is that of the tier. If misses of the two
+    are independent, both together therefore meet the original tier.
     """
     if role == "both":
         return tier
-    part = LATE_PROMPTS if role == "prefill" else 1.0 - LATE_PROMPTS
-    return replace(tier, attainment=tier.attainment**part)
+    exponent = PREFILL_EXPONENT if role == "prefill" else 1.0 - PREFILL_EXPONENT
+    return replace(tier, attainment=tier.attainment**exponent)
 
 
 def isolated_tier(tier: Tier, role: str) -> Tier:

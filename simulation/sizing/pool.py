@@ -28,7 +28,7 @@ MEAN_RESIDENCES = 10.0  # shortest run, in mean request lifetimes
 MOST_REQUESTS = 400_000  # longest run
 PRECISION = 0.004  # tolerance of the rate found, as a share of the saturated rate
 MIN_GAIN = 0.005  # smallest relative gain for which larger pools are still simulated
-STEP = 0.04  # first step of the bracket, as a share of the saturated rate
+STEP = 0.04  # first step of the search for a rate, as a share of the saturated rate
 # Share of the saturated rate; if one instance reaches it, no pool is simulated.
 SATURATED_SHARE = 0.98
 NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rate
@@ -60,11 +60,12 @@ class PoolCurve:
         return self.max_rps * self.mean_isl
 
     def planned_tps(self, max_instances: int) -> FloatArray:
-        """Return the input tokens/s to plan with, up to ``max_instances`` instances, ``[N]``.
+        """Return the input tokens/s to plan with for pools of 1 to N instances, ``[N]``.
 
-        Per instance, a pool counts with the least capacity of all pools at least as large, up to
-        ``max_instances``. Larger pools rarely serve less per instance: only where the router sends
-        long prompts to instances with short outputs.
+        Plans need a capacity per instance that never falls with the pool size. So each pool counts
+        with the least capacity per instance of all pools at least as large, up to
+        ``max_instances``. It rarely falls in simulations: only where the router sends long prompts
+        to instances with short outputs.
 
         Pools beyond ``max_instances`` cannot be built, so they do not lower the smaller ones. Their
         values stay in the curve, which shows how many GPUs are missing.
@@ -99,9 +100,9 @@ def pool_curve(
         if not isinstance(case.burstiness, ArrivalPattern):
             raise
         # One instance may be too few for the requests of one burst, where a pool is enough.
-        too_bursty, calm = problem, capacity(replace(case, burstiness=1.0))
+        too_bursty, poisson = problem, capacity(replace(case, burstiness=1.0))
         lone_capacity = replace(
-            calm, max_rps=TRICKLE * calm.max_rps, input_tps=TRICKLE * calm.input_tps
+            poisson, max_rps=TRICKLE * poisson.max_rps, input_tps=TRICKLE * poisson.input_tps
         )
     one_instance = case_trial(case, 1, case.seed + 1, REQUESTS)
     full = one_instance.saturated_rps()
@@ -127,9 +128,9 @@ def pool_curve(
 
 
 def curve_capacity(curve: FloatArray, instances: int) -> float:
-    """Return the capacity of ``instances`` instances by ``curve [N]``, in its unit.
+    """Return the capacity of a pool of ``instances`` instances, in the unit of ``curve [N]``.
 
-    It is constant per instance beyond N.
+    ``curve`` has the capacity of 1 to N instances. Beyond N it is constant per instance.
     """
     size = min(instances, len(curve))
     return float(curve[size - 1]) * instances / size
@@ -188,9 +189,10 @@ def _is_settled(points: list[PoolPoint], full: float) -> bool:
 
 
 def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
-    """Return the largest rate of ``n`` instances that meets the tier, at most ``n * full``.
+    """Return the largest rate at which ``n`` instances meet the tier.
 
-    The search begins at the share ``guess`` of that.
+    ``full`` is the saturated rate of one instance. The search begins at the share ``guess`` of ``n
+    * full``, and ends there at most.
     """
     requests_counted: list[int] = []
     outside: list[float] = []
@@ -221,10 +223,10 @@ def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:
 def falling_root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
     """Return where the falling function ``f`` on (0, 1] crosses 0; 1 if it does not.
 
-    ``precision`` is the absolute tolerance of the root. Regula falsi with the Illinois rule, from a
-    bracket around ``guess`` with a first step of ``step``.
+    ``precision`` is the absolute tolerance of the root. The method is regula falsi with the
+    Illinois rule. Its first interval is found from ``guess``, with a first step of ``step``.
     """
-    # Steps double until the bracket holds the root.
+    # Steps double until the root lies between low and high.
     low = high = min(guess, 1.0)
     f_low = f_high = f(low)
     while f_high >= 0.0:

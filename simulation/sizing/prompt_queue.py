@@ -14,7 +14,7 @@ from simulation.sizing.workload import Workload
 
 CROWD = 64  # largest number of prompts for which every count is computed
 NEVER = 1e-9  # share of requests that counts as zero
-QUARTERS = (np.arange(4) + 0.5) / 4
+QUARTERS = (np.arange(4) + 0.5) / 4  # arrival times within an iteration, as shares of it
 
 
 def prefill_alone_s(
@@ -26,41 +26,36 @@ def prefill_alone_s(
     same iterations; their number broadcasts against ``isl``.
     """
     decodes = np.asarray(decodes, np.float64)
-    room = np.maximum(profile.max_batch_tokens - decodes, 1.0)
-    full_chunks = np.floor(isl / room)
-    remainder = isl - full_chunks * room
-    tokens_held = decodes * context
-    full = iteration_s(
-        profile, decodes, tokens_held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
-    )
-    last = iteration_s(
-        profile, decodes, tokens_held, remainder, remainder * (full_chunks * room + remainder / 2.0)
-    )
+    chunk = np.maximum(profile.max_batch_tokens - decodes, 1.0)  # prompt tokens of an iteration
+    full_chunks = np.floor(isl / chunk)
+    remainder = isl - full_chunks * chunk
+    decode_tokens = decodes * context
+    # Each token attends to the tokens before it: on average to half of all full chunks.
+    full_pairs = chunk * np.maximum(full_chunks, 1.0) * chunk / 2.0
+    full = iteration_s(profile, decodes, decode_tokens, chunk, full_pairs)
+    last_pairs = remainder * (full_chunks * chunk + remainder / 2.0)
+    last = iteration_s(profile, decodes, decode_tokens, remainder, last_pairs)
     return np.asarray(full_chunks * full + np.where(remainder > 0, last, 0.0), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Distributions in seconds of a prompt's ``wait`` for its first iteration, and of its TTFT.
+    """Distributions of the times of a prompt, in seconds."""
 
-    ``found`` are the seconds of other prompts' work when it arrives. What it leaves behind has the
-    same distribution.
-    """
-
-    wait: Spread
-    first: Spread
-    found: Spread
+    wait: Spread  # for its first iteration
+    first_token: Spread  # until its first token
+    by_earlier: Spread  # delay due to earlier prompts; what it delays later ones is the same
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptQueue:
-    """The queue of prompts of a pool: ``servers`` instances, each with ``decodes`` sequences."""
+    """The queue of prompts of a pool, and the distribution of its length."""
 
     profile: Profile
     workload: Workload
-    servers: int
-    decodes: float
-    law: Occupancy  # number of prompts in the pool
+    servers: int  # instances
+    decodes: float  # decoding sequences of each
+    pool: Occupancy  # number of prompts in the pool
     one: Occupancy  # the same for one instance with its share of Poisson arrivals
     alone: Spread  # prefill time of a prompt alone
     largest: float  # largest throughput, requests/s
@@ -72,49 +67,50 @@ class PromptQueue:
         follows ``prompt_chain``. For pools and bursts, the probabilities and delays of the chain
         are scaled by the ratio of two birth-and-death processes, that of the pool and that of one
         instance (Lee and Longton 1959). More servers change these times as they do with exponential
-        service.
+        service. All times are infinite if the queue grows without end.
         """
         rate = self.workload.rate / self.servers
-        delayed = None
-        if self.law.stable:
-            delayed = prompt_delays(self.profile, self.workload.at(rate), self.decodes, running_s)
-        if delayed is None:
+        delays = None
+        if self.pool.stable:
+            delays = prompt_delays(self.profile, self.workload.at(rate), self.decodes, running_s)
+        if delays is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
-        # Share of prompts that find an iteration running, factor on their delays, and the delay of
-        # the other prompts.
-        share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
-        if self.law is not self.one:
-            pool_busy, one_busy = (
-                self.law.probability_of_at_least(self.servers),
-                max(self.one.probability_of_at_least(1), NEVER),
-            )
+        share = delays.share  # of the prompts that find an iteration running
+        factor = 1.0  # on the delays of these prompts
+        others_s = delays.others_s
+        if self.pool is not self.one:
+            pool_busy = self.pool.probability_of_at_least(self.servers)
+            one_busy = max(self.one.probability_of_at_least(1), NEVER)
             # Mean delays of the prompts that find every server busy
             one_delay_s = _mean_delay(self.one, rate, self.alone.mean) / one_busy
             if min(pool_busy, one_delay_s) > NEVER:
-                pool_delay_s = _mean_delay(self.law, self.workload.rate, self.alone.mean)
-                stretch = pool_delay_s / pool_busy / one_delay_s
+                pool_delay_s = _mean_delay(self.pool, self.workload.rate, self.alone.mean)
+                factor = pool_delay_s / pool_busy / one_delay_s
             share = min(pool_busy if self.servers > 1 else share * pool_busy / one_busy, 1.0)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
-                behind_s *= pool_busy
+                others_s *= pool_busy
 
-        def over_all_prompts(late: Spread, otherwise_s: float) -> Spread:
+        def over_all_prompts(delay: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""
             return mix(
                 [
-                    (share, Spread(late.values * stretch, late.weights)),
+                    (share, Spread(delay.values * factor, delay.weights)),
                     (1.0 - share, Spread(np.array([otherwise_s]), np.ones(1))),
                 ]
             )
 
-        first = sum_of(over_all_prompts(delayed.late, behind_s), self.alone)
-        wait, found = (over_all_prompts(part, 0.0) for part in (delayed.begin, delayed.found))
-        return PromptTimes(wait, first, found)
+        first_token = sum_of(over_all_prompts(delays.first_token, others_s), self.alone)
+        wait = over_all_prompts(delays.start_wait, 0.0)
+        return PromptTimes(wait, first_token, over_all_prompts(delays.by_earlier, 0.0))
 
 
-def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
-    """Return the mean seconds that prompts take beyond ``alone_s``, by Little's law; at least 0."""
-    return max(law.mean / rate - alone_s, 0.0)
+def _mean_delay(prompts: Occupancy, rate: float, alone_s: float) -> float:
+    """Return the mean seconds that prompts take beyond ``alone_s``, by Little's law; at least 0.
+
+    ``prompts`` is the number of prompts in the system, ``rate`` their arrivals per second.
+    """
+    return max(prompts.mean / rate - alone_s, 0.0)
 
 
 def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: float) -> PromptQueue:
@@ -125,27 +121,24 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     """
     context, isl = workload.facts.decode_context, workload.facts.mean_prefill
     alone = spread(prefill_alone_s(profile, workload.facts.prefill_points, decodes, context))
-    room = max(profile.max_batch_tokens - decodes, 1.0)
-    max_prompts = max(room / isl, 1.0)
-    crowd = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
-    tokens = np.minimum(crowd * isl, room)
+    budget = max(profile.max_batch_tokens - decodes, 1.0)
+    max_prompts = max(budget / isl, 1.0)  # of one iteration
+    prompts = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
+    tokens = np.minimum(prompts * isl, budget)
     seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
     # Prompts/s of one server by the number of its prompts: never slower with more of them.
     served_rps = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
     served_rps[0] = 1.0 / alone.mean
     if max_prompts == 1.0:  # the next prompt uses the rest of an iteration's budget
-        served_rps = np.append(served_rps, max(float(room / isl / seconds[-1]), served_rps[0]))
+        served_rps = np.append(served_rps, max(float(budget / isl / seconds[-1]), served_rps[0]))
+    # Prompts/s of the pool with 1, 2, ... prompts: first one per server, then all are busy.
     all_busy_rps = np.repeat(served_rps, servers) * servers
     death = np.append(np.arange(1, servers) / alone.mean, all_busy_rps)
     scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2
-    law = solve_occupancy(
+    pool = solve_occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
-    law_of_one = law
+    one = pool
     if servers > 1 or workload.burstiness != 1.0:
-        law_of_one = solve_occupancy(
-            workload.rate / servers, served_rps, servers=1, service_scv=scv
-        )
-    return PromptQueue(
-        profile, workload, servers, decodes, law, law_of_one, alone, float(death[-1])
-    )
+        one = solve_occupancy(workload.rate / servers, served_rps, servers=1, service_scv=scv)
+    return PromptQueue(profile, workload, servers, decodes, pool, one, alone, float(death[-1]))

@@ -1,6 +1,10 @@
-"""Compute M/M/c queues by Erlang's recursion, and the fluid model of continuous batching."""
+"""Compute M/M/c queues by Erlang's recursion, and limits of continuous batching by mean lengths."""
+
+import numpy as np
+import numpy.typing as npt
 
 from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from simulation.performance.profile import Profile, iteration_s
 
 
@@ -37,10 +41,10 @@ def mmc_mean_wait(servers: int, rate: float, service_s: float) -> float:
 def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     """Return the largest requests/s of the fluid model (means only), and its binding constraint.
 
-    The constraint is ``throughput`` (batch or token budget) or ``memory``. With n = rate T requests
-    begun per iteration of T seconds, n prompts prefill in it. Three quantities are limited: batch n
-    (osl - 1), memory n (osl - 1) (isl + osl / 2), and tokens n (isl + osl - 1). The rate is n / T
-    at the largest n.
+    The constraint is ``throughput`` (batch or token budget) or ``memory``. Let n requests begin in
+    each iteration of T seconds. An iteration then has n prompts and n (osl - 1) decodes. Three
+    limits bound n: the batch, n (osl - 1); the KV memory, n (osl - 1) (isl + osl / 2); and the
+    token budget, n (isl + osl - 1). The rate is n / T at the largest n.
     """
     context = isl + osl / 2.0
     memory = profile.kv_capacity_tokens / ((osl - 1.0) * context) if osl > 1 else float("inf")
@@ -53,3 +57,18 @@ def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     )
     rate = n / seconds if seconds > 0 else float("inf")
     return rate, "memory" if memory < throughput else "throughput"
+
+
+def decode_bound(
+    bound: str, profile: Profile, tier: Tier, isl: npt.ArrayLike, osl: npt.ArrayLike
+) -> str:
+    """Return the binding constraint of a decode pool: ``bound``, or "throughput" instead of "tbt".
+
+    If even a full batch keeps the TBT limit, late requests waited for a place in the batch, so
+    throughput binds. ``isl`` and ``osl`` are the tokens of a sample of requests.
+    """
+    context = np.asarray(isl, np.float64).mean() + np.asarray(osl, np.float64).mean() / 2.0
+    batch = float(profile.max_batch)
+    full_batch_s = float(iteration_s(profile, batch, batch * context, 0.0, 0.0))
+    full_batch_meets_tbt = full_batch_s <= (tier.tbt_s or 0.0)
+    return "throughput" if bound == "tbt" and full_batch_meets_tbt else bound

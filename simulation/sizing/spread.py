@@ -1,4 +1,4 @@
-"""Represent distributions as weighted points, for the closed forms of ``batch_queue``."""
+"""Represent distributions of times as weighted points, for the closed forms of ``batch_queue``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import scipy
 
 from simulation.arrays import FloatArray
 
-TAIL = 28  # slices of an exponential wait
-ADDED = 96  # points of each of two added times
-GATHERED = 512  # points of a time computed point by point
+TAIL = 28  # points of an exponential distribution
+ADDED = 96  # most points of each of two times to add
+GATHERED = 512  # points to which very many are reduced
 DECADES = 3.5  # reach of the tail: its last slice begins at the 1 - 10**-3.5 quantile
 
 
@@ -28,6 +28,7 @@ class Spread:
 
     @property
     def mean(self) -> float:
+        """Return the mean in seconds."""
         return float(self.values @ self.weights)
 
     def quantile(self, share: float) -> float:
@@ -59,9 +60,9 @@ def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
 
 
 def unit_exponential() -> tuple[FloatArray, FloatArray]:
-    """Return points and weights of an exponential distribution of mean 1, with a fine upper tail.
+    """Return points and weights of an exponential distribution with the exact mean 1.
 
-    The mean is exact.
+    Points are denser in the upper tail.
     """
     edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)  # quantile levels of slices
     weights = np.diff(edges)
@@ -71,7 +72,7 @@ def unit_exponential() -> tuple[FloatArray, FloatArray]:
 
 
 def thin(spread: Spread, points: int) -> Spread:
-    """Return ``spread`` on at most ``points`` points, half of them for its upper tenth."""
+    """Return ``spread`` reduced to at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
     edges = _edges(points)
@@ -86,7 +87,7 @@ def thin(spread: Spread, points: int) -> Spread:
 
 @cache
 def _edges(points: int) -> FloatArray:
-    """Return the lower edges of ``points`` groups of requests, half in the upper tenth."""
+    """Return the lower quantile of each of ``points`` groups, half of them in the upper tenth."""
     half = points // 2
     tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
     return np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)
@@ -95,13 +96,13 @@ def _edges(points: int) -> FloatArray:
 def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
     """Return the distribution of very many points without sorting.
 
-    Its points are the means over evenly spaced cells.
+    Its points are the means of the values in each of ``GATHERED`` equal intervals.
     """
     low, high = float(values.min()), float(values.max())
-    cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
-    cell = np.minimum(cell, GATHERED - 1)  # the largest value belongs to the last cell
-    mass = np.bincount(cell, weights, GATHERED)
-    sums = np.bincount(cell, weights * values, GATHERED)
+    interval = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
+    interval = np.minimum(interval, GATHERED - 1)  # the largest value belongs to the last one
+    mass = np.bincount(interval, weights, GATHERED)
+    sums = np.bincount(interval, weights * values, GATHERED)
     used = mass > 0
     return Spread(sums[used] / mass[used], mass[used] / mass.sum())
 
@@ -123,7 +124,7 @@ def sum_of(first: Spread, second: Spread) -> Spread:
 
 
 def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
-    """Return the mixture of ``(weight, distribution)`` parts."""
+    """Return the mixture of the distributions ``parts``: pairs (weight, distribution)."""
     return spread(
         np.concatenate([part.values for _, part in parts]),
         np.concatenate([weight * part.weights for weight, part in parts]),

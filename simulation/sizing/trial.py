@@ -1,8 +1,8 @@
-"""Run the same requests at any rate through a small static fleet, to test a pool size."""
+"""Simulate the same requests at any rate on a small static fleet, to test a pool size."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace
 
 Pools = tuple[Pool, ...]
 
-SECOND = 4  # random stream of the second draw; the traffic uses 1 to 3
+SECOND = 4  # number of the random stream of the second draw; the traffic uses 1 to 3
 WARM_UP = 2.0  # mean request lifetimes before the first request that counts
 UNLIMITED = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
@@ -39,13 +39,14 @@ def pool_of(
 ) -> Pool:
     """Return a pool of ``instances`` instances that always run, at no cost, for trials.
 
-    ``link`` transfers KV cache from a prefill pool. ``prefix_cache``: shared prompts are cached.
+    ``link`` transfers KV caches from a prefill pool. With ``prefix_cache``, shared prompts are
+    cached.
     """
     gpu = GpuSpec(profile.gpu, 0.0, 0.0, 0.0, 0.0, profile.provenance)
-    n = instances
     return Pool(
-        profile.model, "", profile, gpu, n, n, n, 0.0, 0.0, role=role, link=link,
-        batching=batching, prefix_cache=prefix_cache,
+        profile.model, "", profile, gpu, initial=instances, minimum=instances, maximum=instances,
+        startup_s=0.0, usd_per_gpu_hour=0.0, role=role, link=link, batching=batching,
+        prefix_cache=prefix_cache,
     )  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def with_ample_memory(pools: Pools) -> Pools:
 class RequestDraws:
     """Two independent draws of requests from a sample, which arrive at one per second.
 
-    The second draw has twice as many requests. So one lucky draw near saturation cannot set the
-    size.
+    The second draw has twice as many requests. A capacity must hold in both, so that one lucky draw
+    near saturation cannot set it.
     """
 
     def __init__(
@@ -104,8 +105,8 @@ class RequestDraws:
                 self._draws[draw] = _systematic_sample(
                     *self._lengths, self._blocks, n, self._burstiness, rng
                 )
-            else:  # what a prompt finds in the cache depends on the order of the sample
-                shared = SharedPrompts(*self._lengths, self._blocks).again(n, draw)
+            else:  # the order of the sample decides what a prompt finds in the cache, so keep it
+                shared = SharedPrompts(*self._lengths, self._blocks).repeat(n, draw)
                 gaps = _arrivals(n, self._burstiness, rng)
                 self._draws[draw] = _Draw(shared.isl, shared.osl, gaps, shared.blocks)
         return self._draws[draw]
@@ -123,16 +124,19 @@ class Trial:
 
     @property
     def isl(self) -> Int32Array:
+        """Return the input tokens of the requests of the first draw."""
         return self.draws[0].isl
 
     @property
     def osl(self) -> Int32Array:
+        """Return the output tokens of the requests of the first draw."""
         return self.draws[0].osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
-        """Return the simulation of one draw at ``rate`` requests/s; ``pools`` None: the trial's.
+        """Return the simulation of draw 0 or 1 at ``rate`` requests/s.
 
-        The requests and the order of their arrivals do not depend on the rate.
+        ``pools`` None: those of the trial. The requests and the order of their arrivals do not
+        depend on the rate.
         """
         drawn = self.draws[draw]
         return self._run(drawn, drawn.arrival / rate, pools or self.pools)
@@ -167,17 +171,17 @@ class Trial:
         """
         drawn, pools = self.draws[0], pools or self.pools
         log = self._run(drawn, np.zeros(len(drawn.arrival)), pools).requests
-        last = np.sort(log.last_token_s[log.outcome == COMPLETED])
-        if not len(last):
+        ends_s = np.sort(log.last_token_s[log.outcome == COMPLETED])
+        if not len(ends_s):
             profile = pools[-1].profile
             raise SimulationError(
                 f"No request of the sample fits in {profile.model}'s KV memory on {profile.gpu} "
                 f"({profile.kv_capacity_tokens} tokens). Use more GPUs per replica."
             )
-        first, end = int(0.2 * (len(last) - 1)), int(0.8 * (len(last) - 1))
-        if last[end] > last[first]:
-            return float((end - first) / (last[end] - last[first]))
-        return float(len(last) / last[-1])  # too few completions to leave any out
+        first, end = int(0.2 * (len(ends_s) - 1)), int(0.8 * (len(ends_s) - 1))
+        if ends_s[end] > ends_s[first]:
+            return float((end - first) / (ends_s[end] - ends_s[first]))
+        return float(len(ends_s) / ends_s[-1])  # too few completions to leave any out
 
     def _run(self, drawn: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
         """Return the simulation of a draw with these arrival times in seconds."""
@@ -210,6 +214,42 @@ class Trial:
         )
 
 
+def rates_around_limit(
+    holds: Callable[[float], bool],
+    guess: float,
+    *,
+    step: float,
+    lowest: float,
+    highest: float,
+    precision: float,
+) -> tuple[float, float] | None:
+    """Return the largest rate for which ``holds`` is True, and a slightly larger one.
+
+    The search begins at ``guess``, with ``step`` as the factor between rates, and ends at the
+    relative ``precision``. The rates are equal if ``holds`` is True at ``highest``. None: it is
+    False down to ``lowest``.
+    """
+    low = high = min(guess, highest)
+    if holds(low):
+        while low < highest:
+            high = min(high * step, highest)
+            if not holds(high):
+                break
+            low = high
+    else:
+        while low > lowest:
+            low /= step
+            if holds(low):
+                break
+            high = low
+        else:
+            return None
+    while high - low > precision * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPrompts:
     """Requests in a fixed order, with the prompt blocks that they share, or with cached tokens."""
@@ -218,13 +258,13 @@ class SharedPrompts:
     osl: Int32Array
     blocks: Prefixes
 
-    def again(self, n: int, turn: int = 0) -> SharedPrompts:
-        """Return ``n`` requests in their order, starting half-way through if ``turn`` is 1.
+    def repeat(self, n: int, draw: int = 0) -> SharedPrompts:
+        """Return ``n`` requests in their order; draw 1 starts half-way through the sequence.
 
-        After the end of the sequence, they start again with new block ids, so that repeats find no
+        After the end of the sequence, it is repeated with new block ids, so that repeats find no
         cached prompts.
         """
-        order = np.arange(n) + turn * (len(self.isl) // 2)
+        order = np.arange(n) + draw * (len(self.isl) // 2)
         rounds, rows = np.divmod(order, len(self.isl))
         if isinstance(self.blocks, CachedTokens):
             return SharedPrompts(self.isl[rows], self.osl[rows], self.blocks.rows(rows))
@@ -238,11 +278,11 @@ class SharedPrompts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draw:
-    """Requests that arrive at one per second on average."""
+    """Requests that arrive at one per second on average, ``[request]``."""
 
     isl: Int32Array
     osl: Int32Array
-    arrival: FloatArray
+    arrival: FloatArray  # seconds
     blocks: Prefixes | None = None
 
 
@@ -254,7 +294,7 @@ def _systematic_sample(
     burstiness: Burstiness,
     rng: np.random.Generator,
 ) -> _Draw:
-    """Return ``n`` requests with lengths by systematic sampling from the sorted sample.
+    """Return ``n`` requests by systematic sampling: every k-th of the sorted sample, shuffled.
 
     The total work of a draw is then close to that of the sample. Draws differ mainly in the order
     of the lengths and in the arrival times, which are drawn here too. ``cached`` are the cached

@@ -15,8 +15,8 @@ from simulation.trace import CachedTokens
 Burstiness = float | ArrivalPattern
 
 POINTS = 144  # points for the length sample in the closed forms
-WINDOW_S = 300.0  # of burstiness
-LEAST_REQUESTS = 20  # of a window with a burstiness
+WINDOW_S = 300.0  # length of a window in which burstiness is measured
+LEAST_REQUESTS = 20  # requests of a window that counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +67,9 @@ class LengthFacts:
     mean_isl: float
     mean_osl: float
     mean_prefill: float  # input tokens without the cached ones
-    isl_points: FloatArray  # means of equal parts of the sorted inputs, at most POINTS
+    isl_points: FloatArray  # means of equal parts of the sorted input tokens, at most POINTS
     prefill_points: FloatArray  # the same of the input tokens without the cached ones
-    osl_points: FloatArray
+    osl_points: FloatArray  # the same of the output tokens
     decode_context: float  # mean KV tokens of a decoding sequence, weighted by decode time
     keys: float  # mean keys before a computed token: without a cache half the length of its prompt
     osl_scv: float  # squared coefficient of variation
@@ -111,9 +111,10 @@ def burstiness_of(arrival_s: FloatArray) -> float:
 
 
 def unit_arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:
-    """Return ``n`` random arrival times at one per second on average.
+    """Return ``n`` random arrival times, at one per second on average.
 
-    The process is Poisson, has gamma-distributed gaps, or follows a pattern, by ``burstiness``.
+    ``burstiness`` 1 is Poisson arrivals, 0 equal gaps. Another number gives gamma-distributed gaps
+    with that squared coefficient of variation. A pattern is resampled.
     """
     if isinstance(burstiness, ArrivalPattern):
         return burstiness.unit_arrivals(n, rng)

@@ -1,1 +1,1 @@
-"""Replays of more requests than fit in memory, read in pieces and reported in sums."""
+"""Replays of more requests than fit in memory, read in pieces and reported as sums."""

@@ -30,23 +30,23 @@ class Part:
 
 
 def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
-    """Split a fleet into at most ``max_parts`` parts of whole models with similar instance counts.
+    """Split a fleet by model into at most ``max_parts`` parts with similar numbers of instances.
 
-    The policy must decide by pools of one model. The result is one part if models share instances
-    or faults.
+    The policy must decide for the pools of each model without regard to other models. The result is
+    one part if models share instances or faults.
     """
-    sizes = dict.fromkeys(fleet.models, 0)
+    instances = dict.fromkeys(fleet.models, 0)
     for pool in fleet.pools:
-        sizes[pool.model] += max(pool.initial, 1)
-    count = min(max_parts, len(sizes)) if _models_are_independent(fleet) else 1
-    chosen: list[list[str]] = [[] for _ in range(count)]
-    load = [0] * count
+        instances[pool.model] += max(pool.initial, 1)
+    count = min(max_parts, len(instances)) if _models_are_independent(fleet) else 1
+    models_of: list[set[str]] = [set() for _ in range(count)]
+    size = [0] * count
     # Largest model first, each to the smallest part: the usual greedy balance.
-    for model in sorted(sizes, key=lambda name: -sizes[name]):
-        smallest = load.index(min(load))
-        chosen[smallest].append(model)
-        load[smallest] += sizes[model]
-    return [_part(fleet, set(models)) for models in chosen]
+    for model in sorted(instances, key=lambda name: -instances[name]):
+        smallest = size.index(min(size))
+        models_of[smallest].add(model)
+        size[smallest] += instances[model]
+    return [_part(fleet, models) for models in models_of]
 
 
 def _models_are_independent(fleet: Fleet) -> bool:
@@ -62,7 +62,7 @@ def _models_are_independent(fleet: Fleet) -> bool:
 
 
 def _part(fleet: Fleet, models: set[str]) -> Part:
-    """Return the part of a fleet with the pools of some models."""
+    """Return the part of a fleet with the pools of ``models``."""
     pool_indices = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
     return Part(replace(fleet, pools=tuple(fleet.pools[p] for p in pool_indices)), pool_indices)
 
@@ -70,10 +70,10 @@ def _part(fleet: Fleet, models: set[str]) -> Part:
 def merge_parts(
     fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult]
 ) -> StreamResult:
-    """Merge the results of the parts into the result of the whole fleet.
+    """Merge the results of the parts of ``fleet`` into the result of the whole fleet.
 
-    Raises ``SimulationError`` if a part ended with requests left while the whole fleet would have
-    run longer.
+    Raises ``SimulationError`` if a part ended with requests left although the simulation of the
+    whole fleet would have gone on longer.
     """
     if len(parts) == 1:
         return results[0]
@@ -105,15 +105,15 @@ def merge_parts(
     )
 
 
-def merge_columns(tables: Sequence[T], order: Array, **same: float) -> T:
-    """Return tables with arrays by pool as one, in the pool order of the whole fleet.
+def merge_columns(tables: Sequence[T], order: Array, **replaced: float) -> T:
+    """Merge dataclasses of arrays by pool into one, in the pool order of the whole fleet.
 
-    ``order`` sorts the concatenated pools. Other fields are those of the first table, except those
-    in ``same``.
+    ``order`` sorts the concatenated pools. Fields that are not arrays are those of the first table,
+    except those given in ``replaced``.
     """
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):  # type: ignore[arg-type]
         values = [getattr(table, field.name) for table in tables]
         if isinstance(values[0], np.ndarray):
             changed[field.name] = np.concatenate(values)[order]
-    return replace(tables[0], **changed | same)  # type: ignore[type-var]
+    return replace(tables[0], **changed | replaced)  # type: ignore[type-var]

@@ -14,26 +14,29 @@ from simulation.stream.tally import Tally
 class StreamResult(Replay):
     """One policy replayed on a stream; ``tally`` has sums instead of requests."""
 
-    began_s: float
-    models: tuple[str, ...]  # of the trace
+    began_s: float  # UTC epoch seconds of time 0
+    models: tuple[str, ...]  # names in the trace, as are regions and tiers
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
     tally: Tally
-    # latest due time of its requests; the run waits for unfinished ones until then
-    last_due_s: float
+    last_due_s: float  # latest time at which a request is due
 
     @property
     def start_s(self) -> float:
+        """Return the UTC epoch seconds of time 0."""
         return self.began_s
 
     @property
     def groups(self) -> Array:
-        """Return the index of each group in the tally, ``[models, regions, tiers]``."""
+        """Return the index in the tally of each group, ``[model, region, tier]``."""
         shape = (len(self.models), len(self.regions), len(self.tiers))
         return np.arange(np.prod(shape)).reshape(shape)
 
     def attention(self, p: int) -> FloatArray:
-        """Return the sums over the requests served by pool ``p``, or else over its model's."""
+        """Return the attention work of the requests served by pool ``p``, ``[4]``.
+
+        If the pool completed none, it is that of all requests of its model.
+        """
         served: FloatArray = self.tally.served[p]
         if not served[1]:  # no output tokens, so it completed no request
             model = self.models.index(self.fleet.pools[p].model)
@@ -57,7 +60,7 @@ def summarise_stream(result: StreamResult) -> Summary:
 
 
 def _group(result: StreamResult, groups: Array) -> GroupSummary:
-    """Return one summary of all requests in these groups of the tally."""
+    """Return one summary of all requests in ``groups``, indices in the tally."""
     tally, rows = result.tally, groups.ravel()
     counts = result.cells * tally.outcomes[rows].sum(axis=0)
     tokens = result.cells * tally.tokens[rows].sum(axis=0)

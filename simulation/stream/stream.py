@@ -18,11 +18,10 @@ PIECE = 1 << 18  # requests passed to the engine at a time, about 130 bytes each
 class Stream:
     """Requests in order of arrival, in pieces that follow each other on one clock.
 
-    ``chunks()`` starts from the beginning at each call. Each piece has the names and the
-    ``start_s`` of the stream.
+    Each piece is a trace with the names and the ``start_s`` of the stream.
     """
 
-    chunks: Callable[[], Iterator[Trace]]
+    chunks: Callable[[], Iterator[Trace]]  # returns all pieces, from the beginning at each call
     models: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
@@ -42,7 +41,10 @@ class Stream:
         trace = replace(trace, session=None, think_s=None)
         edges = range(0, len(trace), piece)
         if most_tokens is None:
-            most_tokens = largest_request(trace)
+            slices = (
+                (trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace))
+            )
+            most_tokens = max((int((a.astype(np.int64) + b).max()) for a, b in slices), default=2)
         return cls(
             lambda: (trace.rows(slice(i, i + piece)) for i in edges),
             trace.models,
@@ -78,7 +80,10 @@ class Stream:
         )
 
     def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
-        """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests."""
+        """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests.
+
+        Raises ``SimulationError`` for a piece that does not belong to the stream.
+        """
         last_s = 0.0
         for chunk in self.chunks():
             if not len(chunk):
@@ -92,7 +97,10 @@ class Stream:
                 return
 
     def _check(self, chunk: Trace, last_s: float) -> None:
-        """Raise ``SimulationError`` for a piece that does not belong to the stream."""
+        """Raise ``SimulationError`` for a piece that does not belong to the stream.
+
+        ``last_s`` is the last arrival of the piece before.
+        """
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):
             raise SimulationError("A piece of a stream must have the stream's names and start.")
@@ -112,9 +120,3 @@ def _block_tokens(trace: Trace) -> int | None:
     if isinstance(trace.blocks, PrefixBlocks):
         return trace.blocks.block_tokens
     return None if trace.blocks is None else 0
-
-
-def largest_request(trace: Trace) -> int:
-    """Return the tokens (input and output together) of the largest request, at least 2."""
-    pieces = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
-    return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in pieces), default=2)

@@ -21,7 +21,7 @@ from simulation.results import NOT_DUE, REASONS
 STEP_BITS = 7
 STEPS = 1 << STEP_BITS
 ERROR = 0.5 / STEPS  # largest relative error of a reported latency
-SHIFT = 52 - STEP_BITS  # of the bits of a double
+SHIFT = 52 - STEP_BITS  # bits of a double that its bucket number leaves out
 _LEAST, _MOST = 2.0**-13, 2.0**24  # seconds: 0.12 ms to half a year
 
 
@@ -35,38 +35,40 @@ FIRST = int(_bucket_numbers(_LEAST))
 BUCKETS = int(_bucket_numbers(_MOST)) - FIRST
 _EDGES = np.asarray((FIRST + np.arange(BUCKETS + 1)) << SHIFT).view(np.float64)
 _MIDDLES_S = 0.5 * (_EDGES[:-1] + _EDGES[1:])
-MOST_GROUPS = 5_000  # of model, home region and tier, 120 kB each
+MOST_GROUPS = 5_000  # most groups (a model, home region and tier), 120 kB each
 LATENCIES = ("ttft_s", "tbt_s", "e2e_s")
 
 
 class Tally(NamedTuple):
-    """Sums over requests by group, a model, home region and tier.
+    """Sums over requests by group: the requests of a model, home region and tier.
 
-    ``G`` is the number of groups, ``[models, regions, tiers]`` of the trace flattened. ``P`` is the
-    number of pools of the fleet, ``T`` that of tiers. ``count_requests`` adds to it.
+    Groups are numbered as ``[model, region, tier]`` of the trace, flattened. ``count_requests``
+    adds to a tally.
     """
 
-    outcomes: IntArray  # [G, 4]: by results.COMPLETED to NOT_DUE
-    met: IntArray  # [G]: requests within every limit of the tier
-    tokens: IntArray  # [G, 2]: input and output tokens of completed requests
-    in_time: IntArray  # [G]: input and output tokens of requests within every limit
-    known: IntArray  # [G, 3]: requests with a TTFT, TBT, E2E
-    micros: IntArray  # [G, 3]: sum of their microseconds
-    buckets: IntArray  # [G, 3, BUCKETS]: requests by latency bucket; [G, 0, ...]: not counted
-    # [hours, T, 2]: by hour of arrival, requests due and requests due within every limit
+    outcomes: IntArray  # [group, 4] requests by outcome: results.COMPLETED to NOT_DUE
+    met: IntArray  # [group] requests within every limit of the tier
+    tokens: IntArray  # [group, 2] input and output tokens of completed requests
+    in_time: IntArray  # [group] input and output tokens of requests within every limit
+    known: IntArray  # [group, 3] requests with a TTFT, TBT, E2E
+    micros: IntArray  # [group, 3] sum of their microseconds
+    # [group, 3, BUCKETS] requests by latency bucket; [group, 0, ...]: not counted
+    buckets: IntArray
+    # [hour, tier, 2] by hour of arrival: requests due, and requests due within every limit
     hours: IntArray
-    reasons: IntArray  # [REASONS]
-    served: FloatArray  # [P, 4]: sums of Replay.attention over requests of a pool ...
-    asked: FloatArray  # ... and [G, 4] over all requests
-    last_s: FloatArray  # [1]: time of the last token
+    reasons: IntArray  # [REASONS] rejected requests
+    served: FloatArray  # [pool, 4] sums of Replay.attention over requests of a pool ...
+    asked: FloatArray  # ... and [group, 4] over all requests
+    last_s: FloatArray  # [1] time of the last token
 
     @classmethod
     def empty(
         cls, groups: int, tiers: int, hours: int, pools: int, *, latencies: bool = True
     ) -> Self:
-        """Return an empty tally, which counts ``latencies`` or not.
+        """Return an empty tally for these numbers of groups, tiers, hours and pools.
 
-        Raise ``SimulationError`` for the latencies of more than MOST_GROUPS groups.
+        Without ``latencies`` it counts no latencies. With them, it raises ``SimulationError`` for
+        more than MOST_GROUPS groups.
         """
         if latencies and groups > MOST_GROUPS:
             raise SimulationError(
@@ -90,21 +92,24 @@ class Tally(NamedTuple):
 
     def plus(self, other: Tally) -> Tally:
         """Return the sum of two tallies, which covers the requests of both."""
-        ours: Iterable[Array] = self
-        sums = Tally(*(mine + theirs for mine, theirs in zip(ours, other, strict=True)))
+        arrays: Iterable[Array] = self
+        sums = Tally(*(mine + theirs for mine, theirs in zip(arrays, other, strict=True)))
         return sums._replace(last_s=np.maximum(self.last_s, other.last_s))
 
     def missed_by_tier(self, tiers: int) -> IntArray:
-        """Return by tier the number of requests that were rejected or late.
+        """Return the number of requests of each tier that were rejected or late, ``[tier]``.
 
-        Requests not yet due do not count.
+        ``tiers`` is the number of tiers. Requests not yet due do not count.
         """
         due = self.outcomes.sum(axis=1) - self.outcomes[:, NOT_DUE]
         late: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
         return late
 
     def percentiles(self, groups: Array | BoolArray, which: int) -> Percentiles:
-        """Return percentiles in milliseconds of one of LATENCIES, over ``groups`` together."""
+        """Return the mean and percentiles in ms of a latency, over the requests of all ``groups``.
+
+        ``groups`` are indices or a mask of groups; ``which`` is an index into LATENCIES.
+        """
         count = int(self.known[groups, which].sum())
         if not count:
             return Percentiles(None, None, None, None)
@@ -114,9 +119,9 @@ class Tally(NamedTuple):
 
 
 def _quantile_ms(ends: IntArray, share: float) -> float:
-    """Return the quantile ``share`` in ms, by the cumulative counts of buckets ``ends``.
+    """Return the quantile at ``share`` in ms, linear between the two nearest ranks.
 
-    It is linear between the two nearest ranks.
+    ``ends [bucket]`` are the cumulative counts of requests by latency bucket.
     """
     rank = share * (int(ends[-1]) - 1)
     low = int(rank)

@@ -27,9 +27,9 @@ def random_prices(cells, seed):
     """Prices that make some instances pay for themselves and others dear."""
     rng = np.random.default_rng(seed)
     return Prices(
-        rng.exponential(1.0, cells.room.shape) * rng.integers(0, 2, cells.room.shape),
+        rng.exponential(1.0, cells.free_gpus.shape) * rng.integers(0, 2, cells.free_gpus.shape),
         rng.exponential(3.0, len(cells.joint)) * rng.integers(0, 2, len(cells.joint)),
-        rng.exponential(0.3, len(cells.cap_room)),
+        rng.exponential(0.3, len(cells.cap_rest)),
     )
 
 

@@ -60,7 +60,7 @@ def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
     assert len(linear_pieces(np.arange(9) * 3.0, 100.0).slope) == 1
     measured = np.array([0.0, 3.4, 10.6, 17.2, 23.6])  # then less again for each
     cut_pieces = linear_pieces(measured, 100.0)
-    assert cut_pieces.run.tolist() == [0, 1, 1, 1]
+    assert cut_pieces.group.tolist() == [0, 1, 1, 1]
     assert cut_pieces.first.tolist() == [0, 1, 2, 3]
     short = linear_pieces(measured, 12.0)
     assert short.length.sum() == 3
@@ -73,7 +73,7 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     able = np.flatnonzero(instance.theta_tps[0] > 0)[:3].tolist()
     need = 170.0
     curves = [capacity_curve(instance, 0, g, fewest_instances(instance, 0, g, need)) for g in able]
-    facets_ = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
+    facets_ = facets(tuple(instance.theta_tps[0, able]), need, tuple(map(tuple, curves)))
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
     curves = CapacityCurves.from_problem(instance)

@@ -70,7 +70,7 @@ class Load:
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
-        shift = None if self.shift is None else self.shift.times(factor)
+        shift = None if self.shift is None else self.shift.scaled(factor)
         return replace(self, tps=self.tps * factor, tier_tps=tiers, shift=shift)
 
 

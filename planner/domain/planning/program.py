@@ -74,7 +74,7 @@ def problem(
 
 def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
     """Raise ScenarioError, with the key, if a GPU that the plan may use has no positive price."""
-    usable = (planning.theta_tps[:, None, :] > 0) & (planning.room > 0)
+    usable = (planning.theta_tps[:, None, :] > 0) & (planning.usable_gpus > 0)
     for _, r, g in np.argwhere(usable & (price(planning) <= 0))[:1]:
         column = hardware.columns[g]
         name = hardware.gpus[g].name

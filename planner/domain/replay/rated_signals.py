@@ -196,7 +196,7 @@ def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: floa
     isl, osl, blocks = isl[drawn], osl[drawn], None
     shared = traffic.shared[m] if traffic.shared else None
     if shared is not None and study.hardware.serving[m].prefix_caching:
-        sample = shared.again(requests)
+        sample = shared.repeat(requests)
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks
     burstiness: Burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
     regions = tuple(region.name for region in fleet.regions)

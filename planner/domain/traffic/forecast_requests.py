@@ -83,7 +83,7 @@ def draw_requests(
     if shared is None or not traffic.prefix_caching:
         return *EmpiricalLengths(*traffic.lengths[m]).sample(count, rng), None
     if isinstance(shared.blocks, PrefixBlocks):
-        sequence = shared.again(count)
+        sequence = shared.repeat(count)
         return sequence.isl, sequence.osl, sequence.blocks
     rows = rng.integers(len(shared.isl), size=count)
     return shared.isl[rows], shared.osl[rows], shared.blocks.rows(rows)

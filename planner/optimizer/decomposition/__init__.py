@@ -1,7 +1,8 @@
-"""Solve large windows by pricing models and regions apart and joining them by whole columns.
+"""Solve large windows by decomposition into small problems, joined by prices and columns.
 
-Models share only the capacities, and regions share only the joint demands. With prices on those
-rows, every model and region is a small covering problem (a cell).
+A *cell* is one model in one region. Cells share only the GPU capacities, the joint demands and the
+caps on the whole plan (the *joint rows*). With *prices* on those rows, every cell is a small
+covering problem of its own. A *column* of a cell is one choice of its instance counts.
 
 Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled code.
 ``ascent`` searches prices. ``master`` is the program over columns. ``solve`` puts them together.

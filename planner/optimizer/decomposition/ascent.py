@@ -1,7 +1,8 @@
-"""Raise the bound by subgradient ascent on prices.
+"""Raise the lower bound on the cost of a plan by subgradient ascent on prices.
 
-``ascend`` starts from nothing and is close to the best bound in a second or two. ``polish`` then
-improves very large plans block by block.
+Prices charge cells (models in regions) for what they share: GPUs, joint demand and caps. ``ascend``
+starts from nothing and is close to the best bound in a second or two. ``polish`` then improves the
+prices of very large plans model by model and region by region.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ MEMORY = 0.7  # weight of the last direction (Camerini, Fratta and Maffioli 1975
 FIRST_STEP = 0.02  # share of a mean instance's price: first step of each price in ``polish``
 # factor on a step while its slope keeps its sign, and when the sign changes
 GROW_STEP, SHRINK_STEP = 1.3, 0.5
-ROUND = 15  # steps for one family of prices before the other family
+ROUND = 15  # steps of ``polish`` on demand prices, and then on capacity prices
 
 
 def ascend(
@@ -39,9 +40,10 @@ def ascend(
     search.
     """
     prices = best_prices = cells.zero_prices if begin is None else begin
-    best = cells.solve_at(prices)
-    stalled, direction, now = 0, cells.zero_prices, best  # steps in a row without much gain
+    now = best = cells.solve_at(prices)
+    direction = cells.zero_prices
     ceiling = cells.ceiling_usd
+    stalled = 0  # steps in a row without much gain
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
         direction = _next_direction(prices, now.slope, direction)
@@ -99,31 +101,34 @@ def polish(
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
-    """Return ``prices`` with its demand prices or its capacity prices replaced by ``part``."""
+    """Return ``prices`` with ``part`` as demand prices (``of_demand``) or as capacity prices."""
     if of_demand:
         return Prices(prices.capacity, part, prices.caps)
     return Prices(part, prices.demand, prices.caps)
 
 
 def _bound_parts(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
-    """Return the part of the lower bound that each model adds, ``[l]``, or each region, ``[r]``."""
+    """Return the part of the lower bound that each model adds, ``[model]``.
+
+    With ``by_model`` False, return the part that each region adds, ``[region]``.
+    """
     part: FloatArray
     if by_model:
         part = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.mean_tps
     else:
-        part = priced.lowest.sum(axis=0) - (prices.capacity * cells.room).sum(axis=1)
+        part = priced.lowest.sum(axis=0) - (prices.capacity * cells.free_gpus).sum(axis=1)
     return part
 
 
 def _next_direction(prices: Prices, slope: Prices, last: Prices) -> Prices:
     """Return the next direction of the prices: ``slope`` plus a share of the ``last`` direction.
 
-    It is 0 where a price would fall below 0.
+    It is 0 where a price of 0 would fall.
     """
     directions = []
     for price, gradient, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
         can_fall = price > 0
-        allowed = gradient * (can_fall | (gradient > 0))
-        mixed = allowed + MEMORY * before
-        directions.append(mixed * (can_fall | (mixed > 0)))
+        gradient = np.where(can_fall, gradient, np.maximum(0.0, gradient))
+        mixed = gradient + MEMORY * before
+        directions.append(np.where(can_fall, mixed, np.maximum(0.0, mixed)))
     return Prices(*directions)

@@ -1,10 +1,10 @@
 """Split a window into cells, one per model and region, and bound its cost by prices.
 
-Three kinds of rows join cells: capacities, joint demands and caps on the whole plan. With a price
->= 0 on each of these rows, every cell can be solved alone. The sum of the cells' costs less prices
-times right-hand sides is a lower bound on the cost of any plan (Geoffrion, Lagrangean relaxation
-for integer programming, 1974). Cells are solved in whole instances, so the best such bound is
-tighter than that of the linear relaxation.
+Three kinds of constraints join cells (the joint rows): GPU capacities, joint demands of all regions
+and caps on the whole plan. With a price >= 0 on each of them, every cell can be solved alone. The
+sum of the cells' costs less prices times right-hand sides is a lower bound on the cost of any plan
+(Geoffrion, Lagrangean relaxation for integer programming, 1974). Cells are solved in whole
+instances, so the best such bound is tighter than that of the linear relaxation.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ROUNDING = 1e-9  # share of a demand: a smaller shortage is a floating point err
 class Prices:
     """Prices >= 0 of the constraints that several cells share, so that cells can be solved alone.
 
-    They are those on capacities, joint demands and plan-wide caps (the joint rows).
+    A joint demand and a cap are counted in mean instances (``Cells.mean_tps``, ``Cells.cap_x``).
     """
 
-    capacity: FloatArray  # [r, t] US dollars per GPU
-    demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
-    caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
+    capacity: FloatArray  # [region, capacity row] US dollars per GPU
+    demand: FloatArray  # [model] US dollars per mean instance of joint demand
+    caps: FloatArray  # [cap] US dollars per mean instance of a cap on the whole plan
 
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the prices of capacities, of joint demands and of caps."""
         return self.capacity, self.demand, self.caps
 
     def towards(self, other: Prices, step: float) -> Prices:
-        """Return ``self + step * other``, clipped at 0."""
+        """Return the prices ``self + step * other``, none below 0."""
         pairs = zip(self.parts(), other.parts(), strict=True)
         return Prices(*(np.maximum(0.0, price + step * change) for price, change in pairs))
 
@@ -56,12 +56,12 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedCells:
-    """The cheapest solution of every cell at given prices."""
+    """The cheapest solution of every cell (a model in a region) at given prices."""
 
     bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
-    x: IntArray  # [l, r, g] instances beyond the minimums
-    lowest: FloatArray  # [l, r] each cell's cost at these prices
-    served: FloatArray  # [l, r] tokens/s that ``x`` adds
+    x: IntArray  # [model, region, GPU column] instances beyond the minimums
+    lowest: FloatArray  # [model, region] lower bound on the cell's cost at these prices
+    served: FloatArray  # [model, region] tokens/s that ``x`` adds
     slope: Prices  # how the bound grows with each price: a subgradient
 
 
@@ -70,10 +70,11 @@ class Cells:
     """The program of a window split into cells; a cell is one model in one region.
 
     Counts are instances beyond the minimums. Axes: ``l`` models, ``r`` regions, ``g`` GPU columns,
-    ``t`` rows of capacity, ``k`` plan-wide caps.
+    ``t`` capacity rows (GPUs that several columns share), ``k`` plan-wide caps. Arrays by cell
+    number cells by model, then by region.
     """
 
-    curves: CapacityCurves  # spare deducted
+    curves: CapacityCurves  # tokens/s of instances, with the spare ones gone
     size: IntArray  # [l, g] GPUs of an instance
     usd: FloatArray  # [l, r, g] objective per instance
     start: FloatArray  # [l, r, g] extra cost of each instance beyond ``running``
@@ -81,32 +82,32 @@ class Cells:
     max_extra: IntArray  # [l, r, g] most instances beyond the minimums
     need: FloatArray  # [l, r] tokens/s of local demand beyond the minimums' capacity
     joint: FloatArray  # [l] tokens/s of joint demand beyond the minimums' capacity
-    room: IntArray  # [r, t] GPUs beyond those of the minimums
-    rows: IntArray  # [g] capacity row that a column draws from
+    free_gpus: IntArray  # [r, t] GPUs that the minimums leave
+    rows: IntArray  # [g] capacity row that a column takes its GPUs from
     minimum: IntArray  # [l, r, g]
     fixed_usd: float  # cost of the minimums
     mean_tps: FloatArray  # [l] tokens/s of a mean instance, the unit of joint demand
     cap_x: FloatArray  # [k, l, r, g] use of a cap by an instance, in mean instances
-    cap_start: FloatArray  # [k, l, r, g] use of a cap by a start
-    cap_room: FloatArray  # [k] rest of each cap
+    cap_start: FloatArray  # [k, l, r, g] use of a cap by a start, in mean instances
+    cap_rest: FloatArray  # [k] what the minimums leave of each cap, in mean instances
 
     @classmethod
     def from_problem(cls, problem: PlanningProblem) -> Cells | None:
         """Return the cells of a problem; None if a minimum exceeds a maximum or a capacity.
 
-        A solution chooses the instances above the minimums. Demand, capacities and caps are
+        A solution chooses the instances beyond the minimums. Demand, capacities and caps are
         therefore those that the minimums leave.
         """
         theta, size = problem.theta_tps, problem.gpus_per_instance
         can_run = theta[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
-        that_fit = problem.room[None] // np.maximum(1, size)[:, None, :]
+        that_fit = problem.usable_gpus[None] // np.maximum(1, size)[:, None, :]
         max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
         # Solving a cell is faster without pool_tps, and linear curves do not need it.
         sized = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
         curves = CapacityCurves.from_problem(sized, problem.spare)
-        room = problem.capacity_gpus - gpus_used(problem, minimum)
-        if (max_extra < 0).any() or (room < 0).any():
+        free_gpus = problem.capacity_gpus - gpus_used(problem, minimum)
+        if (max_extra < 0).any() or (free_gpus < 0).any():
             return None
         # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
         max_extra = np.minimum(max_extra, _max_useful_instances(problem, minimum))
@@ -114,7 +115,7 @@ class Cells:
         usable_types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, start = price(problem), np.where(can_run, start_cost(problem), 0.0)
         started = np.maximum(0, minimum - problem.current)  # to reach the minimums
-        cap_x, cap_start, cap_room = _scaled_caps(problem, minimum)
+        cap_x, cap_start, cap_rest = _scaled_caps(problem, minimum)
         return cls(
             curves=curves,
             size=size,
@@ -124,14 +125,14 @@ class Cells:
             max_extra=max_extra,
             need=local_need_tps(problem) * (1 - ROUNDING) - carried_tps,
             joint=global_need_tps(problem) * (1 - ROUNDING) - carried_tps.sum(axis=1),
-            room=room,
+            free_gpus=free_gpus,
             rows=problem.rows,
             minimum=minimum,
             fixed_usd=float((hourly * minimum).sum() + (start * started).sum()),
             mean_tps=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / usable_types, 1.0),
             cap_x=cap_x,
             cap_start=cap_start,
-            cap_room=cap_room,
+            cap_rest=cap_rest,
         )
 
     @property
@@ -143,7 +144,7 @@ class Cells:
     def zero_prices(self) -> Prices:
         """Return prices of 0 on every capacity, joint demand and plan-wide cap."""
         return Prices(
-            np.zeros(self.room.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_room))
+            np.zeros(self.free_gpus.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_rest))
         )
 
     @property
@@ -153,24 +154,24 @@ class Cells:
         A lower bound above this value proves that there is no plan.
         """
         usd_per_gpu = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
-        dearest = np.zeros(self.room.shape)  # of each region and row of capacity
+        dearest = np.zeros(self.free_gpus.shape)  # [region, capacity row]
         np.maximum.at(dearest.T, self.rows, usd_per_gpu.max(axis=0).T)
-        return self.fixed_usd + 1.0 + float((self.room * dearest).sum())
+        return self.fixed_usd + 1.0 + float((self.free_gpus * dearest).sum())
 
     @property
     def own_rows(self) -> bool:
         """Return True if each GPU column has its own row of capacity, in the same order."""
-        return np.array_equal(self.rows, np.arange(self.room.shape[1]))
+        return np.array_equal(self.rows, np.arange(self.free_gpus.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
-        """Return the GPUs of each row of capacity, ``[n, t]``, from those of each GPU column.
+        """Return sums of ``columns [n, GPU column]`` by capacity row, ``[n, capacity row]``.
 
-        ``columns [n, g]`` has a row per region or per plan. Columns of the same GPUs, such as two
-        TP sizes of one GPU type, share a row of capacity.
+        ``n`` are regions or plans. GPU columns that share GPUs, such as two TP sizes of one GPU
+        type, have the same capacity row.
         """
         if self.own_rows:
             return columns
-        total = np.zeros((len(columns), self.room.shape[1]), columns.dtype)
+        total = np.zeros((len(columns), self.free_gpus.shape[1]), columns.dtype)
         np.add.at(total.T, self.rows, columns.T)
         return total
 
@@ -178,18 +179,19 @@ class Cells:
         """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
 
         Prices charge for GPUs and caps, and pay for joint demand. The slope of a price is the
-        amount by which the solutions exceed the limit of its row, so it tells how the bound changes
-        with the price.
+        amount by which the solutions violate the constraint with that price: the bound grows by it
+        per unit of the price.
         """
-        x, lowest, served = np.empty_like(self.max_extra), *np.empty((2, *self.need.shape))
+        x = np.empty_like(self.max_extra)
+        lowest, served = np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
         # Lagrangian bound: the cells' cost at the prices, and each price times its row's limit.
         bound = (
             float(lowest.sum())
-            - float((prices.capacity * self.room).sum())
+            - float((prices.capacity * self.free_gpus).sum())
             + float((prices.demand * self.joint / self.mean_tps).sum())
-            - float((prices.caps * self.cap_room).sum())
+            - float((prices.caps * self.cap_rest).sum())
             + self.fixed_usd
         )
         started = np.maximum(0, x - self.running)
@@ -197,9 +199,9 @@ class Cells:
         used_caps = np.einsum("klrg,lrg->k", self.cap_x, x)
         used_caps += np.einsum("klrg,lrg->k", self.cap_start, started)
         slope = Prices(
-            (used - self.room).astype(float),
+            (used - self.free_gpus).astype(float),
             (self.joint - served.sum(axis=1)) / self.mean_tps,
-            used_caps - self.cap_room,
+            used_caps - self.cap_rest,
         )
         return PricedCells(bound, x, lowest, served, slope)
 
@@ -222,7 +224,10 @@ class Cells:
         return PricedArrays(*map(np.ascontiguousarray, arrays))
 
     def column_usd(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the US dollars per hour of candidate instances ``x [n, g]`` of ``cell [n]``."""
+        """Return the objective (USD/h) of candidate instances ``x [n, GPU column]``, ``[n]``.
+
+        ``cell [n]`` is the number of the cell (a model in a region) of each candidate.
+        """
         usd, start_usd, running = (
             values.reshape(-1, x.shape[1])[cell] for values in (self.usd, self.start, self.running)
         )
@@ -231,22 +236,23 @@ class Cells:
         return cost
 
     def cap_use(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return how much of each plan-wide cap instances ``x [n, g]`` of ``cell [n]`` use.
+        """Return how much of each plan-wide cap the candidates ``x [n, GPU column]`` use.
 
-        The result is ``[n, k]``, in the unit of ``cap_x``: mean instances.
+        The result is ``[n, cap]``, in mean instances. ``cell [n]`` is the number of the cell (a
+        model in a region) of each candidate.
         """
-        by_cell = (len(self.cap_room), self.need.size, x.shape[1])
+        by_cell = (len(self.cap_rest), self.need.size, x.shape[1])
         started = np.maximum(0, x - self.running.reshape(by_cell[1:])[cell])
-        # Sums over the columns g.
+        # Sums over the GPU columns g.
         by_instances = np.einsum("kng,ng->nk", self.cap_x.reshape(by_cell)[:, cell], x)
         by_starts = np.einsum("kng,ng->nk", self.cap_start.reshape(by_cell)[:, cell], started)
         use: FloatArray = by_instances + by_starts
         return use
 
     def served_tps(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
-        """Return the tokens/s that instances ``x [n, g]`` add to those of the minimums, ``[n]``.
+        """Return the tokens/s that instances ``x [n, GPU column]`` add to the minimums, ``[n]``.
 
-        ``x`` counts beyond the minimums. ``cell [n]`` is the cell of each row.
+        ``cell [n]`` is the number of the cell (a model in a region) of each row of ``x``.
         """
         row, gpu = np.nonzero(x)
         minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
@@ -256,13 +262,13 @@ class Cells:
         return np.bincount(row, after - before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
-        """Return the cost of a running and of a new instance at ``prices``.
+        """Return the cost of a running instance and of a new instance at ``prices``.
 
-        Each is ``[model, region, GPU column]``. It includes the prices of GPUs and caps.
-        The value of the joint demand that an instance serves is not deducted.
+        Each is ``[model, region, GPU column]``. It includes the prices of GPUs and caps. The value
+        of the joint demand that an instance serves is not deducted.
         """
         running = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
-        if not len(self.cap_room):
+        if not len(self.cap_rest):
             return running, running + self.start
         # Sums over the caps k.
         running += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
@@ -273,11 +279,10 @@ class Cells:
 def _scaled_caps(
     problem: PlanningProblem, minimum: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the use of each plan-wide cap by an instance and by a start, and its rest.
+    """Return the use of each plan-wide cap per instance and per start, and what is left of the cap.
 
-    The rest is what the ``minimum`` fleet leaves. Shapes are ``[cap, model, region, GPU column]``
-    twice and ``[cap]``. The unit is a mean instance, so that prices of caps are of the size of
-    other prices.
+    Both uses are ``[cap, model, region, GPU column]``. What the ``minimum`` fleet leaves is
+    ``[cap]``. The unit is a mean instance, so that prices of caps are of the size of other prices.
     """
     limits = caps(problem)
     per_instance, per_start = np.zeros((2, len(limits), *minimum.shape))
@@ -290,10 +295,10 @@ def _scaled_caps(
 
 
 def _max_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return how many instances above the minimum a best plan may need at most.
+    """Return the most instances beyond the minimums that a best plan can have.
 
-    The shape is ``[model, region, GPU column]``. A best plan keeps at most the running instances,
-    or as many as serve the joint demand alone. More would only add cost.
+    The shape is ``[model, region, GPU column]``. A best plan has at most the running instances, or
+    as many as serve the joint demand alone. More would only add cost.
     """
     need = global_need_tps(problem)
     for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)

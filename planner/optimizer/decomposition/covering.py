@@ -1,12 +1,13 @@
-"""Find the cheapest instances of one model in one region at given prices (compiled).
+"""Find the cheapest instances of one model in one region (a cell) at given prices (compiled).
 
-One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole. It
-is a covering knapsack with multiple choices (Martello and Toth, Knapsack Problems, 1990, section
-3.5, in its minimising form). f and G are tables, so any curve is allowed.
+One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole.
+Here x_g counts the instances of GPU column g (called a type), f_g is their cost and G_g their
+tokens/s. It is a covering knapsack with multiple choices (Martello and Toth, Knapsack Problems,
+1990, section 3.5, in its minimising form). f and G are tables, so any curve is allowed.
 
-Each type is counted from its cheapest point, since fewer instances cost more and carry less. The
-bound covers the missing capacity along the types' lower hulls of cost over capacity (Sinha and
-Zoltners 1979).
+Each type is counted from the count of least cost, its *origin*: fewer instances cost more and carry
+less. The bound covers the missing tokens/s along the types' lower hulls of cost over tokens/s
+(Sinha and Zoltners 1979).
 """
 
 from functools import cache
@@ -16,19 +17,21 @@ import numpy as np
 
 from simulation.compiler import cached_kernel, inlined_kernel, kernel
 
-# A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then to
-# LOOSER times the last tolerance after every NODES more.
+# A cell that needs very many nodes of the search is proven ever more loosely: to the share
+# TOLERANCE after NODES, then to LOOSER times the last tolerance after every NODES more.
 NODES, TOLERANCE, LOOSER = 300, 1e-6, 4.0
-RATIO, CARRIES, PRICE, TYPE = range(4)  # columns of ``item``
-# Columns of ``state``: need left, cost so far, count taken, bound of the count before.
+# Fields of a hull step (``Items.steps``): cost per token/s, tokens/s, cost, type.
+RATIO, CARRIES, PRICE, TYPE = range(4)
+# Fields of ``state`` at a depth of the search: tokens/s still missing, cost so far, count taken at
+# this depth, bound of the count tried before.
 MISSING, PAID, TAKEN, BOUND = range(4)
-VISITS = 20  # limit on nodes per column when a cell's columns are listed
+VISITS = 20  # limit on nodes per column (choice of counts) when a cell's columns are listed
 
 
 class PricedArrays(NamedTuple):
-    """The arrays of cells at given prices, for compiled code.
+    """The arrays of all cells (models in regions) at given prices, for compiled code.
 
-    Axes: l models, r regions, g GPU types. The arrays of one cell (``one_cell``) only have g.
+    Axes: l models, r regions, g GPU columns. The arrays of one cell (``one_cell``) only have g.
     """
 
     theta: Any  # [l, g] tokens/s that an instance adds beyond the known counts
@@ -44,29 +47,29 @@ class PricedArrays(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Work arrays of one cell: tokens/s and cost of x instances of type g.
+    """Work arrays of one cell: tokens/s and cost of x instances of type g (a GPU column).
 
     Both are relative to ``origin``, the count with the least cost.
     """
 
     gain: Any  # [g, x] tokens/s
     cost: Any  # [g, x]
-    origin: Any  # [g]
-    top: Any  # [g] largest count that is filled
-    base: Any  # tokens/s and cost of the counts ``origin`` of all types together
+    origin: Any  # [g] count with the least cost
+    filled_to: Any  # [g] largest count x for which ``gain`` and ``cost`` are filled
+    base: Any  # (tokens/s, cost) of the counts ``origin`` of all types together
 
 
 class Items(NamedTuple):
     """Steps along the lower hulls of cost over tokens/s of one cell, and the order of its types.
 
-    The first ``n`` rows of ``steps`` are in use, by rising cost per token/s.
+    A step leads from one count of a type (a GPU column) to a larger one.
     """
 
-    steps: Any
-    n: int
+    steps: Any  # [step, field] RATIO, CARRIES, PRICE, TYPE, by rising cost per token/s
+    n: int  # rows of ``steps`` in use
     rank: Any  # [g] place of a type in ``order``
-    order: Any  # [g] types by their cheapest item, those without one last
-    types: int  # with an item
+    order: Any  # [g] types by their cheapest step, those without steps last
+    types: int  # number of types with steps
 
 
 @kernel
@@ -95,39 +98,30 @@ def carried_tps(cell: Any, g: int, count: int) -> Any:
     return known[total] if total <= last else known[last] + cell.theta[g] * (total - last)
 
 
-@inlined_kernel
-def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
-    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` (dollars) of x extra instances of type g.
-
-    Instances that run already cost ``first`` each, the others ``further``. The value of the tokens
-    that they serve is deducted.
-    """
-    beyond = max(0, x - cell.running[g])
-    gain = carried_tps(cell, g, x) - carried_tps(cell, g, 0)
-    tables.gain[g, x] = gain
-    instances_cost = (x - beyond) * cell.first[g] + beyond * cell.further[g]
-    tables.cost[g, x] = instances_cost - cell.token_value * gain
-
-
 @kernel
 def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
-    """Fill the ``tables`` of a cell for each count that can belong to a cover of cost ``limit``.
+    """Fill the ``tables`` of a cell, up to the counts that a cover of cost ``limit`` can have.
 
-    Gains and costs are then made relative to each type's cheapest count, ``origin``.
+    A count that covers the need alone is always included. Tokens/s and costs are relative to the
+    cheapest count of each type, ``origin``.
     """
-    gain, cost, origin, top, base = tables
+    gain, cost, origin, filled_to, base = tables
     base[0] = base[1] = 0.0  # gain and cost of all types at their cheapest counts
     # First the types whose instances may be worth more than they cost. Other types cost least at
     # 0 instances, so ``base`` is then known.
     for paying_types in (True, False):
-        for g in range(top.size):
+        for g in range(filled_to.size):
             pays = cell.first[g] - cell.token_value * cell.steepest[g] <= 0.0
             if pays != paying_types:
                 continue
             cheapest = 0
             for x in range(cell.max_extra[g] + 1):
-                _fill_row(cell, g, x, tables)
-                top[g] = x
+                gain[g, x] = carried_tps(cell, g, x) - carried_tps(cell, g, 0)
+                must_start = max(0, x - cell.running[g])
+                instances_cost = (x - must_start) * cell.first[g] + must_start * cell.further[g]
+                # The value of the tokens that they serve is deducted.
+                cost[g, x] = instances_cost - cell.token_value * gain[g, x]
+                filled_to[g] = x
                 if cost[g, x] <= cost[g, cheapest]:
                     cheapest = x
                 # Each further instance only costs more, and no more capacity is needed.
@@ -135,7 +129,7 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
                     break
             origin[g] = cheapest
             origin_gain, origin_cost = gain[g, cheapest], cost[g, cheapest]
-            for x in range(top[g] + 1):
+            for x in range(filled_to[g] + 1):
                 gain[g, x] -= origin_gain
                 cost[g, x] -= origin_cost
             base[0] += origin_gain
@@ -146,12 +140,13 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
 def _lower_hull(tables: Any, g: int, hull: Any) -> int:
     """Fill ``hull`` with the counts of type ``g`` on the lower hull of cost over tokens/s.
 
-    Returns the index of the last one. The slope between neighbours rises along the hull.
+    Returns the index in ``hull`` of the last count. Costs per token/s between neighbours rise along
+    the hull.
     """
-    gain, cost, origin, top, _ = tables
+    gain, cost, origin, filled_to, _ = tables
     end = 0
     hull[0] = origin[g]
-    for x in range(origin[g] + 1, top[g] + 1):
+    for x in range(origin[g] + 1, filled_to[g] + 1):
         if gain[g, x] <= gain[g, hull[end]]:
             if cost[g, x] >= cost[g, hull[end]]:
                 continue
@@ -170,7 +165,7 @@ def _lower_hull(tables: Any, g: int, hull: Any) -> int:
 
 @kernel
 def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
-    """Return the steps along each type's lower hull of cost over tokens/s, the cheapest first.
+    """Return the ``Items`` of a cell: steps along each type's lower hull, and the order of types.
 
     A step leads from one count of a type to a larger one. Steps are written to ``item``, by rising
     cost per token/s. Types are in the order of their first step, and those without steps come last.
@@ -197,7 +192,10 @@ def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
 
 @inlined_kernel
 def _insert_step(item: Any, n: int, gain: float, cost: float, g: int) -> None:
-    """Insert a step of type ``g`` into the first ``n`` of ``item``, sorted by cost per token/s."""
+    """Insert a step of type ``g``, of ``gain`` tokens/s for ``cost``, into ``item``.
+
+    The first ``n`` rows of ``item`` are sorted by cost per token/s.
+    """
     ratio, position = cost / gain, n
     while position > 0 and item[position - 1, RATIO] > ratio:
         item[position] = item[position - 1]
@@ -208,7 +206,10 @@ def _insert_step(item: Any, n: int, gain: float, cost: float, g: int) -> None:
 
 @inlined_kernel
 def _rank_next(rank: Any, order: Any, ranked: int, g: int) -> Any:
-    """Give type ``g`` the next rank if it has none; return the number of ranked types."""
+    """Give type ``g`` the next rank if it has none; return the new number of ranked types.
+
+    ``ranked`` is the number before. ``rank [type]`` and ``order [rank]`` change in place.
+    """
     if rank[g] >= 0:
         return ranked
     rank[g], order[ranked] = ranked, g
@@ -217,10 +218,10 @@ def _rank_next(rank: Any, order: Any, ranked: int, g: int) -> Any:
 
 @kernel
 def _hull_cost(items: Any, after: int, missing: float) -> Any:
-    """Return the least cost of ``missing`` more tokens/s if parts of instances are allowed.
+    """Return the least cost of ``missing`` more tokens/s if fractions of instances are allowed.
 
-    It uses the steps of ``items``, so it is a lower bound on the cost of whole instances. Types
-    ranked up to ``after`` do not count. The result is infinite if the others do not suffice.
+    It is a lower bound on the cost of whole instances. Only types ranked beyond ``after`` are used,
+    along the steps of their lower hulls. The result is infinite if they do not suffice.
     """
     item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
@@ -238,16 +239,16 @@ def _hull_cost(items: Any, after: int, missing: float) -> Any:
 
 @kernel
 def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return the least and the cheapest count of type ``g`` that add ``missing`` tokens/s.
+    """Return the smallest and the cheapest count of type ``g`` that add ``missing`` tokens/s.
 
-    A larger count can be cheaper, as the value of its tokens is deducted. Both exceed ``top`` if
-    the type does not suffice.
+    A larger count can be cheaper, as costs are net of the value of the tokens. Both are
+    ``tables.filled_to[g] + 1`` if the type does not suffice alone.
     """
     enough = tables.origin[g]
-    while enough <= tables.top[g] and tables.gain[g, enough] < missing:
+    while enough <= tables.filled_to[g] and tables.gain[g, enough] < missing:
         enough += 1
     cheapest = enough
-    for x in range(enough + 1, tables.top[g] + 1):
+    for x in range(enough + 1, tables.filled_to[g] + 1):
         if tables.cost[g, x] < tables.cost[g, cheapest]:
             cheapest = x
     return enough, cheapest
@@ -257,15 +258,16 @@ def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
 def _cheapest_cover(
     items: Any, tables: Any, need: float, linear: bool, chosen: Any, state: Any
 ) -> Any:
-    """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
+    """Return a lower bound on the cost of ``need`` > 0 tokens/s beyond the counts ``origin``.
 
-    It is a depth-first search. Depth i decides the count of type ``items.order[i]``, and row i of
+    Fill ``chosen [GPU column]`` with the cheapest counts found. Their cost equals the bound unless
+    the search takes more than ``NODES`` nodes. The bound is infinite if all types together do not
+    suffice. ``linear`` states that every instance of a type adds the same tokens/s.
+
+    The search is depth-first. Depth i decides the count of type ``items.order[i]``, and row i of
     the work array ``state`` belongs to it. Counts fall from the one that covers the rest alone.
-    ``chosen [GPU column]`` is filled with the cheapest counts found. Their cost equals the bound
-    unless the search takes more than ``NODES`` nodes. The bound is infinite if all types together
-    do not suffice. ``linear`` tells that every instance of a type adds the same tokens/s.
     """
-    gain, cost, origin, top, _ = tables
+    gain, cost, origin, filled_to, _ = tables
     order, types = items.order, items.types
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i = 0
@@ -275,7 +277,7 @@ def _cheapest_cover(
         if state[i, TAKEN] < 0:  # the first visit of this depth
             enough, cheapest = _cheapest_alone(tables, g, missing)
             state[i, TAKEN] = enough
-            if enough <= top[g] and paid + cost[g, cheapest] < best:
+            if enough <= filled_to[g] and paid + cost[g, cheapest] < best:
                 best = paid + cost[g, cheapest]
                 for j in range(types):
                     chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
@@ -306,14 +308,14 @@ def _cheapest_cover(
 
 @inlined_kernel
 def _enter_depth(state: Any, i: int, missing: float, paid: float) -> None:
-    """Begin depth ``i`` of a search with ``missing`` tokens/s to cover and ``paid`` so far."""
+    """Begin depth ``i`` of a search: ``missing`` tokens/s to cover, ``paid`` dollars so far."""
     state[i, MISSING], state[i, PAID] = missing, paid
     state[i, TAKEN], state[i, BOUND] = -1.0, np.inf
 
 
 @kernel
 def _work_arrays(cells: Any) -> Any:
-    """Allocate the arrays for searching one cell: tables, items, hull, state and three orders."""
+    """Allocate the arrays to search one cell: tables, steps, hull, state and three of counts."""
     gpus, width = cells.first.shape[2], cells.max_extra.max() + 1
     tables = Tables(
         np.empty((gpus, width)),
@@ -328,10 +330,11 @@ def _work_arrays(cells: Any) -> Any:
 
 @kernel
 def _best_single_type(cell: Any) -> Any:
-    """Return the GPU type of which one instance is the cheapest cover, its cost and tokens/s.
+    """Return (type, cost, tokens/s) of the single instance that covers the need of a cell cheapest.
 
-    The type is -1 if this quick test cannot prove it, and -2 if no instance is needed. Cost and
-    tokens/s are then without meaning. The test decides most cells of large plans without a search.
+    The type (a GPU column) is -1 if this quick test cannot prove that one instance is best, and -2
+    if no instance is needed. Cost and tokens/s then have no meaning. The test decides most cells of
+    large plans without a search.
     """
     least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
     for g in range(cell.theta.size):
@@ -358,10 +361,11 @@ def _best_single_type(cell: Any) -> Any:
 
 @cached_kernel
 def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
-    """Fill ``x[l,r,g]`` with the cheapest instances of each cell beyond the minimums.
+    """Find the cheapest instances of each cell (a model in a region) beyond the minimums.
 
-    ``served[l,r]`` are the tokens/s that they add. ``low[l,r]`` is a proven lower bound on their
-    cost, infinite for a cell that cannot be covered.
+    Fill ``x [model, region, GPU column]`` with their counts, ``served [model, region]`` with the
+    tokens/s that they add, and ``low [model, region]`` with a proven lower bound on the cost. The
+    bound is infinite for a cell that cannot be covered.
     """
     models, regions, gpus = cells.first.shape
     tables, item, hull, state, counts = _work_arrays(cells)
@@ -390,22 +394,22 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
 
 @kernel
 def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -> Any:
-    """Append every column of one cell that covers its need within a limit on the cost.
+    """Append every column (choice of counts) of one cell that covers its need at a limited cost.
 
-    ``need`` is (tokens/s to cover, that limit), both above the counts ``origin`` of ``tables``.
-    ``rows`` is (array to fill, its first row, the end of its rows). Returns the next free row, or
-    -1 if the rows do not suffice or the search takes too long. It is a depth-first search, with
+    ``need`` is (tokens/s to cover, largest cost), both beyond the counts ``origin`` of ``tables``.
+    ``rows`` is (array to fill, first row to fill, number of rows). Returns the next free row, or -1
+    if the rows do not suffice or the search takes too long. It is a depth-first search, with
     ``state`` as in ``_cheapest_cover``.
     """
-    gain, cost, _, top, _ = tables
+    gain, cost, _, filled_to, _ = tables
     (missing, max_cost), (x, row, end) = need, rows
-    order, gpus, visits = items.order, top.size, VISITS * (end - row)
+    order, gpus, visits = items.order, filled_to.size, VISITS * (end - row)
     i = 0
     _enter_depth(state, 0, missing, 0.0)
     while i >= 0:
         state[i, TAKEN] += 1
         g, count = order[i], int(state[i, TAKEN])
-        if count > top[g]:
+        if count > filled_to[g]:
             i -= 1
             continue
         visits -= 1
@@ -429,10 +433,11 @@ def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -
 
 @cached_kernel
 def enumerate_columns(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
-    """Fill ``x [n, g]`` with all columns of each cell that cost at most ``limit[l, r]``.
+    """List the choices of counts (columns) of each cell that cost up to ``limit [model, region]``.
 
-    Cell ``l * R + r`` has the rows from ``begins[l * R + r]`` up to the next of ``begins``. Returns
-    False if ``x`` has too few rows.
+    Each is a row of ``x [n, GPU column]``. Rows of one cell are adjacent: cell number c = model *
+    regions + region has the rows ``begins[c]`` up to ``begins[c + 1]``. Returns False if ``x`` has
+    too few rows.
     """
     models, regions = cells.need.shape
     tables, item, hull, state, counts = _work_arrays(cells)

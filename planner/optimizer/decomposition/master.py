@@ -1,8 +1,9 @@
 """List columns of cells, and choose one per cell so that capacities, joint demands and caps hold.
 
-Columns are candidate instance counts close to a cell's cheapest. The choice is Dantzig and Wolfe
-(1960) with columns of whole instances. Its linear relaxation reaches the best bound that prices can
-prove, and branch and bound starts from there.
+A cell is a model in a region. A column of a cell is a choice of its instance counts that costs
+little more than the cheapest. The program that chooses columns is that of Dantzig and Wolfe (1960),
+with whole instances. Its linear relaxation reaches the best bound that prices can prove, and branch
+and bound starts from there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from planner.optimizer.solvers.deadline import solve_program
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
 GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough
-# multiple of the dearest instance: penalty per unit of a broken row while columns are missing
+# penalty per GPU or mean instance of a violated constraint, as a multiple of the dearest instance
 SHORTAGE_PRICE = 10.0
 
 
@@ -33,8 +34,8 @@ class Columns:
     Each cell has at least one. These columns are not the GPU columns of the problem.
     """
 
-    x: Int32Array  # [n, g] instances beyond the minimums
-    cell: IntArray  # [n] model * R + region, ascending
+    x: Int32Array  # [n, GPU column] instances beyond the minimums
+    cell: IntArray  # [n] model * regions + region, ascending
 
     def __len__(self) -> int:
         return len(self.cell)
@@ -46,25 +47,26 @@ class Columns:
         return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
 
     def select(self, mask: BoolArray) -> Columns:
-        """Return the columns where the mask ``mask`` is True."""
+        """Return the columns where ``mask [n]`` is True."""
         return Columns(self.x[mask], self.cell[mask])
 
 
 def cheapest_columns(priced: PricedCells) -> Columns:
-    """Return one column per cell, its cheapest solution in ``priced``."""
+    """Return one column (instance counts) per cell: its cheapest solution in ``priced``."""
     gpus = priced.x.shape[2]
     return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """The columns of each cell that cost at most ``width`` more than its cheapest.
+    """The columns (instance counts) of each cell that cost at most ``width`` above its cheapest.
 
-    A plan outside the band costs at least ``width`` more than the lower bound at the prices.
+    Costs are those at the prices of shared constraints. A plan with any other column costs at least
+    the lower bound at these prices plus ``width``.
     """
 
     columns: Columns
-    width: float
+    width: float  # in units of the objective: US dollars per hour
 
 
 def columns_near(
@@ -72,13 +74,14 @@ def columns_near(
 ) -> Band | None:
     """Return the band at ``prices``: the columns that cost up to ``width`` above the cheapest.
 
-    Return None if there are more than ``max_columns``.
+    A column is a choice of instance counts of a cell. None: there are more than ``max_columns``, or
+    listing them takes too long.
     """
     usd_running, usd_new = cells.instance_charges(prices)
     started = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - started) * usd_running + started * usd_new).sum(axis=2)
     cost -= (prices.demand / cells.mean_tps)[:, None] * priced.served
-    # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
+    # If a cell's branch and bound was cut short, the solution can cost more than its bound.
     max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
     gpus = cells.max_extra.shape[2]
     x, begins = np.empty((max_columns, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
@@ -91,7 +94,11 @@ def columns_near(
 def widest_band(
     cells: Cells, prices: Prices, priced: PricedCells, *, at_most: float, max_columns: int
 ) -> Band:
-    """Return the widest band within ``max_columns``, halving down from ``at_most``."""
+    """Return a band of columns as wide as ``max_columns`` allow.
+
+    The width is ``at_most``, halved until the columns of the band are few enough. It is 0 if no
+    width works: the band is then the cheapest column of each cell.
+    """
     width = at_most
     while width > ROUNDING * max(1.0, abs(priced.bound)):
         band = columns_near(cells, prices, priced, width=width, max_columns=max_columns)
@@ -108,17 +115,17 @@ class RelaxedPlan:
     A column is one choice of instance counts for a cell (a model in a region).
     """
 
-    usd: float  # fixed cost and penalties of broken rows included
-    prices: Prices
-    used: BoolArray  # [n] columns with a value above 0
-    rows_violation: float  # total violation of rows, in GPUs and instances
+    usd: float  # objective, with the fixed cost and the penalties of violated constraints
+    prices: Prices  # duals of the constraints that cells share
+    used: BoolArray  # [column] True if it has a value above 0
+    rows_violation: float  # of capacities, joint demands and caps, in GPUs and mean instances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholePlan:
     """The best plan found in which each cell uses exactly one column."""
 
-    x: IntArray | None  # [l, r, g] beyond the minimums; None if none was found
+    x: IntArray | None  # [model, region, GPU column] beyond the minimums; None: no plan found
     bound: float  # lower bound on plans made of these columns; infinite if there is none
     finished: bool  # False if time ran out or the solver died
     died: str = ""  # message if the solver ended unexpectedly
@@ -134,8 +141,8 @@ def relax(
 ) -> RelaxedPlan | None:
     """Return the optimum of the linear relaxation over ``columns``; None if HiGHS found none.
 
-    Joint rows may be violated at a penalty: ``penalty_factor`` times ``SHORTAGE_PRICE`` times the
-    dearest instance. None usually means that time ran out.
+    Capacities, joint demands and caps may be violated at a penalty: ``penalty_factor`` times
+    ``SHORTAGE_PRICE`` times the dearest instance. None usually means that time ran out.
     """
     penalty = penalty_factor * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
     builder = _master_program(cells, columns, penalty)
@@ -148,9 +155,10 @@ def relax(
     values = np.array(solution.col_value)
     # Skip the duals of the "cell" rows. Rows of the form <= have duals <= 0, hence the signs below.
     duals = np.array(solution.row_dual)[cells.need.size :]
-    room, demand, caps = np.split(duals, [cells.room.size, cells.room.size + len(cells.joint)])
+    gpus = cells.free_gpus.size
+    capacity, demand, caps = np.split(duals, [gpus, gpus + len(cells.joint)])
     prices = Prices(
-        np.maximum(0.0, -room).reshape(cells.room.shape),
+        np.maximum(0.0, -capacity).reshape(cells.free_gpus.shape),
         np.maximum(0.0, demand),
         np.maximum(0.0, -caps),
     )
@@ -169,10 +177,11 @@ def combine(
     time_limit_s: float,
     check: Callable[[], None],
 ) -> WholePlan:
-    """Choose one column per cell, to the relative ``gap`` or until time runs out.
+    """Choose one column per cell at the least cost, to the relative ``gap`` or until time runs out.
 
-    Plans of other columns cost at least ``outside``, so the search also ends when its bound reaches
-    that cost. ``start`` is a plan ``[model, region, GPU column]`` to begin from.
+    A plan with a column outside ``columns`` costs at least ``outside``, so the search also ends
+    when its bound reaches that cost. ``start [model, region, GPU column]`` is a plan to begin from;
+    None: none.
     """
     begin = None
     if start is not None:
@@ -202,9 +211,9 @@ def combine(
 def _master_program(cells: Cells, columns: Columns, penalty: float | None = None) -> Builder:
     """Build the program that chooses a column (instance counts) for each cell.
 
-    Rows: one column per cell; a GPU limit per region and type; a joint demand per model; the
-    plan-wide caps. With a ``penalty``, all rows except the first kind may be violated at that price
-    per GPU or instance.
+    Rows: one column per cell; the GPUs of each region and capacity row; the joint demand of each
+    model; the plan-wide caps. With a ``penalty``, all but the first may be violated at that price
+    per GPU or mean instance.
     """
     builder = Builder()
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
@@ -215,16 +224,16 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
     model, region = np.divmod(columns.cell, cells.need.shape[1])
     # Tokens/s are counted in mean instances of the model.
     serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
-    types, all_caps = cells.room.shape[1], np.arange(len(cells.cap_room))
+    types, all_caps = cells.free_gpus.shape[1], np.arange(len(cells.cap_rest))
     capacity_row = region[:, None] * types + np.arange(types)
     used: Entry = capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])
     served: Entry = model, chosen, serves
     cap_use: Entry = all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)
     joint = cells.joint / cells.mean_tps
     for family, entry, lower, upper, rows in (
-        ("capacity", used, -INF, cells.room.ravel(), cells.room.size),
+        ("capacity", used, -INF, cells.free_gpus.ravel(), cells.free_gpus.size),
         ("joint", served, joint, INF, len(joint)),
-        ("caps", cap_use, -INF, cells.cap_room, len(all_caps)),
+        ("caps", cap_use, -INF, cells.cap_rest, len(all_caps)),
     ):
         entries = [entry]
         if penalty is not None:

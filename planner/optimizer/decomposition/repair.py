@@ -1,12 +1,12 @@
-"""Make a feasible plan from cells that were solved apart.
+"""Make a feasible plan from cells (models in regions) that were solved one by one.
 
-Cells over capacity move to the next best columns. Instances are added for unmet joint demand. Then
-moves that save cost are made.
+Where capacity is exceeded, instances are exchanged for others. Instances are added for unmet joint
+demand. Then exchanges that save cost are made.
 
-This is local search by moves inside one cell. A move removes some instances of one column and adds
-those of another that the cell's need and the joint demand then require. Moves are taken best first
-by region, and each is priced again at its turn. The search proves nothing; the bound is that of the
-prices (``cells``).
+This is local search. A *move* changes one cell: it removes some instances of one GPU column and
+adds instances of another column that the cell's need and the joint demand then require. In each
+region, the best moves are applied first, and each is priced again at its turn. The search proves
+nothing; the lower bound is that of the prices (``cells``).
 """
 
 from dataclasses import replace
@@ -20,10 +20,10 @@ from planner.optimizer.decomposition.covering import PricedArrays, carried_tps, 
 from simulation.arrays import IntArray
 from simulation.compiler import cached_kernel, kernel
 
-AT_ONCE = 3  # most instances of a column that one move may remove
+AT_ONCE = 3  # most instances of a GPU column that one move may remove
 PASSES = 6  # limit on passes over all cells
 STEPS = 20_000  # limit on instances added for joint demands
-ANY_ROW = -1  # in place of a row of capacity: moves are for cost alone
+ANY_ROW = -1  # in place of a capacity row: moves are for cost alone
 SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts as no saving
 
 
@@ -32,8 +32,8 @@ class RepairProblem(NamedTuple):
 
     cells: Any  # PricedArrays, at the prices of caps alone
     size: Any  # [l, g] GPUs of an instance
-    rows: Any  # [g] capacity row that a column draws from
-    joint: Any  # [l] tokens/s
+    rows: Any  # [g] capacity row that a GPU column takes its GPUs from
+    joint: Any  # [l] joint demand in tokens/s
 
 
 class PlanState(NamedTuple):
@@ -46,9 +46,12 @@ class PlanState(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one cell: instances of one type removed, and those of another added for them."""
+    """A change of one cell (a model in a region): instances of one GPU column for those of another.
 
-    key: float  # the lowest is best; infinite: there is no move
+    The fields ``..._type`` are GPU columns.
+    """
+
+    key: float  # change in cost, in all or per freed GPU; the lowest is best; inf: no move
     remove_type: int
     remove_count: int
     add_type: int  # -1: none
@@ -56,28 +59,31 @@ class Move(NamedTuple):
 
 
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
-    """Change the cells' solutions ``x`` into a plan ``[l, r, g]`` that meets all joint rows.
+    """Change ``x`` into a plan ``[model, region, GPU column]`` within capacities, demands and caps.
 
-    ``x`` counts beyond the minimums and must cover the demand of every cell. The search charges
-    plan-wide caps at their ``prices``. Returns None if the search found no plan, or if its plan
-    breaks a cap.
+    ``x`` has the instances beyond the minimums that solve every cell (a model in a region) alone,
+    so the demand of each region is covered. The search charges plan-wide caps at their ``prices``.
+    Returns None if the search finds no plan, or if its plan breaks a cap.
     """
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
     arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
     plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
     served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
-    free = cells.room - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
-    now = PlanState(plan, free, served_tps, surplus=served_tps.sum(axis=1) - cells.joint)
-    if not repair_instances(problem, now):  # changes ``plan`` in place
+    free = cells.free_gpus - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
+    state = PlanState(plan, free, served_tps, surplus=served_tps.sum(axis=1) - cells.joint)
+    if not repair_instances(problem, state):  # changes ``plan`` in place
         return None
     cap_use = cells.cap_use(plan_by_cell.astype(np.int32), all_cells).sum(axis=0)
-    return plan if np.all(cap_use <= cells.cap_room) else None
+    return plan if np.all(cap_use <= cells.cap_rest) else None
 
 
 @kernel
 def _cost_change(cell: Any, g: int, count: int, more: int) -> Any:
-    """Return the change in cost from ``more`` instances on top of ``count`` (negative: fewer)."""
+    """Return the change in cost from ``more`` instances of column ``g`` on top of ``count``.
+
+    A negative ``more`` removes instances. Instances beyond the running ones cost a start.
+    """
     starts_before = max(0, count - cell.running[g])
     starts_after = max(0, count + more - cell.running[g])
     start_cost = cell.further[g] - cell.first[g]
@@ -86,7 +92,7 @@ def _cost_change(cell: Any, g: int, count: int, more: int) -> Any:
 
 @kernel
 def _fewest_additional(cell: Any, g: int, count: int, missing: float, largest: int) -> int:
-    """Return the fewest instances on top of ``count`` that add ``missing`` tokens/s.
+    """Return the fewest instances beyond ``count`` of column ``g`` that add ``missing`` tokens/s.
 
     A result above ``largest`` means that ``largest`` instances do not suffice.
     """
@@ -99,13 +105,13 @@ def _fewest_additional(cell: Any, g: int, count: int, missing: float, largest: i
 
 @kernel
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
-    """Return the best ``Move`` of a cell.
+    """Return the best ``Move`` of a cell: of ``model`` in ``region``.
 
-    A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
-    adds the fewest instances of another type that cover it.
+    A move removes up to ``AT_ONCE`` instances of one GPU column. If demand would then be uncovered,
+    it adds the fewest instances of another column that cover it.
 
-    Its key is the change in cost if ``row`` is ANY_ROW. If ``row`` is a row of capacity, only moves
-    that free its GPUs count, and the key is the change in cost per freed GPU.
+    With ANY_ROW for ``row``, the best move changes the cost least. With a capacity row, moves must
+    free its GPUs, and the best move changes the cost least per freed GPU.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
@@ -144,9 +150,9 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
 
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
-    """Add ``more`` instances of GPU column ``g`` (negative: remove) to the state ``now``.
+    """Add ``more`` instances of GPU column ``g`` (negative: remove) to the plan ``now``.
 
-    Its free GPUs and served tokens/s change too.
+    The free GPUs and served tokens/s of ``now`` change too.
     """
     cell, count = one_cell(problem.cells, model, region), now.x[model, region, g]
     added_tps = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
@@ -158,10 +164,10 @@ def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more:
 
 @kernel
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
-    """Apply the best move of each model in a region, the best models first; return the saving.
+    """Apply the best move of each model in a region, the best moves first; return the saving.
 
-    With a ``row`` of capacity, stop when it is no longer exceeded. With ANY_ROW, take only moves
-    that save cost. ``keys [model]`` is a work array.
+    With a capacity row for ``row``, stop when its GPUs suffice. With ANY_ROW, take only moves that
+    save cost. ``keys [model]`` is a work array.
     """
     saved = 0.0
     for model in range(keys.size):
@@ -212,7 +218,7 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
 def repair_instances(problem: Any, now: Any) -> bool:
     """Change the plan in ``now`` until capacities and joint demands are met, then reduce the cost.
 
-    Returns False if a row is still violated at the end.
+    Returns False if a capacity or a joint demand is still violated at the end.
     """
     joint, free, surplus = problem.joint, now.free, now.surplus
     models, regions = now.served_tps.shape

@@ -1,4 +1,7 @@
-"""Solve a window of any size to a proven gap by prices, columns and branch and bound."""
+"""Solve a window of any size to a proven gap by prices, columns and branch and bound.
+
+The package docstring explains cell, column, price and joint row.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,23 @@ from planner.optimizer.decomposition.repair import repair_plan
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from simulation.arrays import IntArray
 
-ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # shares of the time limit at which these phases end
+# shares of the time limit at which the ascent of prices and the column generation end
+ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5
 # share of the remaining time for HiGHS, which checks the clock only between long steps
 ON_TIME = 0.9
 ROUNDS = 30  # limit on rounds of column generation
 # share of the objective: closer to the relaxation's cost than this, a bound is the best one
 CLOSE = 1e-7
-BROKEN = 1e-6  # GPUs or instances: a row is broken by more than this
-MAX_PENALTY = 1e4  # largest multiple of the penalty on broken rows, beyond which nothing is proven
+BROKEN = 1e-6  # GPUs or instances: a joint row is violated by more than this
+MAX_PENALTY = 1e4  # largest multiple of the penalty on violated rows; more proves nothing further
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
 # From this number of cells on, columns are too many for HiGHS: use prices and repair alone. In 60 s
 # 20,000 cells had a gap of 0.13% by columns (11.9% with curves), and 0.001% (0.02%) by repair.
 MANY_CELLS = 10_000
 WHOLE_BELOW = 100  # cells up to which HiGHS solves a whole program without curves quickly
 WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another round starts
-# shares of a cell's mean cost: the widest band at the start, and a narrow band
+# width of a band of columns (``master.Band``) as a share of a cell's mean cost: the widest at the
+# start, and a narrow one
 BAND, NARROW = 1.0, 0.05
 
 
@@ -47,7 +52,7 @@ class Outcome:
     ``target`` is None unless the status is optimal or feasible.
     """
 
-    status: str
+    status: str  # optimal, feasible, infeasible or timeout
     target: IntArray | None  # [l, r, g]
     bound: float  # lower bound on the objective; 0 if nothing was proven
     died: str = ""  # message if the solver ended unexpectedly
@@ -57,28 +62,29 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestPrices:
-    """The prices with the highest lower bound so far, and the cells solved at them."""
+    """The prices with the highest lower bound so far, and the cells solved at those prices."""
 
     prices: Prices
     priced: PricedCells
 
     @property
     def bound(self) -> float:
+        """Return the lower bound on the cost of any plan that these prices prove."""
         return self.priced.bound
 
     def or_better(self, prices: Prices, priced: PricedCells) -> _BestPrices:
-        """Return the new prices if their lower bound is higher, else these."""
+        """Return ``prices`` and their solved cells if their lower bound is higher, else self."""
         return _BestPrices(prices, priced) if priced.bound > self.bound else self
 
 
 def decompose(
     cells: Cells, *, gap: float, time_limit_s: float, check: Callable[[], None]
 ) -> Outcome | None:
-    """Solve ``cells`` to ``gap``, or return None if decomposition cannot decide feasibility.
+    """Solve a window to ``gap``, a share of the objective. None: solve the whole program instead.
 
-    Prices are set on the rows that join models and regions. Branch and bound then runs over the
-    columns that are cheap at those prices. ``gap`` is relative to the objective. After None, the
-    caller must solve the whole program. An exception from ``check`` ends the search and is raised.
+    First, prices are found for the joint rows: the limits that several cells share. Then branch and
+    bound chooses, for each cell, one of the columns (instance counts) that are cheap at those
+    prices. An exception from ``check`` ends the search and is raised.
     """
     until = perf_counter() + time_limit_s
     prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
@@ -104,13 +110,15 @@ def _ascend_and_repair(
 ) -> Outcome:
     """Improve prices and repair plans alternately, until the gap is proven or nothing helps.
 
-    ``plan`` is the best plan known before.
+    ``plan`` is the best plan known before: instances beyond the minimums. ``until`` is a time of
+    ``perf_counter``.
 
-    A repair turns the cells' cheapest solutions into a plan. With very many cells, only about one
-    cell per joint row has to choose between two columns. The bound is therefore close to the
-    optimum, and so is a plan that changes only those cells.
+    A repair turns the cells' cheapest solutions into a plan that meets the joint rows. With very
+    many cells, only about one cell per joint row has to choose between two columns. The bound is
+    therefore close to the optimum, and so is a plan that changes only those cells.
     """
-    cost, bound = np.inf if plan is None else _plan_usd(cells, plan), -np.inf
+    cost = np.inf if plan is None else _plan_usd(cells, plan)
+    bound = -np.inf
     while True:
         began = perf_counter()
         repaired = repair_plan(cells, best.prices, best.priced.x)
@@ -125,9 +133,9 @@ def _ascend_and_repair(
         end = until - repair_s
         if _is_proven(cost, bound, gap) or perf_counter() >= end - repair_s:
             break
-        # The relative gap, or 1 without a plan, whose cost is infinite.
-        missing = min(FIRST_LEAP, 1.0 - bound / cost)
-        for improve in (partial(ascend, leap=missing), polish):
+        # Aim at the cost of the plan. Without a plan it is infinite, so take the usual first leap.
+        relative_gap = min(FIRST_LEAP, 1.0 - bound / cost)
+        for improve in (partial(ascend, leap=relative_gap), polish):
             half_time = end - (end - perf_counter()) / 2
             best = best.or_better(*improve(cells, begin=best.prices, until=half_time, check=check))
     return _outcome(cells, plan, bound, gap)
@@ -136,11 +144,12 @@ def _ascend_and_repair(
 def _generate_columns(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> _BestPrices:
-    """Improve prices by column generation: solve the relaxation, add columns cheap at its prices.
+    """Improve prices by column generation, until the time ``until`` of ``perf_counter``.
 
-    Columns that were once the cheapest of a cell stay. Columns near the cheapest are replaced as
-    prices move. Each round also solves the cells midway between the relaxation's prices and the
-    best prices, which damps swings of the relaxation's prices (Wentges 1997).
+    Each round solves the linear relaxation over the columns so far, and adds the columns that are
+    cheap at the prices (duals) it gives. Columns that were once the cheapest of a cell stay.
+    Columns near the cheapest are replaced as prices move. Each round also solves the cells midway
+    between the relaxation's prices and the best prices, which damps swings (Wentges 1997).
     """
     max_columns = FEW * cells.need.size + 1000
     width = BAND * best.bound / cells.need.size
@@ -155,10 +164,10 @@ def _generate_columns(
         relaxed = relax(cells, columns, penalty_factor, time_limit_s=seconds_left, check=check)
         if relaxed is None:
             break
-        now = cells.solve_at(relaxed.prices)
+        at_relaxed = cells.solve_at(relaxed.prices)
         midway = best.prices.midway(relaxed.prices)
-        between = cells.solve_at(midway)
-        best = best.or_better(relaxed.prices, now).or_better(midway, between)
+        at_midway = cells.solve_at(midway)
+        best = best.or_better(relaxed.prices, at_relaxed).or_better(midway, at_midway)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
             # Converged: stop if the rows hold, or a higher penalty cannot mend them.
             penalty_cannot_help = penalty_factor >= MAX_PENALTY or best.bound >= cells.ceiling_usd
@@ -167,8 +176,8 @@ def _generate_columns(
             penalty_factor *= 10
         for more in (
             columns.select(relaxed.used),
-            cheapest_columns(now),
-            cheapest_columns(between),
+            cheapest_columns(at_relaxed),
+            cheapest_columns(at_midway),
         ):
             kept_columns = kept_columns.union(more)
         band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
@@ -181,12 +190,13 @@ def _branch_and_bound(
 ) -> Outcome | None:
     """Search ever wider bands of columns until the gap is proven; None: solve the whole program.
 
-    A plan outside the band costs at least ``best.bound + band``. A bound on every plan is therefore
-    the smaller of that cost and the bound proven inside the band.
+    A band has, for each cell, the columns that cost at most ``band.width`` above the cheapest. A
+    plan with other columns costs at least ``best.bound + band.width``. A bound on every plan is
+    therefore the smaller of that cost and the bound proven inside the band.
     """
     size = cells.need.size
     mean_cost = max(best.bound, 1.0) / size
-    # With more columns, HiGHS solves a small program without curves faster as a whole.
+    # HiGHS solves a small program without curves faster as a whole than with very many columns.
     is_small = size < WHOLE_BELOW and cells.is_linear
     max_columns = MANY * size + (0 if is_small else 10_000)
     band_near = partial(widest_band, cells, best.prices, best.priced)

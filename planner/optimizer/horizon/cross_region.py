@@ -1,4 +1,7 @@
-"""Assign cross-region traffic: where each home region's demand is served."""
+"""Assign cross-region traffic: in which region each home region's demand is served.
+
+A home region is where demand arises, a serving region where instances serve it.
+"""
 
 from dataclasses import replace
 
@@ -11,21 +14,22 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted_tps(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the tokens/s sent to other regions at each period's peak, ``[period, home, serving]``.
+    """Return the tokens/s sent to other regions, ``[period, home region, serving region]``.
 
-    It is the sum over all models. Rows are home regions, columns serving ones. ``serving [period,
-    model, region, GPU column]`` are the instances.
+    It is the sum over models, each at the peak of its joint demand in the period. ``serving
+    [period, model, region, GPU column]`` are the instances that serve.
     """
     total: FloatArray = _sent_by_model(problem, serving).sum(axis=1)
     return total
 
 
 def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the shares of home traffic by serving region, ``[period, model, home, serving]``.
+    """Return where home traffic is served: ``[period, model, home region, serving region]``.
 
-    They are those at the peak of a model's demand in all regions, and add up to 1 for a home
-    region. A home region that sends nothing elsewhere has shares of 0: the simulator then routes by
-    latency, home first. ``serving [period, model, region, GPU column]`` are the instances.
+    The values are shares of the home region's traffic at the peak of the model's joint demand. They
+    add up to 1. If a home region sends nothing elsewhere, all its shares are 0: the simulator then
+    routes by latency, home first. ``serving [period, model, region, GPU column]`` are the instances
+    that serve.
     """
     sent = _sent_by_model(problem, serving)
     peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]
@@ -38,21 +42,23 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
 
 def _demand_at_peak(window: PlanningProblem) -> FloatArray:
-    """Return the tokens/s by model and home region at the peak of the joint demand, ``[l, r]``."""
+    """Return the tokens/s at the peak of each model's joint demand, ``[model, home region]``."""
     peak = window.demand_tps.sum(axis=1).argmax(axis=1)
     return np.take_along_axis(window.demand_tps, peak[:, None, None], axis=2)[..., 0]
 
 
 def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the tokens/s that each home region sends to others by model, ``[p, l, r, r]``.
+    """Return the tokens/s sent elsewhere, ``[period, model, home region, serving region]``.
 
-    Only demand beyond a region's capacity is sent, to regions with free capacity, within
-    ``reroute``. No instance is assumed lost.
+    Only demand beyond a region's capacity is sent, to regions with free capacity.
+    ``problem.reroute`` limits the share of a home region's demand on each route. No instance is
+    assumed lost.
     """
     first = problem.first
     regions = len(first.regions)
     sent = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
+        # The weaker of prefill and decode limits what a region serves.
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
         for model, peak in enumerate(_demand_at_peak(window)):
             missing = np.maximum(0.0, peak - served[model])
@@ -68,8 +74,9 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
 
 def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
-    """Return the traffic ``[r, r]`` from ``missing [r]`` tokens/s to ``free [r]`` capacity.
+    """Return the tokens/s ``[home region, serving region]`` sent to regions with free capacity.
 
+    ``missing [home region]`` is to be sent, and ``free [serving region]`` is the free capacity.
     Regions are filled in order. Both arrays are changed in place.
     """
     sent = np.zeros((len(missing), len(free)))
@@ -82,10 +89,11 @@ def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
 
 
 def _cross_region_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
-    """Return the traffic ``[home region, serving region]`` that serves most of ``demand``.
+    """Return the tokens/s ``[home region, serving region]`` to send so that most demand is served.
 
-    Among all such flows, it is the one that sends least to other regions. Each route carries at
-    most ``max_sent``. Traffic served at home is not included.
+    Of all ways to serve that much of ``demand [home region]`` within the capacities ``served
+    [region]``, it sends least to other regions. ``max_sent [home region, serving region]`` limits
+    each route. Traffic served at home is not included.
     """
     regions = len(demand)
     home = np.eye(regions, dtype=bool)

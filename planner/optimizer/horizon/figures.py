@@ -14,14 +14,15 @@ from simulation.arrays import IntArray
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
     """Return cost, GPU-hours, energy, carbon, starts and stops of each period.
 
-    Instances count while they are up or starting. Income from lent instances is deducted from the
-    cost, and so is the saving by reserved GPUs.
+    ``target`` and ``lent`` are ``[period, model, region, GPU column]``. Instances count while they
+    are up or starting. Income from lent instances is deducted from the cost, and so is the saving
+    by reserved GPUs.
     """
     starts, changes = problem.requested_starts(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     by_period = []
     for period, window in enumerate(problem.windows):
-        # Requested in this period or before, and not yet up.
+        # Requested in the last ``lead`` periods, this one included, so not up yet.
         starting = starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
         starting = starting if problem.lead else np.zeros_like(starting)
         usd, gpu_hours, kwh, kg = (
@@ -42,7 +43,10 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
-    """Return the objective over all periods, and the part of it for running instances."""
+    """Return the objective over all periods, and the part of it for running instances.
+
+    ``target`` and ``lent`` are ``[period, model, region, GPU column]``.
+    """
     by_period = totals(problem, target, lent)
     weights = problem.first.weights
     total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)
@@ -54,10 +58,10 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
 
 
 def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
-    """Return the plan as consecutive windows with hourly figures.
+    """Return the plan as one ``WindowPlan`` per period, with hourly figures.
 
-    The proven bound of the horizon is split in proportion to the windows' objectives. Times,
-    binding constraints and conflicts appear only in the first window.
+    The proven bound of the horizon is split in proportion to the periods' objectives. Times to
+    build and solve, binding constraints and conflicts appear only in the first.
     """
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []

@@ -34,9 +34,10 @@ from planner.optimizer.validation import validate_horizon
 from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import FloatArray, IntArray
 
-BEGIN_SHARE = 0.4  # largest share of the time limit for a plan to start from
+# A plan made period by period, from which the solver starts:
+BEGIN_SHARE = 0.4  # largest share of the time limit for it
 BEGIN_FROM = 700  # variables: smaller programs need no such plan
-NEAR = 1e-3  # gap of each period's plan
+NEAR = 1e-3  # gap of each of its periods
 
 
 def solve_horizon(
@@ -50,9 +51,9 @@ def solve_horizon(
 ) -> HorizonPlan:
     """Return the instances of every period with the lowest cost over all periods together.
 
-    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority``, the unserved
-    value is minimised first, then the cost; if ``traded``, their sum. ``stable`` prefers, among
-    plans within the gap, one with few starts and stops.
+    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``problem.priority``, the
+    value of unserved demand is minimised first, then the cost; with ``problem.traded``, their sum.
+    ``stable`` prefers, among plans within the gap, one with few starts and stops.
 
     For large programs, a plan made period by period is the fallback when time runs out. Without any
     solution the greedy plan is the target, and ``conflict`` explains why.
@@ -73,10 +74,10 @@ def solve_horizon(
 
 
 def _start_plan(search: Search) -> FloatArray | None:
-    """Return the variables of a plan to begin from, or None.
+    """Return the values of the program's variables at a plan to begin from, or None.
 
-    It is the stated plan, or one made period by period. None if the program is small, with
-    ``reroute`` or ``priority``, or if that plan violates a row of the program.
+    It is ``problem.start``, or else a plan made period by period. None: the program is small, has
+    ``reroute`` or ``priority``, or such a plan is not feasible.
     """
     problem = search.draft.problem
     if problem.start is not None:
@@ -99,23 +100,23 @@ def _start_plan(search: Search) -> FloatArray | None:
 def _plan_of_solution(
     draft: Draft, solved: Solution, solver: str, seconds: tuple[float, float]
 ) -> HorizonPlan:
-    """Return the plan of a solution, or without one the greedy plan with an explanation.
+    """Return the plan of a solution; if there is none, the greedy plan with an explanation.
 
-    ``seconds`` are those to build and to solve the program.
+    ``seconds`` is (time to build, time to solve) the program.
     """
     problem, values = draft.problem, solved.values
     if values is None:
         target = greedy_plan(problem)
         lent = np.zeros_like(target)
-        short = _unserved_by_unproven(problem, target)
+        unserved = _unserved_by_greedy_plan(problem, target)
     else:
         target, lent = draft.round_counts(values, draft.x), draft.round_counts(values, draft.lent)
-        short = _unserved_tps(draft, values)
+        unserved = _unserved_tps(draft, values)
     conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
     if values is None and not conflict:
-        how = solved.died or "found no plan in its time"
+        failure = solved.died or "found no plan in its time"
         conflict = (
-            f"The solver {how}. The greedy plan replaces it, without a proof of "
+            f"The solver {failure}. The greedy plan replaces it, without a proof of "
             "quality. Allow more time, or try the other solver."
         )
     objective, fleet = costs(problem, target, lent)
@@ -128,7 +129,7 @@ def _plan_of_solution(
         lent=lent,
         asked=problem.requested_starts(target),
         rerouted_tps=rerouted_tps(problem, target - lent),
-        unserved_tps=short,
+        unserved_tps=unserved,
         reserved=cheapest_reservation(problem, target),
         objective=objective,
         fleet=fleet,
@@ -158,18 +159,18 @@ def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
     """Return the unserved tokens/s by period, tier and model, ``[period, tier, model]``."""
     demand = draft.problem.demand
     periods, tiers, models = len(draft.x), len(demand), len(draft.problem.first.models)
-    if draft.short is None or draft.beyond is None:
+    if draft.unserved_local is None or draft.unserved_joint is None:
         return np.zeros((periods, tiers, models))
-    of_regions = values[draft.short].reshape(tiers, periods, models, -1).sum(axis=3)
-    unserved: FloatArray = (of_regions + values[draft.beyond]).transpose(1, 0, 2)
+    of_regions = values[draft.unserved_local].reshape(tiers, periods, models, -1).sum(axis=3)
+    unserved: FloatArray = (of_regions + values[draft.unserved_joint]).transpose(1, 0, 2)
     # Less than the solver's tolerance is no unserved demand.
     return np.where(unserved > 1e-6 * max(1.0, float(demand.max())), unserved, 0.0)
 
 
-def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
-    """Return the tokens/s that an unproven plan leaves unserved, ``[period, tier, model]``.
+def _unserved_by_greedy_plan(problem: HorizonProblem, target: IntArray) -> FloatArray:
+    """Return the tokens/s of joint demand that a greedy plan leaves unserved.
 
-    All of it is counted for the last tier.
+    The shape is ``[period, tier, model]``. All of it is counted for the last tier.
     """
     unserved = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
@@ -184,7 +185,8 @@ def _binding_constraints(
 ) -> tuple[Binding, ...]:
     """Return the binding constraints of all periods, each once with its number of periods.
 
-    Binding limits on all periods together are included.
+    Limits on all periods together are included. ``target`` and ``lent`` are ``[period, model,
+    region, GPU column]``.
     """
     by_place: dict[tuple[str, str], list[Binding]] = {}
     before = np.concatenate([problem.first.current[None], target[:-1]])
@@ -207,14 +209,14 @@ def _binding_horizon_limits(
     usd, kg = sum(use.usd for use in by_period), sum(use.kg for use in by_period)
     changes = sum(use.starts + use.stops for use in by_period)
     lowest_usd = min((use.usd for use in by_period), default=0.0)
-    # A limit counts as binding within 2% of it, or within the last figure: 2% of the cheapest
-    # period, one kg or one change.
-    for family, limit, used, form, step in (
+    # A limit is binding if less than 2% of it is left, or less than ``slack``: 2% of the cheapest
+    # period, 1 kg or 1 change.
+    for family, limit, used, form, slack in (
         ("budget", problem.budget_usd, usd, "${:,.2f}", lowest_usd * 0.02),
         ("carbon", problem.carbon_kg, kg, "{:,.2f} kg CO2e", 1.0),
         ("churn", problem.churn, changes, "{:,.0f} changes", 1.0),
     ):
-        if np.isfinite(limit) and used > limit - max(step, 0.02 * limit):
+        if np.isfinite(limit) and used > limit - max(slack, 0.02 * limit):
             sentence = (
                 f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "
                 "periods."
@@ -223,10 +225,10 @@ def _binding_horizon_limits(
 
 
 def greedy_plan(problem: HorizonProblem) -> IntArray:
-    """Cover the demand of each period greedily, starting from the period before.
+    """Return a greedy plan of instances, ``[period, model, region, GPU column]``.
 
-    The shape is ``[period, model, region, GPU column]``. Plans are within maximums, and within
-    capacity if the minimums are. Some demand may be uncovered.
+    Each period starts from the fleet of the period before. Plans never exceed the maximums. They
+    fit the GPU capacities too, unless the minimums alone exceed them. Some demand may be uncovered.
     """
     targets, current = [], problem.first.current
     for period, window in enumerate(problem.windows):
@@ -238,9 +240,9 @@ def greedy_plan(problem: HorizonProblem) -> IntArray:
 def period_by_period(
     problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
 ) -> IntArray | None:
-    """Plan each period alone, starting from the plan of the one before.
+    """Plan each period by itself, starting from the fleet of the period before.
 
-    The shape is ``[period, model, region, GPU column]``. Returns None if a period has no plan
+    The result is instances ``[period, model, region, GPU column]``. None: a period has no plan
     within its share of ``time_limit_s``. ``check`` may raise to cancel.
     """
     compile_kernels()
@@ -267,9 +269,10 @@ def period_by_period(
 def _window_from(
     problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
 ) -> PlanningProblem:
-    """Return the window with ``current`` as its fleet.
+    """Return ``window``, which is number ``period``, with ``current`` as the present fleet.
 
-    Before period ``lead``, no further instance can be up, so maximums are at most ``current``.
+    Before period ``problem.lead``, no further instance can be up, so maximums are at most
+    ``current``.
     """
     if period >= problem.lead:
         return replace(window, current=current)

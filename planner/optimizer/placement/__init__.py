@@ -1,8 +1,8 @@
-"""Place instances in the network (methods.md D5, D6). Pure: dataclasses in, tables out.
+"""Place instances on nodes of the network (methods.md D5, D6). Pure: dataclasses in, tables out.
 
-``problem`` defines the problem. ``algorithm4`` is the seed's scheduler for scale-out and scale-in.
-``topology_blind`` is the baseline. ``program`` and ``exact`` are the integer program. ``measures``
-scores placements.
+``problem`` defines the problem and its words. ``algorithm4`` is the scheduler of seed 003 for
+scale-out and scale-in. ``topology_blind`` is the baseline. ``program`` and ``exact`` are the
+integer program. ``measures`` scores placements.
 """
 
 from planner.optimizer.placement.algorithm4 import run_algorithm4

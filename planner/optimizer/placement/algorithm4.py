@@ -1,6 +1,7 @@
 """Schedule by Algorithm 4 of seed 003: network affinity-aware scheduling and allocation.
 
-One cycle handles requests by priority.
+``placement.problem`` explains unit, group, subgroup, shape and alternative. One cycle handles
+services by priority.
 
 - Scale-out: subgroups that can take a unit are tried, the lowest priority first. At equal priority,
   those with a group of the service come first, so that groups are widened before new ones open.
@@ -29,10 +30,11 @@ from planner.optimizer.placement.problem import (
 from planner.optimizer.placement.scale_in import placed_replicas, scale_in
 
 Domain = tuple[int, ...]  # the S1 switches under which a unit must lie
+RowsAndGaps = tuple[list[Row], list[UnplacedUnits]]  # placed instances, and units without a place
 
 
 def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) -> Placement:
-    """Run one cycle from ``current`` (None: nothing runs) to the wanted replicas of ``problem``."""
+    """Return the placement after a cycle of Algorithm 4 from ``current`` (None: nothing runs)."""
     placed = Placement.from_rows([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
@@ -41,12 +43,11 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
     for s in by_priority(problem.services):
         service = problem.services[s]
         present = placed_replicas(placed, s, len(service.roles))
-        delta = tuple(wants - has for wants, has in zip(service.wanted, present, strict=True))
-        less = tuple(max(0, -change) for change in delta)
-        if any(less):
-            remaining = scale_in(problem, remaining, s, less)
-        more = tuple(max(0, change) for change in delta)
-        if any(more):
+        change = np.array(service.wanted) - present  # replicas by role
+        if (change < 0).any():
+            remaining = scale_in(problem, remaining, s, tuple(np.maximum(0, -change).tolist()))
+        if (change > 0).any():
+            more = tuple(np.maximum(0, change).tolist())
             new_rows, gaps = _scale_out(problem, ledger, remaining, s, more)
             rows += new_rows
             unplaced += gaps
@@ -60,12 +61,12 @@ def by_priority(services: Sequence[Service]) -> list[int]:
 
 def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
-) -> tuple[list[Row], list[UnplacedUnits]]:
-    """Place ``more`` replicas of service ``s``, by role; return new rows and what found no room.
+) -> RowsAndGaps:
+    """Place ``more`` replicas of service ``s``, by role, and deduct their GPUs from ``ledger``.
 
     If only some roles grow, their replicas join existing units. Otherwise new units are placed one
-    by one. A unit without room is tried again without affinity or without preferred GPU types.
-    ``ledger`` has the free GPUs and is updated.
+    by one. A unit that does not fit is tried again on fallback GPU types, then without affinity to
+    one S1 switch. Even then it lies in one subgroup.
     """
     service = problem.services[s]
     present = placed.rows(placed.service == s)
@@ -74,12 +75,15 @@ def _scale_out(
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
     unit = int(present.unit.max(initial=-1)) + 1
+    prefers_one_s1 = service.affinity == "s1" and len(service.roles) > 1
     for shape, number in split_units(more, service.ratio):
         to_place = number
-        for narrow, alternative in _attempts(service):
-            parts = unit_blocks(service, shape, alternative)
-            for domain in candidate_domains(problem, ledger, present, s, narrow, parts):
-                while to_place and (unit_rows := ledger.place_unit(s, unit, parts, domain)):
+        for one_s1, alternative in product(
+            (True, False) if prefers_one_s1 else (False,), service.alternatives
+        ):
+            blocks = unit_blocks(service, shape, alternative)
+            for domain in candidate_domains(problem, ledger, present, s, one_s1, blocks):
+                while to_place and (unit_rows := ledger.place_unit(s, unit, blocks, domain)):
                     rows += unit_rows
                     unit, to_place = unit + 1, to_place - 1
                 if not to_place:
@@ -87,23 +91,9 @@ def _scale_out(
             if not to_place:
                 break
         if to_place:
-            gaps.append(
-                UnplacedUnits(s, shape, to_place, no_room_reason(problem, ledger, s, shape))
-            )
+            reason = no_room_reason(problem, ledger, s, shape)
+            gaps.append(UnplacedUnits(s, shape, to_place, reason))
     return rows, gaps
-
-
-def _attempts(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
-    """Return the attempts to place a unit: whether under one S1 switch, and on which GPU types.
-
-    GPU types are indices by role, and by part of a role. Preferred GPU types come before fallbacks.
-    An affinity to one S1 switch is given up last. Even then a unit lies in one subgroup.
-    """
-    narrow = service.affinity == "s1" and len(service.roles) > 1
-    tries = [(narrow, alternative) for alternative in service.alternatives]
-    if narrow:
-        tries += [(False, alternative) for alternative in service.alternatives]
-    return tries
 
 
 def candidate_domains(
@@ -111,43 +101,44 @@ def candidate_domains(
     ledger: Ledger,
     present: Placement,
     s: int,
-    narrow: bool,
-    parts: Sequence[Block],
+    one_s1: bool,
+    blocks: Sequence[Block],
 ) -> list[Domain]:
-    """Return the domains with room for a unit, in the order of Algorithm 4.
+    """Return the domains with room for a unit of service ``s``, in the order of Algorithm 4.
 
-    A domain is one S1 switch if ``narrow``, else a subgroup of them. Domains of low subgroup
-    priority come first, then those that service ``s`` already uses, then the fullest. ``present``
-    are its placed replicas, ``parts`` those of the unit.
+    A domain is one S1 switch if ``one_s1``, else the S1 switches of a subgroup. Domains of low
+    priority come first, then those that the service already uses, then the fullest. ``present`` are
+    the placed instances of the service, ``blocks`` the replicas of the unit.
     """
     centre = problem.services[s].centre
     switches = np.flatnonzero(problem.centre_of_s1 == centre)
-    domain_numbers = switches if narrow else problem.subgroup[switches]
+    domain_numbers = switches if one_s1 else problem.subgroup[switches]
     domains = [
         tuple(switches[domain_numbers == number].tolist()) for number in np.unique(domain_numbers)
     ]
     switches_in_use = set(problem.topology.s1[present.node].tolist())
-    types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
+    types = sorted({gpu for block in blocks for _, gpu, _ in block.instances})
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
         """Return priority, whether the service is absent, free GPUs, and a number to break ties."""
         free = int(ledger.free_s1[np.ix_(domain, types)].sum())
         return int(problem.tiers[domain[0]]), switches_in_use.isdisjoint(domain), free, domain[0]
 
-    return sorted((domain for domain in domains if ledger.has_room(parts, domain)), key=rank)
+    return sorted((domain for domain in domains if ledger.has_room(blocks, domain)), key=rank)
 
 
 def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
-) -> tuple[list[Row], list[UnplacedUnits]]:
-    """Add replicas of some roles to existing units; return rows and what found no room.
+) -> RowsAndGaps:
+    """Add ``more`` replicas by role to the existing units of service ``s``.
 
-    Each replica joins the unit with the fewest replicas of its role that has room.
+    Each replica joins the unit with the fewest replicas of its role that has room. ``present`` are
+    the placed instances of the service. ``ledger`` has the free GPUs and is updated.
     """
     service = problem.services[s]
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
-    narrow = service.affinity == "s1"
+    one_s1 = service.affinity == "s1"
     replicas: dict[int, list[int]] = {}  # by unit and role
     domain_of: dict[int, Domain] = {}
     for unit in np.unique(present.unit).tolist():
@@ -155,7 +146,7 @@ def _add_to_groups(
         replicas[unit] = list(placed_replicas(unit_rows, s, len(service.roles)))
         s1 = int(problem.topology.s1[unit_rows.node[0]])
         in_subgroup = problem.subgroup == problem.subgroup[s1]
-        domain_of[unit] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
+        domain_of[unit] = (s1,) if one_s1 else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
         shape = tuple(int(i == r) for i in range(len(service.roles)))  # one replica of the role
         for placed_count in range(count):
@@ -179,7 +170,10 @@ def _add_to_groups(
 def no_room_reason(
     problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
 ) -> str:
-    """Return why a unit of service ``s`` with ``shape`` fits nowhere among GPUs of ``ledger``."""
+    """Return why a unit of service ``s`` finds no room, from the free GPUs of ``ledger``.
+
+    ``shape`` is the unit's replicas by role.
+    """
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types

@@ -1,11 +1,11 @@
-"""Find the exact placement with a proven gap, by an integer program over all S1 switches.
+"""Find the best placement with a proven gap, by an integer program over all S1 switches.
 
-The program counts units by switch. The instances are then put on nodes, the largest first.
+The program counts units by S1 switch. The instances are then put on nodes, the largest first.
+``placement.problem`` explains unit, shape and alternative.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from time import perf_counter
 from typing import NamedTuple
 
@@ -45,10 +45,11 @@ def place_exact(
     time_limit_s: float = 10.0,
     check: Callable[[], None] = lambda: None,
 ) -> ExactPlacement:
-    """Return the placement with the fewest penalty points, starting empty, with a proven gap.
+    """Return the placement with the fewest penalty points, on empty GPUs, with a proven gap.
 
-    The result is never worse than Algorithm 4 or the topology-blind baseline. ``check`` is called
-    about twice a second; an exception from it ends the search.
+    The result is never worse than Algorithm 4 or the topology-blind baseline. ``shares`` gives the
+    share of KV bandwidth at each level of switches. ``check`` is called about twice a second; an
+    exception from it ends the search.
     """
     began = perf_counter()
 
@@ -91,56 +92,50 @@ def _merge_unplaced(unplaced: tuple[UnplacedUnits, ...]) -> tuple[UnplacedUnits,
 def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement:
     """Return the placement of all instances on nodes, given the ``counts`` of units by switch.
 
-    The largest instances come first. In that order, all instances fit if their slots do
-    (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its unit is
-    then unplaced.
+    The largest instances come first. In that order, all instances fit if the program's slots
+    suffice (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its
+    unit is then unplaced.
     """
     units, instances = _placed_instances(problem, counts)
     ledger = Ledger(problem)
-    rows: dict[_Unit, list[tuple[int, ...]]] = {}
+    rows_of_unit: dict[_Unit, list[tuple[int, ...]]] = {}
     failed: set[_Unit] = set()
     for i, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
         nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), gpus)
         if not nodes_and_gpus:
             failed.add(unit)
-        rows.setdefault(unit, []).extend(
+        rows_of_unit.setdefault(unit, []).extend(
             (unit.service, unit.number, block.role, block.replica, part, i, node, gpus_of_node)
             for node, gpus_of_node in nodes_and_gpus
         )
-    lost = [
-        (service, shape, count)
-        for (kind, service, shape, *_), count in counts.items()
-        if kind == "none"
-    ]
+    lost = [(key.service, key.shape, count) for key, count in counts.items() if key.kind == "none"]
     lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
     reason = "no placement of all services together has room for it"
     unplaced = tuple(
         UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
         for service, shape, count in lost
     )
-    placed_rows = chain.from_iterable(
-        unit_rows for unit, unit_rows in rows.items() if unit not in failed
-    )
-    return Placement.from_rows(list(placed_rows), unplaced)
+    placed = [row for unit, rows in rows_of_unit.items() if unit not in failed for row in rows]
+    return Placement.from_rows(placed, unplaced)
 
 
 class _Unit(NamedTuple):
-    """A unit that is placed; ``number`` counts the units of its service."""
+    """A unit that the program places."""
 
     service: int
-    number: int
-    shape: int
+    number: int  # among the units of its service
+    shape: int  # index in ``Service.shapes``
 
 
 class _Instance(NamedTuple):
-    """An instance of a unit that is placed under a switch."""
+    """An instance of a unit that the program places under a switch."""
 
     unit: _Unit
     gpus: int
-    block: Block  # its replica
+    block: Block  # the replica that it belongs to
     part: int
-    gpu: int  # type
-    switch: int
+    gpu: int  # GPU type
+    switch: int  # S1 switch
 
 
 def _placed_instances(
@@ -176,9 +171,10 @@ def _placed_instances(
 
 
 def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
-    """Return the chosen switches of the replicas of units under several switches, in rising order.
+    """Return the S1 switches of the replicas of units that lie under several switches.
 
-    The key is service, role, alternative and subgroup.
+    The key is service, role, alternative (set of GPU types) and subgroup. Each switch occurs once
+    per replica, in rising order.
     """
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
     for (kind, service, role, alternative, switch, subgroup), replicas in counts.items():

@@ -1,4 +1,7 @@
-"""Track free GPUs in the network while units are placed, with virtual allocation."""
+"""Track free GPUs in the network while units are placed ("virtual allocation").
+
+A unit is the smallest number of replicas with the ratio of a service's roles.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,7 +12,7 @@ import numpy as np
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Service
 from simulation.arrays import IntArray
 
-Row = tuple[int, ...]  # as in Placement.COLUMNS
+Row = tuple[int, ...]  # an instance on a node: values of Placement.COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +21,20 @@ class Block:
 
     role: int
     replica: int
-    instances: tuple[tuple[int, int, int], ...]  # part, GPU type, GPUs; largest first
+    instances: tuple[tuple[int, int, int], ...]  # (part, GPU type, GPUs), the largest first
 
     @property
     def gpus(self) -> int:
+        """Return the GPUs of all instances."""
         return sum(size for _, _, size in self.instances)
 
 
 def unit_blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
-    """Return the replicas of a unit on the GPU types of ``alternative``, largest replicas first.
+    """Return the replicas of a unit, the largest first.
 
-    ``shape`` is the number of replicas by role. ``alternative`` has the GPU type of each part of a
-    replica, by role.
+    ``shape`` is the number of replicas by role. ``alternative[role][part]`` is the GPU type to use.
     """
     replicas = []
     for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
@@ -75,7 +78,7 @@ class Ledger:
         return self._nodes[self._starts[group] : self._starts[group + 1]]
 
     def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
-        """Allocate an instance of ``size`` GPUs; return its (node, GPUs), [] if it does not fit.
+        """Allocate an instance of ``size`` GPUs; return (node, GPUs) pairs, [] if it does not fit.
 
         It goes to the fullest of ``nodes`` with room. An instance larger than a node takes whole
         free nodes.
@@ -105,9 +108,9 @@ class Ledger:
         return amounts
 
     def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
-        """Place a replica under one S1 switch; return its rows, or [] if it does not fit.
+        """Place a replica under one S1 switch; return its instances, [] if it does not fit.
 
-        Rows are (block, part, instance, node, GPUs).
+        They are (block, part, number of the instance in the replica, node, GPUs).
         """
         rows: list[tuple[Block, int, int, int, int]] = []
         for number, (part, gpu, size) in enumerate(block.instances):
@@ -119,18 +122,18 @@ class Ledger:
         return rows
 
     def place_unit(
-        self, service: int, unit: int, parts: Sequence[Block], s1s: Sequence[int]
+        self, service: int, unit: int, blocks: Sequence[Block], s1s: Sequence[int]
     ) -> list[Row]:
-        """Place the replicas of a unit under ``s1s``; return its rows, [] if it does not fit.
+        """Place a unit of replicas ``blocks`` under the S1 switches ``s1s``.
 
-        Replicas are placed in turn ("AssignOnePod"): under switches that the unit already uses,
-        else under the fullest switch with room.
+        Return its rows, [] if it does not fit. Replicas are placed in turn ("AssignOnePod"): under
+        switches that the unit already uses, else under the fullest switch with room.
         """
-        if not self.has_room(parts, s1s):
+        if not self.has_room(blocks, s1s):
             return []
         placed: list[tuple[Block, int, int, int, int]] = []
         used: list[int] = []
-        for block in parts:
+        for block in blocks:
             for s1 in self._switches_to_try(block, s1s, used):
                 rows = self.place_block(block, s1)
                 if rows:
@@ -143,27 +146,36 @@ class Ledger:
                 return []
         return list(self._rows(service, unit, placed))
 
-    def has_room(self, parts: Sequence[Block], s1s: Sequence[int]) -> bool:
-        """Return True if enough GPUs of each type are free under ``s1s``, on any nodes."""
+    def has_room(self, blocks: Sequence[Block], s1s: Sequence[int]) -> bool:
+        """Return True if the S1 switches ``s1s`` have enough free GPUs of each type for ``blocks``.
+
+        Nodes are not considered, so placing the blocks may still fail.
+        """
         need = np.zeros(self.free_s1.shape[1], np.int64)
-        for block in parts:
+        for block in blocks:
             for _, gpu, size in block.instances:
                 need[gpu] += size
         return bool((self.free_s1[list(s1s)].sum(axis=0) >= need).all())
 
     def _switches_to_try(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
-        """Return the switches to try: those already used, then the fullest with room."""
+        """Return the switches of ``s1s`` to try for a replica.
+
+        First come those that the unit already uses, then the others with room, the fullest first.
+        """
         unused = [s1 for s1 in s1s if s1 not in used]
         if len(unused) > 1:
             types = sorted({gpu for _, gpu, _ in block.instances})
-            room = self.free_s1[np.ix_(unused, types)].sum(axis=1)
-            unused = [unused[i] for i in np.argsort(room, kind="stable") if room[i] >= block.gpus]
+            free = self.free_s1[np.ix_(unused, types)].sum(axis=1)
+            unused = [unused[i] for i in np.argsort(free, kind="stable") if free[i] >= block.gpus]
         return used + unused
 
     def _rows(
         self, service: int, unit: int, placed: list[tuple[Block, int, int, int, int]]
     ) -> Iterator[Row]:
-        """Yield the rows of a placed unit (``Placement.COLUMNS``); number its instances."""
+        """Yield the rows of a placed unit (``Placement.COLUMNS``), and number its instances.
+
+        ``placed`` is as in ``place_block``.
+        """
         ids: dict[tuple[int, int, int], int] = {}
         for block, part, number, node, gpus in placed:
             key = (block.role, block.replica, number)

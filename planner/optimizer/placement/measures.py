@@ -1,4 +1,7 @@
-"""Score a placement: affinity, KV bandwidth, subgroup priorities and fragments."""
+"""Score a placement: affinity, KV bandwidth, subgroup priorities and fragments.
+
+``placement.problem`` explains unit, subgroup, S1 and S2.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +24,8 @@ class Points:
     unplaced: float = 1000.0  # times 1 + the service's priority; also for a unit that is split
     missed: float = 100.0  # affinity not met
     fallback: float = 30.0  # GPU that is not of the preferred type
-    tier: float = 10.0  # per step of priority above the service's need
-    bandwidth: float = 20.0  # times the share of KV bandwidth lost: 4 across S1 switches
+    tier: float = 10.0  # per step of subgroup priority above the service's need
+    bandwidth: float = 20.0  # times the share of KV bandwidth lost: 4 in all across S1 switches
     fragment: float = 0.01  # per free GPU on a partly used node
 
 
@@ -31,18 +34,18 @@ POINTS = Points()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """Properties of placed units, one row each."""
+    """Properties of placed units. All arrays are ``[unit]``."""
 
-    service: IntArray  # [u]
-    unit: IntArray  # [u]
-    gpus: IntArray  # [u]
-    level: IntArray  # [u] lowest network level that holds the whole unit
-    honoured: BoolArray  # [u] affinity met, and one S1 switch for each replica of several parts
-    split: BoolArray  # [u] its roles lie in more than one subgroup
-    share: FloatArray  # [u] share of the network bandwidth; 1 without hand-over
-    fallback_gpus: IntArray  # [u]
-    dear_gpus: IntArray  # [u] GPU-steps above the priority that the service needs
-    tier: IntArray  # [u] highest priority of the unit's subgroups
+    service: IntArray
+    unit: IntArray  # number of the unit in its service
+    gpus: IntArray
+    level: IntArray  # lowest network level that holds the whole unit
+    honoured: BoolArray  # affinity met, and each replica of several parts under one S1 switch
+    split: BoolArray  # its roles lie in more than one subgroup
+    share: FloatArray  # share of the network bandwidth for KV hand-over; 1 with a single role
+    fallback_gpus: IntArray  # GPUs that are not of the preferred type
+    dear_gpus: IntArray  # GPUs times the steps of priority above what the service needs
+    tier: IntArray  # highest priority of the unit's subgroups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,14 +56,16 @@ class Measures:
     placed_units: int
     unplaced_units: int
     placed_gpus: int
-    honoured: float | None  # share of placed units with several roles; None without such units
-    missed_units: int
+    # Share of the placed units with several roles whose affinity is met; None without such units.
+    honoured: float | None
+    missed_units: int  # units whose affinity is not met
     split_units: int
-    bandwidth_lost: float  # mean over units with hand-over, weighted by GPUs; 0 without any
+    # Share of KV bandwidth, mean over units with several roles, weighted by GPUs; 0 without any.
+    bandwidth_lost: float
     fallback_gpus: int
-    dear_gpus: int  # GPU-steps in subgroups of higher priority than needed
-    high_free: int  # free GPUs on high-priority subgroups
-    high_gpus: int  # all GPUs there
+    dear_gpus: int  # GPUs times the steps of priority above what the service needs
+    high_free: int  # free GPUs on subgroups of high priority
+    high_gpus: int  # all GPUs on subgroups of high priority
     fragmented_gpus: int  # free GPUs on partly used nodes
     penalty: float  # the objective, in ``Points``; fewer are better
 
@@ -124,8 +129,8 @@ def measure_units(
 ) -> Units:
     """Return the properties of each placed unit.
 
-    A unit is the smallest number of instances that keeps a service's ratio of prefill and decode.
-    The rows of ``placement`` are parts of instances, one per node.
+    A unit is the smallest number of replicas that keeps a service's ratio of prefill and decode.
+    ``shares`` gives the share of bandwidth at each level of switches.
     """
     tree, services = problem.topology, problem.services
     units, unit = np.unique(
@@ -139,8 +144,8 @@ def measure_units(
     level = _lowest_level(tree.above, placement.node, unit, count)
     # The highest network level that the affinity of each service allows.
     reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[spec.affinity] for spec in services])
-    in_parts = np.array([any(len(r.parts) > 1 for r in spec.roles) for spec in services], bool)
-    broken = in_parts[service] & _has_broken_replica(placement, s1, unit, count)
+    has_parts = np.array([any(len(r.parts) > 1 for r in spec.roles) for spec in services], bool)
+    broken = has_parts[service] & _has_broken_replica(placement, s1, unit, count)
 
     preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
     on_other_type = tree.gpu[placement.node] != preferred
@@ -166,10 +171,10 @@ def measure_units(
 def _lowest_level(
     above: Callable[[int], IntArray], node: IntArray, unit: IntArray, count: int
 ) -> IntArray:
-    """Return the lowest level (of ``Topology``) at which all nodes of a unit have one parent.
+    """Return the lowest network level at which all nodes of a unit have one parent, ``[unit]``.
 
-    ``node`` and ``unit`` are by row. ``above(level)`` is the parent of each node; ``count`` is the
-    number of units.
+    Row i of a placement puts GPUs of unit ``unit[i]`` on node ``node[i]``. ``above(level)[n]`` is
+    the parent of node n at a level of ``Topology``. ``count`` is the number of units.
     """
     lowest = np.full(count, CENTRE, np.int64)
     for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
@@ -180,7 +185,11 @@ def _lowest_level(
 def _has_broken_replica(
     placement: Placement, s1: IntArray, unit: IntArray, count: int
 ) -> BoolArray:
-    """Return the mask of units with a replica whose parts lie under different S1 switches."""
+    """Return the mask ``[unit]`` of units with a replica whose parts lie under several S1 switches.
+
+    Row i of ``placement`` belongs to unit ``unit[i]`` and lies under switch ``s1[i]``. ``count`` is
+    the number of units.
+    """
     replicas, replica = np.unique(
         np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
     )
@@ -191,10 +200,10 @@ def _has_broken_replica(
 
 
 def service_share(units: Units, s: int) -> tuple[float, float] | None:
-    """Return the share of network bandwidth for a service's KV transfers: mean and worst.
+    """Return the mean and the worst share of bandwidth for the KV transfers of service ``s``.
 
-    The mean is harmonic over units, weighted by GPUs, so it gives the mean transfer time. Returns
-    None without units.
+    The mean is harmonic over the service's units, weighted by GPUs, so it gives the mean transfer
+    time. None: the service has no units.
     """
     of_service = units.service == s
     if not of_service.any():
@@ -204,7 +213,10 @@ def service_share(units: Units, s: int) -> tuple[float, float] | None:
 
 
 def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
-    """Return the mask of groups with equal ``values``; ``group`` is that of each value."""
+    """Return the mask ``[group]`` of groups whose ``values`` are all equal.
+
+    ``group[i]`` is the group of ``values[i]``, and ``count`` the number of groups.
+    """
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.full(count, -1, np.int64)
     np.minimum.at(low, group, values)
@@ -214,14 +226,14 @@ def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
 
 
 def _group_sums(values: IntArray, group: IntArray, count: int) -> IntArray:
-    """Return the sum of ``values`` in each group."""
+    """Return the sum of ``values`` in each of ``count`` groups; ``group[i]`` is that of value i."""
     total = np.zeros(count, np.int64)
     np.add.at(total, group, values)
     return total
 
 
 def _preferred_types(problem: PlacementProblem) -> IntArray:
-    """Return the preferred GPU type of each service, by role and part."""
+    """Return the preferred GPU types, ``[service, role, part]``."""
     services = problem.services
     roles = max((len(service.roles) for service in services), default=0)
     parts = max((len(role.parts) for service in services for role in service.roles), default=0)

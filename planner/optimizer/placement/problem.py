@@ -1,10 +1,14 @@
 """Define services to place, their units, and the resulting table of placements.
 
-Terms of seed 003, section 3.3: a *deployment group* holds prefill and decode instances of one
-service under one network affinity constraint. An *RDMA subgroup* is a set of switches of one
-priority. A group grows by *units*: the smallest number of instances with the ratio of the roles. A
-unit hands over KV caches internally, so it is never split across subgroups. The printed algorithm
-could split it.
+An S1 switch is the lowest switch above the racks, an S2 switch the one above S1 switches. Terms of
+seed 003, section 3.3: a *deployment group* holds prefill and decode instances of one service under
+one network affinity constraint. An *RDMA subgroup* is a set of S1 switches of one priority under
+one S2 switch. A group grows by *units*: the smallest number of replicas with the ratio of the
+roles. A unit hands over KV caches internally, so it is never split across subgroups. (The printed
+algorithm could split it.)
+
+The *shape* of a unit is its number of replicas of each role. An *alternative* is a choice of GPU
+types for all roles of a service.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from planner.errors import ScenarioError
 from simulation.arrays import BoolArray, IntArray
 from simulation.topology import S1, S2, Topology
 
-# every unit under one S1 switch; under one S2 switch; no constraint
+# where all instances of a unit must lie: under one S1 switch; under one S2 switch; anywhere
 AFFINITIES = ("s1", "s2", "none")
 LOW, MEDIUM, HIGH = range(3)  # priority of an RDMA subgroup
 TIERS = ("low", "medium", "high")
@@ -29,7 +33,10 @@ MOST_ALTERNATIVES = 6  # combinations of GPU types tried for one service, the mo
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Instances of one kind in a replica of a role, each on ``gpus`` GPUs of one type."""
+    """Equal instances in a replica of a role, each on ``gpus`` GPUs of one type.
+
+    Most roles have one part. A mixture of experts may have two: attention and FFN.
+    """
 
     name: str
     gpus: int
@@ -39,10 +46,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Prefill, decode or both.
+    """A role of a service: prefill, decode or both.
 
-    A replica may have several parts (attention and FFN of a mixture of experts, methods.md D6). Its
-    instances lie under one S1 switch, in the ratio of the parts' counts.
+    A replica may have several parts (attention and FFN of a mixture of experts, methods.md D6). All
+    its instances lie under one S1 switch.
     """
 
     name: str
@@ -50,24 +57,21 @@ class Role:
 
     @property
     def gpus(self) -> int:
+        """Return the GPUs of a replica."""
         return sum(part.gpus * part.count for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that wants ``wanted[i]`` replicas of ``roles[i]`` in a data centre.
-
-    ``ratio`` is the number of replicas of each role in a unit (empty: the smallest units with all
-    roles).
-    """
+    """A service that wants ``wanted[i]`` replicas of ``roles[i]`` in a data centre."""
 
     name: str
-    centre: int
+    centre: int  # number of the data centre
     roles: tuple[Role, ...]
     wanted: tuple[int, ...]
-    ratio: tuple[int, ...] = ()
-    affinity: str = "s2"
-    priority: int = 0  # of the service: higher ones are placed first
+    ratio: tuple[int, ...] = ()  # replicas of each role in a unit; empty: the smallest units
+    affinity: str = "s2"  # of AFFINITIES
+    priority: int = 0  # services of higher priority are placed first
 
     def __post_init__(self) -> None:
         if self.affinity not in AFFINITIES:
@@ -81,14 +85,14 @@ class Service:
 
     @cached_property
     def shapes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """Return the units to place: replicas by role, and the number of such units."""
+        """Return the units to place as pairs: shape (replicas by role), number of such units."""
         return split_units(self.wanted, self.ratio)
 
     @cached_property
     def alternatives(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Return the GPU types to use by role and part, one entry per alternative.
+        """Return the choices of GPU types to try, ``[alternative][role][part]``.
 
-        Alternatives with the fewest steps down the preference lists come first.
+        Choices with the fewest steps down the preference lists come first.
         """
         type_lists = [part.types for role in self.roles for part in role.parts]
         # A rank is a place in a part's list of preferences, from 0.
@@ -104,13 +108,16 @@ class Service:
         return tuple(alternatives)
 
     def gpus(self, shape: tuple[int, ...]) -> int:
-        """Return the GPUs of one unit."""
+        """Return the GPUs of one unit of ``shape`` (replicas by role)."""
         return sum(n * role.gpus for n, role in zip(shape, self.roles, strict=True))
 
     def fallback_gpus(
         self, shape: tuple[int, ...], alternative: tuple[tuple[int, ...], ...]
     ) -> int:
-        """Return the GPUs of one unit that are not of the preferred type, with ``alternative``."""
+        """Return the GPUs of one unit of ``shape`` that are not of the preferred type.
+
+        ``alternative`` has the GPU type of each part, by role.
+        """
         return sum(
             n * part.gpus * part.count
             for n, role, types in zip(shape, self.roles, alternative, strict=True)
@@ -135,10 +142,10 @@ def split_units(
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Split ``replicas`` by role into units as equal as possible, with all roles in each.
 
-    The number of units is the most that the ratio allows for the scarcest role: 31 and 20 at 3:2
-    are nine units of (3, 2) and one of (4, 2). Without a ratio, it is the count of the smallest
-    role. If some roles have no replicas (an existing group grows in one role), there is a single
-    unit.
+    Return pairs of a unit's shape (replicas by role) and the number of such units. The number of
+    units is the most that the ``ratio`` allows for the scarcest role: 31 and 20 at 3:2 are nine
+    units of (3, 2) and one of (4, 2). Without a ratio, it is the count of the smallest role. If
+    some roles have no replicas (an existing group grows in one role), there is a single unit.
     """
     if not any(replicas):
         return ()
@@ -156,17 +163,16 @@ def split_units(
 class Placement:
     """A table of placements, with one row per instance and node.
 
-    An instance larger than a node has several rows. ``unit`` numbers the units of a service,
-    ``replica`` the replicas of a role in a unit, ``instance`` all instances.
+    An instance larger than a node has several rows. All columns are ``[row]``.
     """
 
-    service: IntArray  # [k]
-    unit: IntArray  # [k]
-    role: IntArray  # [k]
-    replica: IntArray  # [k]
-    part: IntArray  # [k]
-    instance: IntArray  # [k]
-    node: IntArray  # [k]
+    service: IntArray
+    unit: IntArray  # number of the unit in its service
+    role: IntArray
+    replica: IntArray  # number of the replica in its unit and role
+    part: IntArray
+    instance: IntArray  # number among all instances
+    node: IntArray
     gpus: IntArray  # GPUs used on that node
     unplaced: tuple[UnplacedUnits, ...] = ()
 
@@ -222,10 +228,11 @@ def join_placements(first: Placement, second: Placement) -> Placement:
 
 @dataclass(frozen=True, eq=False)
 class PlacementProblem:
-    """Services to place on the GPUs of ``topology`` that are not ``taken`` (``[n]``)."""
+    """Services to place on the GPUs of ``topology`` that are not taken."""
 
     topology: Topology
     services: tuple[Service, ...]
+    # [node] GPUs taken by others; default: none
     taken: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
@@ -237,9 +244,9 @@ class PlacementProblem:
 
     @cached_property
     def tiers(self) -> IntArray:
-        """Return the priority of each S1 switch's subgroup, ``[s1]`` (section 3.3).
+        """Return the priority of each S1 switch, ``[S1 switch]`` (seed 003, section 3.3).
 
-        High: several GPU types under the switch. Medium: several under its S2 switch. Low:
+        HIGH: several GPU types lie under the switch. MEDIUM: several lie under its S2 switch. LOW:
         otherwise.
         """
         tree = self.topology
@@ -254,7 +261,7 @@ class PlacementProblem:
 
     @cached_property
     def subgroup(self) -> IntArray:
-        """Return the RDMA subgroup number of each S1 switch, shape ``[s1]``.
+        """Return the RDMA subgroup number of each S1 switch, ``[S1 switch]``.
 
         A subgroup is the S1 switches of one priority under one S2 switch.
         """
@@ -262,7 +269,7 @@ class PlacementProblem:
 
     @cached_property
     def s2_of_s1(self) -> IntArray:
-        """Return the S2 switch above each S1 switch, ``[s1]``; 0 without nodes under it."""
+        """Return the S2 switch above each S1 switch, ``[S1 switch]``; 0 if it has no nodes."""
         tree = self.topology
         above = np.zeros(int(tree.s1.max(initial=-1)) + 1, np.int64)
         above[tree.s1] = tree.s2
@@ -270,7 +277,7 @@ class PlacementProblem:
 
     @cached_property
     def centre_of_s1(self) -> IntArray:
-        """Return the data centre of each S1 switch, ``[s1]``; -1 without nodes under it."""
+        """Return the data centre of each S1 switch, ``[S1 switch]``; -1 if it has no nodes."""
         tree = self.topology
         above = np.full(int(tree.s1.max(initial=-1)) + 1, -1, np.int64)
         above[tree.s1] = tree.centre
@@ -278,7 +285,7 @@ class PlacementProblem:
 
 
 def _has_several_types(tree: Topology, level: int) -> BoolArray:
-    """Return True for each item of ``level`` with several GPU types under it."""
+    """Return True for each switch of a network level with several GPU types under it."""
     under = tree.above(level)
     pairs = np.unique(np.stack([under, tree.gpu]), axis=1)
     return np.bincount(pairs[0], minlength=int(under.max(initial=-1)) + 1) > 1

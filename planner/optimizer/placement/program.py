@@ -1,10 +1,10 @@
 """Formulate exact placement as an integer program.
 
-    minimise   sum over units of the cost of their place + unplaced + fragments (Points)
+    minimise   penalty points (Points) of all units, of unplaced units and of fragments
     demand     units under one S1 switch + across switches of one subgroup + unplaced = wanted
-    slots      used slots of each size under each S1 switch <= available (room)
+    slots      used slots of each size under each S1 switch <= free slots (``free_slots``)
     parts      replicas under the switches of a subgroup = those of units that lie across it
-    nodes      opened under a switch * their GPUs >= GPUs in use there
+    nodes      GPUs of the nodes in use under a switch >= GPUs in use there
 
 There is no variable for a unit across subgroups, because a unit is never split (methods.md D5).
 """
@@ -26,32 +26,35 @@ from simulation.topology import S1, S2
 
 
 class Key(NamedTuple):
-    """What a column of the program counts; ``build_program`` describes the kinds."""
+    """What a variable of the program counts; ``build_program`` describes the kinds."""
 
     kind: str  # "unit", "wide", "part" or "none"; "open": nodes in use
     service: int
-    shape: int  # of a "part": the role
-    alternative: int = 0  # set of GPU types; of "open": one type
+    shape: int  # index in ``Service.shapes``; of a "part": the role
+    alternative: int = 0  # index in ``Service.alternatives``; of "open": a GPU type
     place: int = 0  # S1 switch; of a "wide": subgroup
     subgroup: int = 0  # only of a "part"
 
 
 @dataclass(slots=True)
 class Program:
-    """A mixed-integer program under construction: columns and rows in order of addition."""
+    """An integer program under construction: variables and rows in order of addition.
+
+    The entries of variable i are ``start[i]`` up to ``start[i + 1]`` of ``index`` and ``value``.
+    """
 
     keys: list[Key] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
     start: list[int] = field(default_factory=lambda: [0])
-    index: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)  # row of each entry
+    value: list[float] = field(default_factory=list)  # coefficient of each entry
+    low: list[float] = field(default_factory=list)  # lower bound of each row
+    high: list[float] = field(default_factory=list)  # upper bound of each row
     fixed: float = 0.0  # constant of the objective
 
     def row(self, low: float, high: float) -> int:
-        """Add a constraint whose entries sum to ``low`` to ``high``; return its index."""
+        """Add a row, a constraint with bounds ``low`` and ``high``; return its index."""
         self.low.append(low)
         self.high.append(high)
         return len(self.low) - 1
@@ -59,7 +62,7 @@ class Program:
     def column(
         self, key: Key, cost: float, upper: float, entries: Sequence[tuple[int, float]]
     ) -> None:
-        """Add a variable from 0 to ``upper``; ``entries`` are (row, coefficient)."""
+        """Add a whole variable from 0 to ``upper``; ``entries`` are (row, coefficient)."""
         self.keys.append(key)
         self.cost.append(cost)
         self.upper.append(upper)
@@ -68,7 +71,7 @@ class Program:
         self.start.append(len(self.index))
 
     def linear_program(self) -> LinearProgram:
-        """Return the program by rows; all variables are whole."""
+        """Return the program as arrays, with its entries sorted by row."""
         count, shape = len(self.keys), (len(self.low), len(self.keys))
         rows = scipy.sparse.csc_array((self.value, self.index, self.start), shape=shape).tocsr()
         return LinearProgram(
@@ -84,30 +87,30 @@ class Program:
         )
 
     def counts(self, values: FloatArray) -> dict[Key, int]:
-        """Return the counts of units and replicas that are not 0 at the solution ``values``."""
+        """Return the counts of units and replicas that are not 0 in the solution ``values``."""
         counts = zip(self.keys, np.rint(values).astype(np.int64).tolist(), strict=True)
         return {key: n for key, n in counts if n and key.kind != "open"}
 
 
-def build_program(problem: PlacementProblem, room: FreeSlots, shares: Sequence[float]) -> Program:
+def build_program(problem: PlacementProblem, free: FreeSlots, shares: Sequence[float]) -> Program:
     """Build the program that chooses how many units to place under each S1 switch.
 
-    The columns of a service are, by shape and set of GPU types:
+    The variables of a service are, by shape (replicas by role) and alternative (GPU types):
 
     - "unit": units under one S1 switch
     - "wide": units over several switches of a subgroup
     - "part": replicas of wide units under a switch
     - "none": units without a place
 
-    ``room`` has the slots of each switch. ``shares`` gives the share of bandwidth at each level of
+    ``free`` has the slots of each switch. ``shares`` gives the share of bandwidth at each level of
     switches.
 
-    Indices: s service, k shape, a set of GPU types, r role.
+    Indices: s service, k shape, a alternative, r role.
     """
     program = Program()
     switches = sorted(np.unique(problem.topology.s1).tolist(), key=lambda s1: problem.subgroup[s1])
     # A row for each switch and size of slot: no more are used than there are.
-    slot_rows = {s1: [program.row(-INF, float(n)) for n in room.slots[s1]] for s1 in switches}
+    slot_rows = {s1: [program.row(-INF, float(n)) for n in free.slots[s1]] for s1 in switches}
     node_rows = _node_rows(program, problem, switches)
     for s, service in enumerate(problem.services):
         if not service.shapes:
@@ -119,7 +122,7 @@ def build_program(problem: PlacementProblem, room: FreeSlots, shares: Sequence[f
             program.column(Key("none", s, k), points, number, [(demand_rows[k], 1.0)])
         in_centre = [s1 for s1 in switches if problem.centre_of_s1[s1] == service.centre]
         columns = _ServiceColumns(
-            program, problem, room, s, in_centre, demand_rows, slot_rows, node_rows,
+            program, problem, free, s, in_centre, demand_rows, slot_rows, node_rows,
             (max(shares[: S1 + 1]), shares[S2]),
         )  # fmt: skip
         for a in range(len(service.alternatives)):
@@ -134,34 +137,35 @@ def build_program(problem: PlacementProblem, room: FreeSlots, shares: Sequence[f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ServiceColumns:
-    """Adds the columns of service ``s`` to ``program``; for the indices see ``build_program``."""
+    """Adds the variables of service ``s`` to ``program``; for the indices see ``build_program``."""
 
     program: Program
     problem: PlacementProblem
-    room: FreeSlots
+    free: FreeSlots
     s: int
-    switches: list[int]  # of the data centre of the service
-    demand_rows: list[int]  # [k]
-    slot_rows: dict[int, list[int]]  # by switch: the row of each size
+    switches: list[int]  # S1 switches of the data centre of the service
+    demand_rows: list[int]  # row of each shape
+    slot_rows: dict[int, list[int]]  # by switch: the row of each entry of ``free``
     node_rows: dict[tuple[int, int], int]  # by switch and GPU type
-    bandwidth: tuple[float, float]  # share of it under one S1 switch, and across switches
+    bandwidth: tuple[float, float]  # shares of the bandwidth under one S1 switch, and across them
 
     @property
     def service(self) -> Service:
+        """Return the service whose variables are added."""
         return self.problem.services[self.s]
 
     def add_units(self, a: int, k: int) -> None:
-        """Add the columns "unit": units of shape ``k`` under each S1 switch.
+        """Add the variables "unit": units of shape ``k`` under each S1 switch.
 
-        ``a`` is the index of the alternative set of GPU types.
+        ``a`` is the index of the alternative (set of GPU types).
         """
         shape, number = self.service.shapes[k]
-        parts = unit_blocks(self.service, shape, self.service.alternatives[a])
-        need = self.room.of_unit(parts)
+        blocks = unit_blocks(self.service, shape, self.service.alternatives[a])
+        need = self.free.used_by(blocks)
         for s1 in self.switches:
-            fit = _units_that_fit(self.room.slots[s1], need)
+            fit = _units_that_fit(self.free.slots[s1], need)
             if fit:
-                nodes, saved = _node_entries(self.node_rows, s1, parts)
+                nodes, saved = _node_entries(self.node_rows, s1, blocks)
                 uses = _slot_entries(self.slot_rows[s1], need)
                 cost = self._points(a, shape, s1, self.bandwidth[0]) - saved
                 entries = [(self.demand_rows[k], 1.0), *uses, *nodes]
@@ -169,17 +173,17 @@ class _ServiceColumns:
                 self.program.column(key, cost, float(min(number, fit)), entries)
 
     def add_wide_units(self, a: int, k: int, part_rows: dict[tuple[int, int], int]) -> None:
-        """Add the columns "wide": units of shape ``k`` across the switches of a subgroup.
+        """Add the variables "wide": units of shape ``k`` across the switches of a subgroup.
 
-        ``a`` is the index of the alternative set of GPU types. ``part_rows`` gets a row for each
-        role and subgroup: the replicas of these units.
+        ``a`` is the index of the alternative (set of GPU types). ``part_rows`` gets a row for each
+        role and subgroup, with the replicas that these units need there.
         """
         shape, number = self.service.shapes[k]
-        parts = unit_blocks(self.service, shape, self.service.alternatives[a])
-        need, subgroup_of = self.room.of_unit(parts), self.problem.subgroup
+        blocks = unit_blocks(self.service, shape, self.service.alternatives[a])
+        need, subgroup_of = self.free.used_by(blocks), self.problem.subgroup
         for subgroup in sorted({int(subgroup_of[s1]) for s1 in self.switches}):
             members = [s1 for s1 in self.switches if subgroup_of[s1] == subgroup]
-            if (self.room.slots[members].sum(axis=0) < need).any():
+            if (self.free.slots[members].sum(axis=0) < need).any():
                 continue
             cost = self._points(a, shape, members[0], self.bandwidth[1])
             cost += POINTS.missed * self.service.gpus(shape) * (self.service.affinity == "s1")
@@ -191,22 +195,30 @@ class _ServiceColumns:
             self.program.column(Key("wide", self.s, k, a, subgroup), cost, number, entries)
 
     def add_parts(self, a: int, part_rows: dict[tuple[int, int], int]) -> None:
-        """Add the columns "part": replicas of wide units under each switch."""
+        """Add the variables "part": replicas of wide units under each switch.
+
+        ``a`` is the index of the alternative (set of GPU types). ``part_rows`` has the rows of the
+        replicas to place, by role and subgroup.
+        """
         for (r, subgroup), row in part_rows.items():
             one_replica = [int(role == r) for role in range(len(self.service.roles))]
-            parts = unit_blocks(self.service, one_replica, self.service.alternatives[a])
-            need = self.room.of_unit(parts)
+            blocks = unit_blocks(self.service, one_replica, self.service.alternatives[a])
+            need = self.free.used_by(blocks)
             replicas = sum(shape[r] * number for shape, number in self.service.shapes)
             for s1 in self.switches:
-                fit = _units_that_fit(self.room.slots[s1], need)
+                fit = _units_that_fit(self.free.slots[s1], need)
                 if fit and self.problem.subgroup[s1] == subgroup:
-                    nodes, saved = _node_entries(self.node_rows, s1, parts)
+                    nodes, saved = _node_entries(self.node_rows, s1, blocks)
                     entries = [(row, 1.0), *_slot_entries(self.slot_rows[s1], need), *nodes]
                     key = Key("part", self.s, r, a, s1, subgroup)
                     self.program.column(key, -saved, float(min(replicas, fit)), entries)
 
     def _points(self, a: int, shape: tuple[int, ...], s1: int, bandwidth: float) -> float:
-        """Return the penalty points of a unit: fallback GPUs, lost bandwidth and priority."""
+        """Return the penalty points of a unit: fallback GPUs, lost bandwidth and priority.
+
+        ``a`` is the index of the alternative (set of GPU types), ``s1`` one of the unit's switches,
+        ``bandwidth`` the share of KV bandwidth there.
+        """
         service, gpus = self.service, self.service.gpus(shape)
         tier = int(self.problem.tiers[s1])
         fallback = POINTS.fallback * service.fallback_gpus(shape, service.alternatives[a])
@@ -216,22 +228,22 @@ class _ServiceColumns:
 
 
 def _units_that_fit(slots: IntArray, need: IntArray) -> int:
-    """Return how many units, each with the slots ``need [e]``, fit into ``slots [e]``."""
+    """Return how many units, each with the slots ``need [entry]``, fit into ``slots [entry]``."""
     used = need > 0
     return int((slots[used] // need[used]).min()) if used.any() else 0
 
 
 def _slot_entries(rows: Sequence[int], need: IntArray) -> list[tuple[int, float]]:
-    """Return the entries of the slots ``need [e]`` in ``rows [e]`` of a switch."""
+    """Return the (row, coefficient) entries of a variable that uses ``need [i]`` slots of row i."""
     return [(row, float(n)) for row, n in zip(rows, need, strict=True)]
 
 
 def _node_rows(
     program: Program, problem: PlacementProblem, switches: Sequence[int]
 ) -> dict[tuple[int, int], int]:
-    """Add rows and columns that count the nodes in use, by switch and GPU type.
+    """Add rows and variables that count the nodes in use; return the rows by switch and GPU type.
 
-    A column charges all GPUs of a used node as fragments. Units that run there deduct theirs.
+    A variable charges all GPUs of a used node as fragments. Units that run there deduct theirs.
     """
     tree = problem.topology
     rows = {}
@@ -252,18 +264,17 @@ def _node_rows(
 
 
 def _node_entries(
-    opened: dict[tuple[int, int], int], s1: int, parts: Sequence[Block]
+    node_rows: dict[tuple[int, int], int], s1: int, blocks: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
-    """Return the entries of ``parts`` in the node rows of ``s1``, and the points they save.
+    """Return the entries of ``blocks`` in the node rows of ``s1``, and the points they save.
 
-    ``opened`` are the rows by switch and GPU type. A used node is charged for all its GPUs, as if
-    all were fragments. The GPUs that ``parts`` occupy are no fragments, so their points are taken
-    off.
+    ``node_rows`` are by switch and GPU type. A used node is charged for all its GPUs, as if all
+    were fragments. The GPUs that ``blocks`` occupy are no fragments, so their points are taken off.
     """
     used: dict[int, int] = {}
-    for block in parts:
+    for block in blocks:
         for _, gpu, size in block.instances:
-            if (s1, gpu) in opened:
+            if (s1, gpu) in node_rows:
                 used[gpu] = used.get(gpu, 0) + size
-    entries = [(opened[s1, gpu], -float(n)) for gpu, n in used.items()]
+    entries = [(node_rows[s1, gpu], -float(n)) for gpu, n in used.items()]
     return entries, POINTS.fragment * sum(used.values())

@@ -6,7 +6,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 
 def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
-    """Return the number of placed replicas of each role of service ``s``; ``roles`` of them."""
+    """Return the number of placed replicas of service ``s``, by role; ``roles`` is their number."""
     of_service = placed.service == s
     keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))
@@ -15,7 +15,7 @@ def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
 def scale_in(
     problem: PlacementProblem, placed: Placement, s: int, less: tuple[int, ...]
 ) -> Placement:
-    """Return ``placed`` with fewer replicas of service ``s``: by ``less``, a number per role.
+    """Return ``placed`` with ``less[role]`` fewer replicas of service ``s``.
 
     Whole units are removed first, as long as no more replicas are removed than asked for. Units on
     subgroups of the highest priority go first, then the newest units. Further replicas come from
@@ -24,14 +24,14 @@ def scale_in(
     """
     roles = len(problem.services[s].roles)
     of_service = np.flatnonzero(placed.service == s)
-    tier = problem.tiers[problem.topology.s1[placed.node]]
-    numbers = np.unique(placed.unit[of_service])
+    priority = problem.tiers[problem.topology.s1[placed.node]]
     highest = {
-        int(unit): int(tier[of_service[placed.unit[of_service] == unit]].max()) for unit in numbers
+        unit: int(priority[of_service[placed.unit[of_service] == unit]].max())
+        for unit in np.unique(placed.unit[of_service]).tolist()
     }
     order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
     count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
-    to_remove = np.array(less)  # replicas to remove by role
+    to_remove = np.array(less)  # replicas by role
     removed = np.zeros(len(placed), bool)
     kept_units = []
     for unit in order:

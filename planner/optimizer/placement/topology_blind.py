@@ -12,9 +12,9 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 
 
 def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
-    """Return a placement of all services from nothing, by priority, which ignores switches.
+    """Return a placement of all services on empty GPUs that ignores switches: the baseline.
 
-    It is the baseline for comparison. ``seed`` breaks ties.
+    Services of high priority come first. ``seed`` breaks ties between nodes.
     """
     ledger = Ledger(problem)
     tree = problem.topology
@@ -24,11 +24,11 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
     for s in by_priority(problem.services):
         service = problem.services[s]
         pool = shuffled[tree.centre[shuffled] == service.centre]
-        of_type = {t: pool[tree.gpu[pool] == t] for t in range(len(tree.gpu_types))}
+        nodes_of = {gpu: pool[tree.gpu[pool] == gpu] for gpu in range(len(tree.gpu_types))}
         unit = 0
         for shape, number in service.shapes:
             for placed_units in range(number):
-                unit_rows = _place_unit(problem, ledger, s, unit, shape, of_type)
+                unit_rows = _place_unit(problem, ledger, s, unit, shape, nodes_of)
                 if not unit_rows:
                     reason = no_room_reason(problem, ledger, s, shape)
                     unplaced.append(UnplacedUnits(s, shape, number - placed_units, reason))
@@ -44,12 +44,12 @@ def _place_unit(
     s: int,
     unit: int,
     shape: tuple[int, ...],
-    of_type: dict[int, np.ndarray],
+    nodes_of: dict[int, np.ndarray],
 ) -> list[Row]:
-    """Place a unit of service ``s``; return its rows, or none if an instance finds no room.
+    """Place unit number ``unit`` of service ``s``; return its rows, [] if an instance does not fit.
 
-    Each instance goes to the freest node of its most preferred GPU type with room. ``of_type`` has
-    the nodes of each GPU type.
+    ``shape`` is its replicas by role. Each instance goes to the freest node of its most preferred
+    GPU type with room. ``nodes_of`` has the nodes of each GPU type.
     """
     service = problem.services[s]
     rows: list[Row] = []
@@ -57,7 +57,7 @@ def _place_unit(
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
             for gpu in service.roles[block.role].parts[part].types:
-                node_gpus = _take_on_freest_node(ledger, of_type[gpu], size)
+                node_gpus = _take_on_freest_node(ledger, nodes_of[gpu], size)
                 if node_gpus:
                     break
             else:
@@ -73,7 +73,10 @@ def _place_unit(
 
 
 def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
-    """Allocate ``size`` GPUs on the node with the most free GPUs; [] if none has room."""
+    """Allocate ``size`` GPUs on the node with the most free GPUs; return (node, GPUs) pairs.
+
+    The result is [] if no node has room. Instances larger than a node take whole free nodes.
+    """
     largest = int(ledger.size[nodes].max(initial=0))
     if size > largest:
         return ledger.take(nodes, size)

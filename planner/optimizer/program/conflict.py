@@ -1,7 +1,8 @@
 """Find a minimal set of demands and limits that conflict, by a deletion filter.
 
-Source: Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2, over rows of
-the program. The linear relaxation is tried first. If it is feasible, whole instances are required.
+The filter leaves out constraints (rows of the program) as long as the rest is still infeasible:
+Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2. The linear relaxation
+is tried first. If it is feasible, whole instances are required.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,17 +36,16 @@ def conflicting_set(problem: HorizonProblem) -> str:
     """
     draft = draft_program(problem, cuts=False)
     program = draft.builder.program()
-    words: dict[int, tuple[Callable[[int], str], int]] = {}
-    joint: set[int] = set()
-    for family in draft.builder.families:
-        if family.words is not None:
-            rows = range(family.first, family.beyond)
-            words |= {row: (family.words, row - family.first) for row in rows}
-            joint |= set(rows) if family.name == "global" else set()
-    # Deletion is tried for limits before demands, and for late periods before early ones. Joint
-    # demands come first of all, so that the set names a region if it can.
-    order = sorted(words, reverse=True)
-    without_joint = [row for row in order if row not in joint]
+    family_of = {
+        row: family
+        for family in draft.builder.families
+        if family.words is not None
+        for row in range(family.first, family.beyond)
+    }
+    # Rows are tried in this order: limits before demands, and late periods before early ones. Joint
+    # demands are left out first of all, so that the set names a region if it can.
+    order = sorted(family_of, reverse=True)
+    without_joint = [row for row in order if family_of[row].name != "global"]
     infeasible = _SwitchableRows(program, order, relaxed=True).infeasible
     budget_s, integral = LP_BUDGET_S, ""
     if not infeasible(order):
@@ -53,7 +53,13 @@ def conflicting_set(problem: HorizonProblem) -> str:
         budget_s, integral = WHOLE_BUDGET_S, " with whole replicas (fractional replicas would fit)"
     candidates = without_joint if infeasible(without_joint) else order
     members = minimal_rows(candidates, infeasible, budget_s)
-    sentences = first_names([words[row][0](words[row][1]) for row in sorted(members)])
+    sentences = first_names(
+        [
+            family.words(row - family.first)
+            for row in sorted(members)
+            if (family := family_of[row]).words is not None
+        ]
+    )
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"
     late = f", as a replica serves {periods} after its start"
@@ -66,31 +72,32 @@ def conflicting_set(problem: HorizonProblem) -> str:
 def minimal_rows(
     rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
 ) -> list[Row]:
-    """Return a minimal part of ``rows`` that is still infeasible, by leaving out smaller parts.
+    """Return a minimal subset of ``rows`` that is still infeasible.
 
-    The result is minimal only if ``budget_s`` seconds suffice. ``infeasible`` must be monotone: a
-    superset of an infeasible set is infeasible.
+    Rows are left out in blocks, first of half of all rows, then of ever fewer. The result is
+    minimal only if ``budget_s`` seconds suffice. ``infeasible`` must be monotone: a superset of an
+    infeasible set is infeasible.
     """
-    needed, size, began = list(rows), max(1, len(rows) // 2), perf_counter()
+    needed, block, began = list(rows), max(1, len(rows) // 2), perf_counter()
     while True:
-        tried = 0
-        while tried < len(needed):
+        kept = 0  # rows at the start of ``needed`` that blocks of this size cannot leave out
+        while kept < len(needed):
             if perf_counter() - began > budget_s:
                 return needed
-            trial = needed[:tried] + needed[tried + size :]
+            trial = needed[:kept] + needed[kept + block :]
             if infeasible(trial):
                 needed = trial
             else:
-                tried += size
-        if size == 1:
+                kept += block
+        if block == 1:
             return needed
-        size //= 2
+        block //= 2
 
 
 class _SwitchableRows:
-    """A program without an objective in one HiGHS object. Its ``rows`` can be switched off.
+    """A program without an objective in one HiGHS object, whose ``rows`` can be switched off.
 
-    A row is switched off by removing its bounds.
+    A row is switched off by removing its bounds. ``relaxed`` allows fractional variables.
     """
 
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
@@ -102,7 +109,10 @@ class _SwitchableRows:
         load_program(self._highs, lp)
 
     def infeasible(self, rows: Sequence[int]) -> bool:
-        """Return True if ``rows`` and all rows that define variables are proven infeasible."""
+        """Return True if the program is proven infeasible with only ``rows`` switched on.
+
+        Rows that can never be switched off, which define variables, stay too.
+        """
         switched_off = set(self._rows.difference(rows))
         for row in switched_off - self._off:
             self._highs.changeRowBounds(row, -highspy.kHighsInf, highspy.kHighsInf)

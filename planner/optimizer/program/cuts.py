@@ -1,10 +1,11 @@
-"""Add cuts for whole instances: the facets of the integer hull of a coverage row.
+"""Add cuts that only whole instances satisfy: facets of the integer hull of a coverage constraint.
 
-A row sum_g C_g(n[g]) >= need over whole numbers n[g] of few columns has an integer hull that can be
-listed. Atamturk (On the facets of the mixed-integer knapsack polyhedron, 2003) treats such sets for
-linear C. Here the hull is computed point by point.
+A coverage constraint asks that the instances n[g] of the GPU columns g have enough capacity: sum_g
+C_g(n[g]) >= need. For few columns, the hull of all whole n that satisfy it can be listed. Atamturk
+(On the facets of the mixed-integer knapsack polyhedron, 2003) treats such sets for linear C. Here
+the hull is computed point by point.
 
-HiGHS finds such cuts row by row and late. With all of them present, its first bound is close to the
+HiGHS finds such cuts one by one and late. With all of them present, its first bound is close to the
 optimum of every period. A joint need has such a hull over the instances of all regions, because
 separate pools carry no more than one pool of the same instances.
 """
@@ -23,19 +24,20 @@ from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
-COLUMNS = 4  # with more columns, the hull has too many points
-POINTS = 4_000
-FACETS = 40  # limit for one row; with more, the hull is left to the solver
+COLUMNS = 4  # most GPU columns; with more, the hull has too many points
+POINTS = 4_000  # most combinations of counts to list for one hull
+FACETS = 40  # most facets of one hull; with more, it is left to the solver
 EDGE = 1e-9  # share of the need within which two values count as equal
 LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
 def add_cover_cuts(draft: Draft) -> None:
-    """Add cuts to the program: the facets of each region's demand and of each joint demand.
+    """Add cuts to the program that exclude only fractional replicas.
 
-    They exclude fractional replicas only. Adds nothing if demand may stay unserved.
+    They are the facets of the whole replicas with capacity for a demand: for each local need of a
+    region and for each joint demand of all regions. Nothing is added if demand may stay unserved.
     """
-    if draft.short is not None:
+    if draft.unserved_local is not None:
         return
     first = draft.problem.first
     for side in role_sides(first):
@@ -64,50 +66,51 @@ def _add_facets(
     They are the facets of ``cover_facets`` over GPU ``columns [c]``. ``lost [c]`` instances of each
     are assumed gone. ``region`` None: all regions serve the demand together.
     """
-    first = draft.problem.first
-    rows = cover_facets(first, model, columns, lost, need)
-    if not len(rows):
+    facet_rows = cover_facets(draft.problem.first, model, columns, lost, need)
+    if not len(facet_rows):
         return
     inside = (draft.model == model) & np.isin(draft.column, columns)
     if region is not None:
         inside &= draft.region == region
     cells = np.flatnonzero(inside)
-    row = np.arange(len(rows))[:, None]
-    coefficients = rows[:, np.searchsorted(columns, draft.column[cells])]
+    row = np.arange(len(facet_rows))[:, None]
+    coefficients = facet_rows[:, np.searchsorted(columns, draft.column[cells])]
     entries: list[Entry] = [(row, draft.x[period, cells][None], coefficients)]
     if draft.lent is not None:
         entries.append((row, draft.lent[period, cells][None], -coefficients))
-    draft.builder.add("whole", entries, rows[:, -1], INF, len(rows))
+    draft.builder.add("whole", entries, facet_rows[:, -1], INF, len(facet_rows))
 
 
 def cover_facets(
     problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
 ) -> FloatArray:
-    """Return rows ``[a, b]``: a x >= b for all instance counts x that serve ``need`` tokens/s.
+    """Return inequalities a x >= b that all instance counts x with capacity for ``need`` satisfy.
 
-    x counts the instances of ``columns [c]``, of which ``lost [c]`` are assumed gone. The shape is
-    ``[f, c + 1]``. No rows are returned if there are too many columns or points to list.
+    ``need`` is in tokens/s. x counts the instances of GPU ``columns [c]``, of which ``lost [c]``
+    are assumed gone. The result is ``[facet, c + 1]``: the coefficients a, then b. It has no rows
+    if there are too many columns or points to list.
     """
     no_rows = np.empty((0, len(columns) + 1))
     if need <= 0 or not 0 < len(columns) <= COLUMNS:
         return no_rows
     enough = float(need * (1 - TOLERANCE))
     theta = problem.theta_tps[model, columns]
-    bends: tuple[tuple[float, ...], ...] = ()
+    curves: tuple[tuple[float, ...], ...] = ()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
         pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
         counts = [
             fewest_instances(problem, model, column, enough, lost_instances)
             for column, lost_instances in pools
         ]
+        # The longest axis is computed from the others, so it adds no points.
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
             return no_rows
-        bends = tuple(
-            tuple(capacity_curve(problem, model, column, count, lost_instances)[1:].tolist())
+        curves = tuple(
+            tuple(capacity_curve(problem, model, column, count, lost_instances).tolist())
             for (column, lost_instances), count in zip(pools, counts, strict=True)
         )
-    rows = facets(tuple(theta.tolist()), enough, bends).copy()
-    # CBC reads 12 digits. A plan exactly on a facet could otherwise fall below it.
+    rows = facets(tuple(theta.tolist()), enough, curves).copy()
+    # CBC reads rounded decimals. A plan exactly on a facet could otherwise fall below it.
     rows[:, -1] *= 1 - LOOSE
     return rows
 
@@ -115,29 +118,30 @@ def cover_facets(
 # Periods and regions can have equal needs, so compute each hull once.
 @lru_cache(maxsize=20_000)
 def facets(
-    theta: tuple[float, ...], need: float, bends: tuple[tuple[float, ...], ...] = ()
+    theta: tuple[float, ...], need: float, curves: tuple[tuple[float, ...], ...] = ()
 ) -> FloatArray:
-    """Return rows ``[a, b]`` with  a n >= b  for all whole n >= 0 with  sum C(n) >= need.
+    """Return inequalities a n >= b that all whole counts n >= 0 with capacity for ``need`` satisfy.
 
-    C(n) is the capacity of n instances of a column, ``theta`` each. ``bends`` lists C(1), C(2), ...
-    per column if C is no line, up to the first that suffices alone. The shape is ``[f, g + 1]``,
-    with a >= 0, scaled to b = 1. Rows with b = 0 are omitted. Too large a problem has no rows.
+    n counts the instances of each GPU column. An instance of column g carries ``theta[g]``. If
+    capacity is not linear, ``curves[g]`` lists it for 0, 1, ... instances, up to the first count
+    that suffices alone. All are in tokens/s. The result is ``[facet, column + 1]``: a >= 0, then b,
+    scaled to b = 1. Inequalities with b = 0 are omitted. Too large a problem has no rows.
     """
-    if bends:
-        curves = [np.append(0.0, bend) for bend in bends]
+    if curves:
+        tables = [np.array(curve) for curve in curves]
     else:
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
-        curves = [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
-    max_counts = np.array([len(curve) - 1 for curve in curves])
+        tables = [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
+    max_counts = np.array([len(table) - 1 for table in tables])
     no_rows = np.empty((0, len(max_counts) + 1))
     if len(max_counts) == 1:
         return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else no_rows
     # The longest axis is computed from the others, not listed.
     order = np.argsort(max_counts)[::-1]
-    max_counts, curves = max_counts[order], [curves[g] for g in order]
+    max_counts, tables = max_counts[order], [tables[g] for g in order]
     if np.prod(max_counts[1:] + 1) > POINTS:
         return no_rows
-    points = _minimal_covers(curves, need)
+    points = _minimal_covers(tables, need)
     try:
         slopes = _lower_hull_slopes(points, max_counts)
     except scipy.spatial.QhullError:
@@ -154,9 +158,10 @@ def facets(
 
 
 def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
-    """Return the counts ``[n, g]`` that carry ``need``, and would not with one instance less.
+    """Return the counts ``[n, column]`` that carry ``need``, but not with one instance less.
 
-    ``curves[g]`` has the capacity of 0, 1, ... instances of column g, as far as it is needed.
+    ``curves[g]`` is the tokens/s of 0, 1, ... instances of GPU column g, up to the first count that
+    carries ``need`` alone.
     """
     other_counts = itertools.product(*(range(len(curve)) for curve in curves[1:]))
     others = np.array(list(other_counts))
@@ -176,8 +181,9 @@ def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
 
 
 def _lower_hull_slopes(points: FloatArray, max_counts: IntArray) -> FloatArray:
-    """Return a >= 0, ``[f, g]``, of the facets  a n >= 1  of the hull of all n >= a point.
+    """Return the coefficients a of the facets a n >= 1, ``[facet, column]``, all >= 0.
 
+    The facets bound the hull of all counts n that are at least one of ``points [n, column]``.
     Raises QhullError if the hull cannot be computed.
     """
     # Points that are dominated by others give the hull a volume.
@@ -185,7 +191,7 @@ def _lower_hull_slopes(points: FloatArray, max_counts: IntArray) -> FloatArray:
     far = np.full((1, len(max_counts)), 9.0 * max(max_counts))
     hull = scipy.spatial.ConvexHull(np.concatenate([points, dominated, far]))
     planes = np.unique(np.round(hull.equations, 9), axis=0)  # normal n + offset <= 0 inside
-    slopes, level = -planes[:, :-1], planes[:, -1]
-    bounds_below = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
-    scaled: FloatArray = np.maximum(0.0, slopes[bounds_below]) / level[bounds_below][:, None]
+    slopes, offsets = -planes[:, :-1], planes[:, -1]
+    bounds_below = (slopes >= -EDGE).all(axis=1) & (offsets > EDGE)
+    scaled: FloatArray = np.maximum(0.0, slopes[bounds_below]) / offsets[bounds_below][:, None]
     return scaled

@@ -1,10 +1,15 @@
 """Add the constraint families of the program, one function each, with words for conflicts.
 
-Symbols of seed 004, section 5: theta is the capacity of an instance in input tokens/s, rho the
-demand, epsilon the local share. p is the period and w its bins. x is the number of instances up (n
-+ delta in the source), d those of them lent, s the starts requested. u is unserved local need, v is
-unserved joint peak beyond that. C(n) is the joint capacity of n instances: theta n, or a curve from
-``pool_tps``. With several sides, ``served`` replaces sum_g C(x - d).
+A docstring says in words what its rows require, and then gives the formula. Indices: p period, k
+tier, l model, r region, g GPU column, w bin of a period, t capacity row. A cell is a model, region
+and GPU column that can run the model. Symbols are those of seed 004, section 5, where it has one:
+
+- x: instances up (n + delta in the source); d: those of them that are lent; s: starts requested
+- rho: demand in tokens/s; epsilon: share of its peak that a region must serve itself
+- u: unserved local need; v: unserved joint peak beyond the local needs
+- C(n): joint capacity of n instances: theta n, or a curve from ``pool_tps``
+
+With several sides (prefill and decode, for example), ``served`` replaces sum_g C(x - d).
 """
 
 from functools import partial
@@ -32,7 +37,11 @@ CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}
 
 
 def add_starts(draft: Draft) -> None:
-    """Add  x[p] - x[p-1]  <=  s[p-lead]   for every p and cell, with x[-1] the present fleet."""
+    """Require that instances up increase only by the starts requested ``lead`` periods before.
+
+    x[p] - x[p-1] <= s[p-lead]  for every p and cell. Before the first period, x is the present
+    fleet.
+    """
     rows = np.arange(len(draft.model))
     for period in range(len(draft.x)):
         entries: list[Entry] = [(rows, draft.x[period], 1.0)]
@@ -45,9 +54,9 @@ def add_starts(draft: Draft) -> None:
 
 
 def add_pools(draft: Draft) -> None:
-    """Add  n <= x - d  for every period and pool: only instances up and not lent carry load.
+    """Require that only instances that are up and not lent carry load:  n <= x - d  for every cell.
 
-    The joint capacity C(n) is modelled in ``program.pools``.
+    The joint capacity C(n) of n instances is modelled in ``program.pools``.
     """
     for period, by_lost in enumerate(draft.pools):
         lent = None if draft.lent is None else draft.lent[period]
@@ -56,10 +65,11 @@ def add_pools(draft: Draft) -> None:
 
 
 def add_sides(draft: Draft) -> None:
-    """Add  sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
+    """Require that each side has capacity for its share of the tokens/s served.
 
-    A side is a group of columns of one role, such as prefill or decode. Each needs the capacity C
-    of its x - d serving instances for its ``share`` of the tokens/s served. A single side needs no
+    A side is a group of GPU columns of one role, such as prefill or decode.
+
+    sum_{g in side} C(x - d) >= share * served  for every side, p, l, r. A single side needs no
     rows: those on coverage are about its capacity.
     """
     if draft.served is None:
@@ -73,40 +83,40 @@ def add_sides(draft: Draft) -> None:
 
 
 def add_local_coverage(draft: Draft) -> None:
-    """Add  sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r.
+    """Require that each region serves the share epsilon of its peak, or counts it as unserved.
 
-    Each region must serve the share epsilon of its peak, or count the rest u as unserved.
+    sum_g C(x - d) + sum_k u >= epsilon max_w rho[p,l,r,w]  for every p, l, r.
     """
     all_pairs = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
         entries = draft.served_tps(period, all_pairs)
-        if draft.short is not None:
-            entries += [(all_pairs, tier[period], 1.0) for tier in draft.short]
+        if draft.unserved_local is not None:
+            entries += [(all_pairs, tier[period], 1.0) for tier in draft.unserved_local]
         words = partial(_own_words, window, draft.problem.period_suffix(period))
         draft.builder.add("local", entries, need, INF, draft.pairs, words)
 
 
 def add_global_coverage(draft: Draft) -> None:
-    """Add  sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l.
+    """Require that all regions together serve the joint peak, or count the rest as unserved.
 
-    All regions together must serve the joint peak, or count the rest as unserved.
+    sum_r sum_g C(x - d) + sum_k (sum_r u + v) >= max_w sum_r rho  for every p, l.
     """
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     for period, window in enumerate(draft.problem.windows):
         entries = draft.served_tps(period, model_of)
-        if draft.short is not None and draft.beyond is not None:
-            entries += [(model_of, tier[period], 1.0) for tier in draft.short]
-            entries += [(models, tier[period], 1.0) for tier in draft.beyond]
+        if draft.unserved_local is not None and draft.unserved_joint is not None:
+            entries += [(model_of, tier[period], 1.0) for tier in draft.unserved_local]
+            entries += [(models, tier[period], 1.0) for tier in draft.unserved_joint]
         words = partial(_joint_words, window, draft.problem.period_suffix(period))
         draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
 
 
 def add_region_loss(draft: Draft) -> None:
-    """Add  sum_{r != q} served[r] + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l, q.
+    """Require that the other regions serve the joint peak if any one region q is lost.
 
-    q is the region that may be lost. Its local need is lost with it. The local needs of the others
-    keep their rows.
+    sum_{r != q} served[r] + sum_k (sum_r u + v) >= max_w sum_r rho  for every p, l, q. The local
+    need of q is lost with it. The local needs of the others keep their rows.
     """
     problem, pair = draft.problem, np.arange(draft.pairs)
     if not problem.first.lose_region:
@@ -119,18 +129,18 @@ def add_region_loss(draft: Draft) -> None:
         for lost, name in enumerate(window.regions):
             remains = (region != lost).astype(float)
             entries = draft.served_tps(period, model, remains)
-            if draft.short is not None and draft.beyond is not None:
-                entries += [(model, tier[period], 1.0) for tier in draft.short]
-                entries += [(all_models, tier[period], 1.0) for tier in draft.beyond]
+            if draft.unserved_local is not None and draft.unserved_joint is not None:
+                entries += [(model, tier[period], 1.0) for tier in draft.unserved_local]
+                entries += [(all_models, tier[period], 1.0) for tier in draft.unserved_joint]
             words = partial(_joint_words, window, f" but {name}{problem.period_suffix(period)}")
             draft.builder.add("regions", entries, need, INF, models, words)
 
 
 def add_capacity(draft: Draft) -> None:
-    """Add  sum_{l, g of t} gpus_per_instance (x + starting)  <=  capacity_gpus[r,t]  for p, r, t.
+    """Require that instances, up or starting, use no more GPUs than a region has.
 
-    Instances use no more GPUs than a region has. Starting instances occupy their GPUs. These rows
-    are not in the source.
+    sum_{l, g of t} gpus_per_instance (x + starting) <= capacity_gpus[r,t]  for every p, r, t. These
+    rows are not in the source.
     """
     for period, window in enumerate(draft.problem.windows):
         row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
@@ -143,10 +153,10 @@ def add_capacity(draft: Draft) -> None:
 
 
 def add_reservations(draft: Draft) -> None:
-    """Add  used[p]  <=  reserved  and  used[p]  <=  sum gpus (x + starting)  for every p, r, t.
+    """Require that GPUs count as used reservations only if they are reserved and occupied.
 
-    ``reserved`` and ``used`` count GPUs. Only a reserved GPU that an instance occupies saves its
-    price on demand.
+    used[p] <= reserved  and  used[p] <= sum gpus (x + starting)  for every p, r, t. Only a reserved
+    GPU that an instance occupies saves its price on demand.
     """
     if draft.reserved is None or draft.used is None:
         return
@@ -161,15 +171,18 @@ def add_reservations(draft: Draft) -> None:
 
 
 def add_power(draft: Draft) -> None:
-    """Add  sum kw (x + starting)  <=  power_kw[r,t]  for every p and every rack and site limit."""
+    """Require that instances, up or starting, keep the power limits of racks and sites.
+
+    sum kw (x + starting) <= power_kw  for every p and every limit.
+    """
     for period, window in enumerate(draft.problem.windows):
         if window.power_kw is None or window.kw is None:
             continue
         limits = np.argwhere(np.isfinite(window.power_kw))
         entries: list[Entry] = []
-        for row, (region, kind) in enumerate(limits):
-            inside = (draft.region == region) & window.under_power_limit(kind)[draft.column]
-            kw = np.where(inside, window.kw[draft.cell], 0.0)
+        for row, (region, limit_column) in enumerate(limits):
+            counted = window.under_power_limit(limit_column)[draft.column]
+            kw = np.where((draft.region == region) & counted, window.kw[draft.cell], 0.0)
             entries += [(row, draft.x[period], kw), *draft.starting_instances(period, row, kw)]
         most = window.power_kw[tuple(limits.T)]
         words = partial(_power_words, window, limits, draft.problem.period_suffix(period))
@@ -177,7 +190,7 @@ def add_power(draft: Draft) -> None:
 
 
 def add_lending(draft: Draft) -> None:
-    """Add  d[p]  <=  x[p]   for every p and cell: only instances that are up can be lent."""
+    """Require that only instances that are up are lent:  d[p] <= x[p]  for every p and cell."""
     if draft.lent is not None:
         rows = np.arange(draft.lent.size)
         entries: list[Entry] = [(rows, draft.x.ravel(), 1.0), (rows, draft.lent.ravel(), -1.0)]
@@ -185,10 +198,10 @@ def add_lending(draft: Draft) -> None:
 
 
 def add_minimums(draft: Draft) -> None:
-    """Add  x[p] - d[p]  >=  minimum[p,l,r,g]   where the minimum is above 0.
+    """Require the minimums of instances that are up and not lent, where they are above 0.
 
-    Before period ``lead``, no requested instance can be up yet. The minimum is then at most the
-    present fleet.
+    x[p] - d[p] >= minimum[p,l,r,g]. Before period ``lead``, no requested instance can be up yet.
+    The minimum is then at most the present fleet.
     """
     for period, window in enumerate(draft.problem.windows):
         minimums = window.minimum[draft.cell]
@@ -206,11 +219,11 @@ def add_minimums(draft: Draft) -> None:
 
 
 def add_maximums(draft: Draft) -> None:
-    """Add  x[p]  <=  maximum[p,l,r,g]   where capacity alone would allow more."""
+    """Require the maximums of instances where capacity would allow more:  x[p] <= maximum."""
     for period, window in enumerate(draft.problem.windows):
-        maximums, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
+        maximums = window.maximum[draft.cell]
         gpus_at_maximum = maximums * window.gpus_per_instance[draft.model, draft.column]
-        cells = np.flatnonzero(gpus_at_maximum < room)
+        cells = np.flatnonzero(gpus_at_maximum < window.usable_gpus[draft.region, draft.column])
         entries: list[Entry] = [(np.arange(len(cells)), draft.x[period, cells], 1.0)]
         words = partial(
             _bound_words, draft, "at most", maximums, cells, draft.problem.period_suffix(period)
@@ -219,27 +232,29 @@ def add_maximums(draft: Draft) -> None:
 
 
 def add_tiers(draft: Draft) -> None:
-    """Add  sum_r u[k,p,l,r] + v[k,p,l]  <=  demand of the tier   for every k, p, l.
+    """Require that no tier has more unserved demand than demand.
 
-    A tier cannot have more unserved demand than it has demand: the larger of its joint peak and
-    the sum of its local needs.
+    sum_r u[k,p,l,r] + v[k,p,l] <= demand of the tier  for every k, p, l. The demand is the larger
+    of the tier's joint peak and the sum of its local needs.
     """
-    if draft.short is None or draft.beyond is None:
+    if draft.unserved_local is None or draft.unserved_joint is None:
         return
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     tier_demand = np.maximum(draft.problem.own_demand.sum(axis=3), draft.problem.joint_demand)
     for tier, period in np.ndindex(tier_demand.shape[:2]):
-        entries: list[Entry] = [(model_of, draft.short[tier, period], 1.0)]
-        entries.append((models, draft.beyond[tier, period], 1.0))
+        entries: list[Entry] = [(model_of, draft.unserved_local[tier, period], 1.0)]
+        entries.append((models, draft.unserved_joint[tier, period], 1.0))
         draft.builder.add("tiers", entries, -INF, tier_demand[tier, period], len(models))
 
 
 def add_rerouting(draft: Draft) -> None:
-    """Add the rows of cross-region traffic f at the moment w* of each model's joint peak.
+    """Require that demand is served at home or over allowed routes at each model's joint peak.
 
-    f[i,j]  <=  reroute[i,j] rho[l,i,w*],  sum_j f[i,j] + u  >=  rho[l,i,w*], and  sum_i f[i,j]  <=
-    capacity of region j. If a region may be lost, the same rows are added without each region. The
-    lost region's demand may then use its open routes without a limit on their share.
+    Let f[i,j] be the tokens/s of home region i that region j serves at the bin w* of the joint peak
+    of model l. Then  f[i,j] <= reroute[i,j] rho[l,i,w*],  sum_j f[i,j] + u >= rho[l,i,w*],  and
+    sum_i f[i,j] <= capacity of region j. If a region may be lost, the same rows are added for the
+    loss of each region. The lost region's demand may then use its routes without a limit on their
+    share.
     """
     if draft.problem.reroute is not None:
         _add_flows(draft, draft.problem.reroute)
@@ -253,11 +268,13 @@ def add_rerouting(draft: Draft) -> None:
 def _add_flows(
     draft: Draft, allowed_shares: FloatArray, lost: int | None = None, words_before: str = ""
 ) -> None:
-    """Add the rows of ``add_rerouting`` for ``allowed_shares [r, r]``, without region ``lost``.
+    """Add variables and rows for the traffic between regions at each model's joint peak.
 
-    A flow is the demand of a model and region that another region serves, at the time of the
-    model's joint peak. Flows must cover the demand, and a region the flows into it. With ``lost``
-    None, no region is lost.
+    A flow is the demand of a model and home region that a serving region takes, in tokens/s. It is
+    at most the share ``allowed_shares [home region, serving region]`` of the demand. Flows out of a
+    home region must cover its demand. The capacity of a region must cover the flows into it, and
+    region ``lost`` takes none (None: no region is lost). ``words_before`` tells of the loss in
+    explanations of a conflict.
     """
     problem = draft.problem
     models, regions = len(problem.first.models), len(problem.first.regions)
@@ -273,9 +290,9 @@ def _add_flows(
         max_flow = np.minimum(1.0, shares) * rho[:, None]
         flow = draft.builder.grid(shares.shape, upper=max_flow)
         entries: list[Entry] = [(pair[:, None], flow, 1.0)]
-        if draft.short is not None and draft.beyond is not None:
-            entries += [(pair, tier[period], 1.0) for tier in draft.short]
-            entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
+        if draft.unserved_local is not None and draft.unserved_joint is not None:
+            entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
+            entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
         words = partial(_home_words, window, words_before + problem.period_suffix(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         # What each region serves must be at least the flows into it.
@@ -285,10 +302,11 @@ def _add_flows(
 
 
 def add_caps(draft: Draft) -> None:
-    """Add  sum a x[p] + sum b s[p]  <=  limit  for money and carbon;  starts + stops  <=  churn.
+    """Require the limits on money, carbon and changes (starts and stops) of the whole plan.
 
-    A limit of one period is per hour for money and carbon. A limit on all periods is on their sum.
-    Changes have a constant part, ``offset``, since the present fleet is no variable.
+    sum a x[p] + sum b s[p] <= limit  for money and carbon;  starts + stops <= churn. A limit on one
+    period is per hour for money and carbon. A limit on all periods is on their sum. Changes have a
+    constant part, ``offset``, since the present fleet is no variable.
     """
     problem = draft.problem
     for family, field, measure in (
@@ -337,18 +355,19 @@ FAMILIES = (
 )
 
 
-# The functions below name the row ``row`` of a family in the explanation of a conflict. ``within``
-# is the period, such as " in period 2".
+# The functions below describe row ``row`` of a family (from 0) for the explanation of a conflict.
+# ``within`` is the period, such as " in period 2".
 
 
 def _capacity_words(window: PlanningProblem, within: str, row: int) -> str:
-    region, kind = divmod(row, window.capacity_gpus.shape[1])
-    gpus = int(window.capacity_gpus[region, kind])
-    return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"
+    """Return the GPU capacity of a row of ``add_capacity``, such as "8 H100-SXM in us-east"."""
+    region, capacity_row = divmod(row, window.capacity_gpus.shape[1])
+    gpus = int(window.capacity_gpus[region, capacity_row])
+    return f"{gpus:,} {window.row_names[capacity_row]} in {window.regions[region]}{within}"
 
 
 def _own_words(window: PlanningProblem, within: str, row: int) -> str:
-    """Return the demand that a region must serve itself."""
+    """Return the demand that a region must serve itself, of a row of ``add_local_coverage``."""
     model, region = divmod(row, len(window.regions))
     need = tokens_words(local_need_tps(window)[model, region])
     where = in_region(window, model, region)
@@ -357,11 +376,13 @@ def _own_words(window: PlanningProblem, within: str, row: int) -> str:
 
 
 def _joint_words(window: PlanningProblem, within: str, row: int) -> str:
+    """Return the joint demand of a model, of a row of ``add_global_coverage``."""
     need = tokens_words(global_need_tps(window)[row])
     return f"{need} of {window.models[row]} in all regions{within}{redundancy_words(window)}"
 
 
 def _home_words(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:
+    """Return the demand ``rho[row]`` of a model and home region that flows must cover."""
     where = in_region(window, *divmod(row, len(window.regions)))
     return f"{tokens_words(rho[row])} from {where}, served there or in an allowed region{within}"
 
@@ -369,7 +390,11 @@ def _home_words(window: PlanningProblem, within: str, rho: FloatArray, row: int)
 def _bound_words(
     draft: Draft, least_or_most: str, limit: IntArray, cells: IntArray, within: str, row: int
 ) -> str:
-    """Return a minimum or maximum of instances; ``least_or_most`` is "at least" or "at most"."""
+    """Return a minimum or maximum of instances in words.
+
+    ``limit [n]`` is the bound of every cell, and ``cells [row]`` the cell of each row.
+    ``least_or_most`` is "at least" or "at most".
+    """
     cell = cells[row]
     where = on_gpu(
         draft.problem.first,
@@ -379,15 +404,18 @@ def _bound_words(
 
 
 def _power_words(window: PlanningProblem, limits: IntArray, within: str, row: int) -> str:
-    region, kind = limits[row].tolist()
-    limit = 0.0 if window.power_kw is None else float(window.power_kw[region, kind])
-    return f"{cap_words(POWER, limit)} of {window.power_limit_name(region, kind)}{within}"
+    """Return the power limit at the index ``limits[row]`` of ``power_kw``."""
+    region, limit_column = limits[row].tolist()
+    limit = 0.0 if window.power_kw is None else float(window.power_kw[region, limit_column])
+    return f"{cap_words(POWER, limit)} of {window.power_limit_name(region, limit_column)}{within}"
 
 
 def _cap_words(family: str, limit: float, within: str, row: int) -> str:
+    """Return a limit on one period, such as "the budget of $12.50/h in period 2"."""
     return f"{CAP_NAMES[family]} of {cap_words(family, limit)}{within}"
 
 
 def _overall_words(family: str, limit: float, row: int) -> str:
+    """Return a limit on all periods together, such as "$300.00 at most over all periods"."""
     limit_words = cap_words(family, limit).removesuffix("/h")
     return f"{limit_words} at most over all periods"

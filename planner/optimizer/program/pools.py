@@ -1,10 +1,14 @@
-"""Model the joint capacity C(n) of pools as variables.
+"""Model the joint capacity C(n) of n instances in a pool as variables.
 
-A cell with equal capacity per instance needs none. Otherwise  n = sum_s t[s]  instances serve, with
-t[s] in stretches of equal slope. Every run of stretches except the first has a binary. It opens
-only when all earlier stretches are full. This is the incremental form of a piecewise linear
-function (Markowitz and Manne 1957). Its relaxation is the least concave function above C. Curves
-from sizing usually have two runs, and so one binary.
+A pool is the instances of a model in a region and a GPU column (a cell of the program). If every
+instance adds the same capacity, no variable is needed. Otherwise C is piecewise linear
+(``optimizer.pools.LinearPieces``), and each piece has a variable: the instances that serve in it.
+Pieces of falling slope form a concave group and fill in order. Every group but the first has a
+binary variable, which may be 1 only if all pieces before the group are full.
+
+This is the incremental form of a piecewise linear function (Markowitz and Manne 1957). Its
+relaxation is the least concave function above C. Curves from sizing usually have two groups, and so
+one binary variable.
 """
 
 from __future__ import annotations
@@ -19,30 +23,30 @@ from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.solvers.arrays import INF, Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
-Cell = tuple[IntArray, IntArray, IntArray]  # model, region and column, [n] each
-NONE = -1
+Cell = tuple[IntArray, IntArray, IntArray]  # model, region and GPU column, [n] each
+NONE = -1  # in place of a variable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """How the capacity of each cell's instances in a period enters the program.
+    """How the capacity of each pool's instances in a period enters the program.
 
-    It is ``plain`` tokens/s for each instance, or else a curve with a variable for each straight
-    stretch. Axes: ``n`` cells, ``v`` stretches of all cells.
+    It is ``plain`` tokens/s for each instance, or else a curve with a variable for each linear
+    piece. Axes: ``n`` cells (pools), ``v`` pieces of all cells. Variables are given by index.
     """
 
-    plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with stretches
-    cell: IntArray  # [v] ascending
-    serving: IntArray  # [v] variable: instances that serve in the stretch
-    first: IntArray  # [v] instances before the stretch
-    length: IntArray  # [v]
+    plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with pieces
+    cell: IntArray  # [v] cell of the piece, ascending
+    serving: IntArray  # [v] variable: instances that serve in the piece
+    first: IntArray  # [v] instances before the piece
+    length: IntArray  # [v] most instances in the piece
     slope: FloatArray  # [v] tokens/s of each instance
-    opened: IntArray  # [v] binary that must be 1 to use the stretch; NONE in a first run
-    filled: IntArray  # [v] binary that requires the stretch to be full; NONE in a last run
+    opens: IntArray  # [v] binary of the piece's group: 1 allows its use; NONE in a first group
+    fills: IntArray  # [v] binary of the next group: 1 requires the piece to be full; NONE: no next
 
     @classmethod
     def linear(cls, theta: FloatArray) -> Pools:
-        """Return pools of linear capacity: every instance carries ``theta`` ``[n]`` tokens/s."""
+        """Return pools of linear capacity: an instance of cell n carries ``theta[n]`` tokens/s."""
         none = np.empty(0, np.int64)
         return cls(theta, none, none, none, none, np.empty(0), none, none)
 
@@ -52,11 +56,11 @@ class Pools:
     ) -> Pools:
         """Return the pools of a window, and add their variables to ``builder``.
 
-        ``max_counts`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
-        instances of each pool are assumed gone.
+        ``cell`` gives model, region and GPU column of each pool. ``max_counts [n]`` is the most
+        instances that the GPU capacity allows. ``lost`` instances of each pool are assumed gone.
         """
         need = global_need_tps(window)
-        pieces_of: dict[tuple[int, int, int], LinearPieces] = {}  # cells of a model often share it
+        pieces_of: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
         plain = np.zeros(len(max_counts))
         curved: list[tuple[int, LinearPieces]] = []
         cell_model, _, cell_column = cell
@@ -75,25 +79,28 @@ class Pools:
         if not curved:
             return cls.linear(plain)
         cells = np.repeat([n for n, _ in curved], [len(pieces.slope) for _, pieces in curved])
-        first, length, slope, run = (
+        first, length, slope, group = (
             np.concatenate([getattr(pieces, name) for _, pieces in curved])
-            for name in ("first", "length", "slope", "run")
+            for name in ("first", "length", "slope", "group")
         )
         serving = builder.variables(len(cells), upper=length)
-        # Number the runs of all cells, [v]. Each run but the first of a cell has a binary.
-        begins_run = (np.diff(cells) != 0) | (np.diff(run) != 0)
-        run_number = np.cumsum(np.append(0, begins_run))
-        later_runs = np.unique(run_number[run > 0])
-        binary_of_run = np.full(int(run_number[-1]) + 2, NONE)
-        binary_of_run[later_runs] = builder.variables(len(later_runs), upper=1.0, integral=True)
-        opened, filled = binary_of_run[run_number], binary_of_run[run_number + 1]
-        return cls(plain, cells, serving, first, length, slope, opened, filled)
+        # Number the groups of all cells, [v]. Each group but the first of a cell has a binary.
+        begins_group = (np.diff(cells) != 0) | (np.diff(group) != 0)
+        group_number = np.cumsum(np.append(0, begins_group))
+        later_groups = np.unique(group_number[group > 0])
+        binary_of_group = np.full(int(group_number[-1]) + 2, NONE)  # the last has no next group
+        binary_of_group[later_groups] = builder.variables(
+            len(later_groups), upper=1.0, integral=True
+        )
+        opens, fills = binary_of_group[group_number], binary_of_group[group_number + 1]
+        return cls(plain, cells, serving, first, length, slope, opens, fills)
 
     def add_rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
-        """Add  sum_s t[s] <= x - d  for every cell with stretches, and the order of the runs.
+        """Add the rows that tie the pieces of a capacity curve to the instances of its cell.
 
-        For a stretch s with length b: t[s] <= b times the binary of its run, and t[s] >= b times
-        the binary of the next run. ``up`` and ``lent`` are variables ``[n]``.
+        ``up`` and ``lent`` are the variables ``[n]`` of the instances up and of those lent. For
+        every cell with pieces, the instances that serve in them are at most up - lent. A piece is
+        empty unless its group is open, and full if the next group is open.
         """
         if not len(self.cell):
             return
@@ -102,39 +109,36 @@ class Pools:
         if lent is not None:
             entries.append((np.arange(len(cells)), lent[cells], 1.0))
         builder.add("pool", entries, -INF, 0.0, len(cells))
-        for binary, sign in ((self.opened, 1.0), (self.filled, -1.0)):
-            stretches = np.flatnonzero(binary != NONE)
-            rows = np.arange(len(stretches))
-            builder.add(
-                "pool",
-                [
-                    (rows, self.serving[stretches], sign),
-                    (rows, binary[stretches], -sign * self.length[stretches]),
-                ],
-                -INF,
-                0.0,
-                len(stretches),
-            )
+        for binary, lower, upper in ((self.opens, -INF, 0.0), (self.fills, 0.0, INF)):
+            pieces = np.flatnonzero(binary != NONE)
+            rows = np.arange(len(pieces))
+            # serving - length * binary is at most 0 for ``opens``, and at least 0 for ``fills``.
+            entries = [
+                (rows, self.serving[pieces], 1.0),
+                (rows, binary[pieces], -self.length[pieces]),
+            ]
+            builder.add("pool", entries, lower, upper, len(pieces))
 
     def fill(self, values: FloatArray, serving: IntArray) -> None:
-        """Set these variables in ``values``, those of the program, for ``serving [n]`` instances.
+        """Set the variables of these pools in ``values``, for ``serving [n]`` instances by cell.
 
-        Instances serve if they are up and not lent. A run's binary is 1 if any serve in it.
+        ``values`` has all variables of the program. Instances serve if they are up and not lent.
+        The binary of a group is 1 if any instance serves in it.
         """
         inside = np.clip(serving[self.cell] - self.first, 0, self.length)
         values[self.serving] = inside
-        opened = self.opened != NONE
-        values[self.opened[opened]] = 0.0
-        np.maximum.at(values, self.opened[opened], (inside[opened] > 0).astype(float))
+        has_binary = self.opens != NONE
+        values[self.opens[has_binary]] = 0.0
+        np.maximum.at(values, self.opens[has_binary], (inside[has_binary] > 0).astype(float))
 
 
 def _pieces(
     window: PlanningProblem, model: int, column: int, max_count: int, need: float, lost: int
 ) -> LinearPieces:
-    """Return the linear pieces of the capacity of one model on a column's instances.
+    """Return the linear pieces of the tokens/s of 0 to ``max_count`` instances of a pool.
 
-    The curve is in tokens/s by instances, of which ``lost`` may fail. It ends at ``need``, unless
-    it is linear: then it stays in one piece.
+    ``lost`` instances are assumed gone. The curve ends at ``need`` tokens/s, unless it is linear:
+    then it stays in one piece.
     """
     carried = capacity_curve(window, model, column, max_count, lost)
     full_curve = linear_pieces(carried, need=np.inf)

@@ -1,4 +1,4 @@
-"""Solve the program: least cost, least unserved value, fewest changes.
+"""Solve the program for the least cost, the least unserved value or the fewest changes.
 
 Bound and status come from the solver, for the requested gap. The gap is relative to the program's
 objective.
@@ -23,11 +23,14 @@ from simulation.arrays import FloatArray
 SOLVERS = {"highs": solve_program, "cbc": solve_on_cbc}
 STABLE_SHARE = 0.2  # largest share of the time limit for fewer changes at the same cost
 VALUE_SLACK = 1e-6  # share by which the lowest unserved value may be exceeded
-LEAST_S = 0.05  # seconds: shortest limit for the last solve
+LEAST_S = 0.05  # seconds for a solve if no time is left
 
 
 def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
-    """Build the variables and every family of rows, and with ``cuts`` the facets."""
+    """Build the variables and constraints of the program.
+
+    With ``cuts``, also those that exclude fractional replicas (``add_cover_cuts``).
+    """
     draft = Draft.from_problem(problem)
     for family in FAMILIES:
         family(draft)
@@ -59,7 +62,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """A program to solve, with its deadline and the ways to search it."""
+    """A program to solve within a deadline."""
 
     draft: Draft
     program: LinearProgram
@@ -91,15 +94,12 @@ class Search:
         return search.fewer_changes(solved) if self.effort.stable else solved
 
     def fewer_changes(self, solved: Solution) -> Solution:
-        """Return a cheap plan with the fewest starts and stops within the gap.
+        """Return a solution with fewer starts and stops, or ``solved`` if none is found.
 
-        A plan may cost at most bound (1 + gap), or as much as ``solved``. Returns ``solved`` if no
-        better plan is found.
+        It may cost at most bound (1 + gap), or as much as ``solved``.
         """
-        values, left_s = (
-            solved.values,
-            min(self._remaining_s, STABLE_SHARE * self.effort.time_limit_s),
-        )
+        values = solved.values
+        left_s = min(self._remaining_s, STABLE_SHARE * self.effort.time_limit_s)
         changes, present = self._starts_and_stops()
         if values is None or left_s <= 0 or not self.effort.gap > 0:
             return solved
@@ -116,13 +116,13 @@ class Search:
         cost_limit = allowed / scale * (1 + 1e-9)
         objective = scaled_cost + changes
         within_gap = replace(self.program.with_row(scaled_cost, cost_limit), cost=objective)
-        again = self._solve(within_gap, values, left_s)
-        if again.values is None or float(objective @ again.values) >= float(objective @ values):
+        found = self._solve(within_gap, values, left_s).values
+        if found is None or float(objective @ found) >= float(objective @ values):
             return solved
-        return replace(solved, values=again.values)
+        return replace(solved, values=found)
 
     def _cheapest(self, start: FloatArray | None) -> Solution:
-        """Return the cheapest solution within the time left."""
+        """Return the cheapest solution found in the time left, or ``start`` if none was found."""
         solved = self._solve(self.program, start, self._remaining_s)
         if solved.status == TIMEOUT and start is not None:
             return replace(solved, status=FEASIBLE, values=start)
@@ -164,17 +164,27 @@ class Search:
         return replace(solved, bound=solved.bound - float(value @ solved.values))
 
     def _unserved_value(self) -> FloatArray:
-        """Return the value of a unit of each variable, ``[n]``; 0 if it is not unserved demand."""
+        """Return the value lost per unit of each variable, ``[n]``.
+
+        It is above 0 for variables of unserved demand (tokens/s over a period), else 0.
+        """
         draft, priority = self.draft, self.draft.problem.priority
         values = np.zeros(len(self.program.cost))
-        if draft.short is not None and draft.beyond is not None and priority is not None:
+        if (
+            draft.unserved_local is not None
+            and draft.unserved_joint is not None
+            and priority is not None
+        ):
             per_pair = np.repeat(priority, len(draft.problem.first.regions), axis=1)  # [k, l * r]
-            values[draft.short] = per_pair[:, None, :] * draft.problem.hours
-            values[draft.beyond] = priority[:, None, :] * draft.problem.hours
+            values[draft.unserved_local] = per_pair[:, None, :] * draft.problem.hours
+            values[draft.unserved_joint] = priority[:, None, :] * draft.problem.hours
         return values
 
     def _starts_and_stops(self) -> tuple[FloatArray, float]:
-        """Return the starts and stops of all periods: coefficients by variable, and a constant."""
+        """Return the number of starts and stops of all periods as a linear expression.
+
+        It is (coefficient of each variable ``[n]``, constant).
+        """
         changes, constant = np.zeros(len(self.program.cost)), 0.0
         for period in range(len(self.draft.x)):
             entries, offset = self.draft.starts_and_stops(period)
@@ -185,10 +195,11 @@ class Search:
 
     @property
     def _remaining_s(self) -> float:
+        """Return the seconds until the deadline."""
         return self.until - perf_counter()
 
     def _solve(self, program: LinearProgram, start: FloatArray | None, left_s: float) -> Solution:
-        """Solve ``program`` from ``start``, in ``left_s`` seconds or the shortest limit if more."""
+        """Solve ``program`` from the solution ``start``, within ``left_s`` seconds (or LEAST_S)."""
         if not len(program.cost):  # There may be a demand without any variable to serve it.
             if np.any(program.row_lower > 0) or np.any(program.row_upper < 0):
                 return Solution(INFEASIBLE, values=None, bound=np.inf)

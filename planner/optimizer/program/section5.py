@@ -1,7 +1,9 @@
 """State and solve the program of one window in PuLP, as SageServe's section 5 does (seed 004, E7).
 
-Sets: models ``i``, regions ``j``, columns ``k`` (GPU types and their arrangements), and the bins
-``w`` of the forecast. Table 2 of the source gives the symbols n, theta, alpha, sigma and rho.
+Sets: models ``i``, regions ``j``, GPU columns ``k`` (GPU types and their arrangements), and the
+bins ``w`` of the forecast. A cell is a possible (i, j, k). Symbols of table 2 of the source: n are
+the present replicas, delta their change, theta the capacity of a replica, alpha its price, sigma
+the cost of a start, rho the demand.
 
 ``solve_window`` solves small windows with it. Larger windows and plans of several periods use the
 program as arrays (``variables``, ``families``), which has the same optimum.
@@ -35,12 +37,12 @@ Served: TypeAlias = dict[tuple[int, int], pulp.LpVariable | Expression]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowProgram:
-    """The program, and the variables and expressions that its answer is read from."""
+    """The program, and the variables and expressions from which its answer is read."""
 
     program: pulp.LpProblem
-    fleet: dict[Cell, pulp.LpVariable]  # n + delta
+    fleet: dict[Cell, pulp.LpVariable]  # replicas of each cell: n + delta
     changes: Expression  # replicas started and stopped, without the constant ``sum n``
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # numbers of models, regions and GPU columns
 
     def target(self) -> IntArray:
         """Return the replicas of the solution, ``[model, region, GPU column]``."""
@@ -59,7 +61,7 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     models, regions, columns = (range(size) for size in problem.current.shape)
     n, theta = problem.current, problem.theta_tps
     alpha, sigma = price(problem), start_cost(problem)
-    size, room = problem.gpus_per_instance, problem.room
+    size, room = problem.gpus_per_instance, problem.usable_gpus
     cells = [(i, j, k) for i in models for j in regions for k in columns if theta[i, k] > 0]
     program = pulp.LpProblem("plan", pulp.LpMinimize)
 
@@ -90,8 +92,6 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     served = _served_tps(program, problem, fleet)
     _add_coverage(program, problem, served)
     _add_fleet_limits(program, problem, fleet)
-    if problem.lose_region:
-        _add_coverage_without_a_region(program, problem, served)
     for number, cap in enumerate(caps(problem)):
         used = pulp.lpSum(
             float(cap.per_instance[cell]) * fleet[cell] + float(cap.per_start[cell]) * starts[cell]
@@ -104,7 +104,10 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
 
 
 def _add_coverage(program: pulp.LpProblem, problem: PlanningProblem, served: Served) -> None:
-    """Have each region serve epsilon of its peak, and all regions together the joint peak."""
+    """Have each region serve epsilon of its peak, and all regions together the joint peak.
+
+    If a region may be lost, the others must serve the joint peak, whichever it is.
+    """
     models, regions, _ = (range(size) for size in problem.current.shape)
     local, joint = local_need_tps(problem), global_need_tps(problem)
     for i in models:
@@ -112,16 +115,7 @@ def _add_coverage(program: pulp.LpProblem, problem: PlanningProblem, served: Ser
             program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
         everywhere = pulp.lpSum(served[i, j] for j in regions)
         program += everywhere >= float(joint[i]), _name("global_coverage", i)
-
-
-def _add_coverage_without_a_region(
-    program: pulp.LpProblem, problem: PlanningProblem, served: Served
-) -> None:
-    """Have the other regions serve the joint peak, whichever region is lost."""
-    models, regions, _ = (range(size) for size in problem.current.shape)
-    joint = global_need_tps(problem)
-    for i in models:
-        for lost in regions:
+        for lost in regions if problem.lose_region else ():
             others = pulp.lpSum(served[i, j] for j in regions if j != lost)
             program += others >= float(joint[i]), _name("without_region", i, lost)
 
@@ -147,9 +141,9 @@ def _served_tps(
 ) -> Served:
     """Return the tokens/s that each model serves in each region, by (model, region).
 
-    It is the capacity of the weakest side, a group of columns of one role such as prefill or
-    decode. With one side, it is an expression. With several, it is a variable that stays below the
-    capacity of each.
+    It is the capacity of the weakest side, a group of GPU columns of one role such as prefill or
+    decode. With one side, it is an expression. With several, it is a variable with the capacity of
+    each side as an upper bound.
     """
     models, regions, columns = (range(size) for size in problem.current.shape)
     sides = role_sides(problem)
@@ -161,7 +155,7 @@ def _served_tps(
         inside = [k for k in columns if side.columns[k] and (i, j, k) in fleet]
         for k in inside:
             # Sides often share pools and differ only in which replicas they assume lost, so build
-            # the expression of a pool with as many lost replicas once.
+            # the expression of a pool once for each number of lost replicas.
             key = (i, j, k, int(side.lost[k]))
             if key not in pool_tps:
                 pool_tps[key] = _pool_capacity(program, problem, fleet[i, j, k], key)
@@ -182,10 +176,12 @@ def _pool_capacity(
     fleet: pulp.LpVariable,
     key: tuple[int, int, int, int],
 ) -> Expression:
-    """Return the tokens/s of a pool after its losses; ``key`` is model, region, column, losses.
+    """Return the tokens/s of a pool as an expression, and add its variables to ``program``.
 
-    It is theta times the fleet, or a curve that is filled piece by piece. Slopes fall within a run
-    of pieces. A binary variable opens each later run once all pieces before it are full.
+    ``key`` is model, region, GPU column and number of lost replicas; ``fleet`` is the variable of
+    the pool's replicas. The expression is linear in ``fleet``, or a sum over the linear pieces of
+    the capacity curve. Pieces of falling slope form a concave group. A binary variable opens each
+    later group once all pieces before it are full.
     """
     i, _, k, lost = key
     need = float(global_need_tps(problem)[i])
@@ -195,28 +191,29 @@ def _pool_capacity(
     if len(pieces.slope) <= 1:
         return pulp.lpSum(float(slope) * fleet for slope in pieces.slope)
     pieces = linear_pieces(curve, need)
-    parts = range(len(pieces.slope))
+    lengths, groups = pieces.length.tolist(), pieces.group.tolist()
     filled = [
-        program.add_variable(_name("filled", *key, s), 0, int(pieces.length[s])) for s in parts
+        program.add_variable(_name("filled", *key, s), 0, length)
+        for s, length in enumerate(lengths)
     ]
     opened = {
-        run: program.add_variable(_name("opened", *key, run), cat=pulp.LpBinary)
-        for run in sorted(set(pieces.run[pieces.run > 0].tolist()))
+        group: program.add_variable(_name("opened", *key, group), cat=pulp.LpBinary)
+        for group in sorted(set(groups) - {0})
     }
     program += pulp.lpSum(filled) <= fleet, _name("pool", *key)
-    for s, run_of in enumerate(pieces.run.tolist()):
-        length = int(pieces.length[s])
-        if run_of in opened:
-            program += filled[s] <= length * opened[run_of], _name("open", *key, s)
-        if run_of + 1 in opened:
-            program += filled[s] >= length * opened[run_of + 1], _name("full", *key, s)
-    return pulp.lpSum(float(pieces.slope[s]) * filled[s] for s in parts)
+    for s, (length, group) in enumerate(zip(lengths, groups, strict=True)):
+        if group in opened:
+            program += filled[s] <= length * opened[group], _name("open", *key, s)
+        if group + 1 in opened:
+            program += filled[s] >= length * opened[group + 1], _name("full", *key, s)
+    slopes = pieces.slope.tolist()
+    return pulp.lpSum(slope * count for slope, count in zip(slopes, filled, strict=True))
 
 
 def _add_facets(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> None:
-    """Add cuts on whole replicas to each coverage row. They exclude only fractional solutions."""
+    """Add cuts for each demand: inequalities that exclude only fractional solutions."""
     local, joint = local_need_tps(problem), global_need_tps(problem)
     everywhere = range(len(problem.regions))
     for s, side in enumerate(role_sides(problem)):
@@ -282,16 +279,13 @@ def _with_fewer_changes(
 ) -> IntArray:
     """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap).
 
-    ``first_program`` is the program with the solution ``solved``. At most ``left_s`` seconds go
+    ``first_program`` has the solution ``solved``, and is changed. At most ``left_s`` seconds go
     into a second solution. If that finds nothing better, return the replicas of ``solved``.
     """
-    target, program, cost = (
-        first_program.target(),
-        first_program.program,
-        first_program.program.objective,
-    )
-    if first_program.changes.value() + int(problem.current.sum()) < 0.5:
+    target, program = first_program.target(), first_program.program
+    if first_program.changes.value() + int(problem.current.sum()) < 0.5:  # no start, no stop
         return target
+    cost = program.objective
     dollars = float(cost.value())
     bound = solved.bound if np.isfinite(solved.bound) else dollars
     allowed = max(1e-12, dollars, bound + effort.gap * abs(bound))
@@ -322,4 +316,5 @@ def _solve(program: pulp.LpProblem, effort: Effort, time_limit_s: float) -> Solu
 
 
 def _name(family: str, *indices: int) -> str:
+    """Return the name of a variable or row, such as "fleet_0_1_2"."""
     return "_".join([family, *map(str, indices)])

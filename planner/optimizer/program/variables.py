@@ -1,4 +1,7 @@
-"""Hold the program's variables as arrays, and the entries with which rows refer to them."""
+"""Hold the program's variables as arrays, and the entries with which rows refer to them.
+
+An entry is (row, variable, coefficient); arrays in it broadcast.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ from simulation.arrays import FloatArray, IntArray
 class Draft:
     """The program's variables by period and cell, and entries of the rows that refer to them.
 
-    A cell is a model, a region and a column that can run the model.
+    A cell is a model, a region and a GPU column that can run the model. Variables are given by
+    their index in the program. Axes: ``p`` periods, ``n`` cells, ``k`` tiers, ``l`` models, ``r``
+    regions, ``t`` capacity rows (GPUs that columns share).
     """
 
     problem: HorizonProblem
@@ -29,32 +34,32 @@ class Draft:
     model: IntArray  # [n]
     region: IntArray  # [n]
     column: IntArray  # [n]
-    pools: tuple[dict[int, Pools], ...]  # [p] capacity of instances, by number lost
+    pools: tuple[dict[int, Pools], ...]  # [p] capacity of the cells, by number of lost instances
     x: IntArray  # [p, n] integer: instances up
     starts: IntArray  # [p, n] integer: starts requested, up ``lead`` periods later
     lent: IntArray | None  # [p, n] integer: instances lent; None without lending
     reserved: IntArray | None  # [r * t] GPUs reserved; None without an offer
-    used: IntArray | None  # [p, r * t] those of them in use
+    used: IntArray | None  # [p, r * t] reserved GPUs in use
     served: IntArray | None  # [p, l * r] tokens/s that every side carries; None with one side
-    short: IntArray | None  # [k, p, l * r] unserved local need; None if all must be served
-    beyond: IntArray | None  # [k, p, l] unserved joint peak beyond the local needs
+    unserved_local: IntArray | None  # [k, p, l * r] of local needs; None if all must be served
+    unserved_joint: IntArray | None  # [k, p, l] of joint peaks beyond the local needs
 
     @classmethod
     def from_problem(cls, problem: HorizonProblem) -> Draft:
         """Create the variables with their costs, without rows.
 
-        Minimise  sum_p hours (price x[p] + start_cost s[p] - earnings d[p]).  A starting instance
-        is paid from the request on. This is the fleet form of E7. The seed's objective counts only
-        instances added to the present fleet, so it differs by a constant.
+        The objective is the price of instances up or starting, and the cost of starts, less income
+        from lending, in every period. This is the fleet form of methods.md E7. The seed's objective
+        counts only instances added to the present fleet, so it differs by a constant.
 
-        x  <=  floor(capacity_gpus[r,t] / gpus_per_instance[l,g])  is implied by capacity. As a
-        bound it lets HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
+        The most instances that a region's GPUs allow are implied by the capacity rows. As a bound
+        on x, they let HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
         """
         builder, periods, cell = Builder(), len(problem.windows), _usable_cells(problem.first)
         sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
         start_usd = np.stack([start_cost(window)[cell] for window in problem.windows])
-        max_counts = np.stack([(window.room[None] // sizes)[cell] for window in problem.windows])
+        max_counts = np.stack([(w.usable_gpus[None] // sizes)[cell] for w in problem.windows])
         for period in range(periods):
             # A starting instance is paid for during its lead.
             start_usd[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
@@ -64,7 +69,7 @@ class Draft:
         shape, hours = start_usd.shape, problem.hours
         x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
         starts = builder.grid(shape, cost=start_usd * hours, upper=max_starts, integral=True)
-        lent = served = short = beyond = None
+        lent = served = unserved_local = unserved_joint = None
         if problem.lend_usd is not None:
             earnings = problem.lend_usd[cell] * problem.first.weights.usd * hours
             max_lent = np.where(earnings > 0, np.inf, 0.0)
@@ -75,14 +80,17 @@ class Draft:
             served = builder.grid((periods, problem.own_demand[0, 0].size))
         if problem.priority is not None:
             local_need = problem.own_demand.reshape(len(problem.demand), periods, -1)
-            short = builder.grid(local_need.shape, upper=local_need)
-            beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
-        return cls(problem, builder, *cell, pools, x, starts, lent, reserved, used, served, short,
-                   beyond)  # fmt: skip
+            unserved_local = builder.grid(local_need.shape, upper=local_need)
+            unserved_joint = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
+        return cls(problem, builder, *cell, pools, x, starts, lent, reserved, used, served,
+                   unserved_local, unserved_joint)  # fmt: skip
 
     @property
     def cell(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return model, region and column of each cell, ``[n]`` each; an index of ``[l, r, g]``."""
+        """Return model, region and GPU column of each cell, ``[n]`` each.
+
+        They index arrays ``[model, region, GPU column]``.
+        """
         return self.model, self.region, self.column
 
     @property
@@ -92,12 +100,12 @@ class Draft:
 
     @property
     def pair_of_cell(self) -> IntArray:
-        """Return the pair of model and region of each cell, ``[n]``."""
+        """Return the number of each cell's pair of model and region, ``[n]``."""
         return self.model * len(self.problem.first.regions) + self.region
 
     @property
     def model_of_pair(self) -> IntArray:
-        """Return the model of each pair of model and region, ``[l * r]``."""
+        """Return the model of each pair of model and region, ``[pair]``."""
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
     def serving_instances(
@@ -114,7 +122,8 @@ class Draft:
     ) -> list[Entry]:
         """Return entries for the tokens/s that each pair of model and region serves.
 
-        ``row`` and ``coefficient`` are ``[l * r]``; None: coefficients of 1.
+        ``row [pair]`` is the row that gets the entries of a pair, ``coefficient [pair]`` their
+        factor; None: 1.
         """
         coefficient = np.ones(self.pairs) if coefficient is None else coefficient
         if self.served is not None:
@@ -129,8 +138,9 @@ class Draft:
     ) -> list[Entry]:
         """Return entries for the tokens/s that each cell carries on a side.
 
-        A side is a group of columns of one role, such as prefill. ``row`` and ``coefficient`` are
-        ``[n]``. A piecewise linear capacity has an entry for each of its stretches.
+        A side is a group of GPU columns of one role, such as prefill. ``row [n]`` is the row that
+        gets the entries of a cell, ``coefficient [n]`` their factor. A piecewise linear capacity
+        has an entry for each piece.
         """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
@@ -145,7 +155,10 @@ class Draft:
     def starting_instances(
         self, period: int, row: npt.ArrayLike, coefficient: npt.ArrayLike
     ) -> list[Entry]:
-        """Return entries for instances requested but not up yet; none without a ``lead``."""
+        """Return entries for the instances of each cell that are starting in a period.
+
+        They were requested in the last ``lead`` periods and are not up yet. Without a lead: [].
+        """
         lead = self.problem.lead
         requested = range(max(0, period - lead + 1), period + 1) if lead else ()
         return [(row, self.starts[earlier], coefficient) for earlier in requested]
@@ -169,10 +182,11 @@ class Draft:
         return entries
 
     def starts_and_stops(self, period: int) -> tuple[list[Entry], float]:
-        """Return entries in row 0 for the starts and stops of a period, and the constant to add.
+        """Return the starts and stops of a period: entries in row 0, and the constant to add.
 
-        Stops are x[p-1] + starts - x[p]. The constant is x[-1], the present fleet.
+        The constant is the present fleet in the first period, else 0.
         """
+        # Stops are (instances before) + starts - (instances now).
         entries: list[Entry] = [(0, self.x[period], -1.0)]
         if period >= self.problem.lead:
             entries.append((0, self.starts[period - self.problem.lead], 2.0))
@@ -181,10 +195,10 @@ class Draft:
         return entries, float(self.problem.first.current.sum())
 
     def round_counts(self, values: FloatArray, variables: IntArray | None) -> IntArray:
-        """Return the values of ``variables [period, cell]`` as whole counts of instances.
+        """Return whole counts of instances from the ``values`` of all variables of the program.
 
-        Those are ``[period, model, region, GPU column]``. Counts without a variable are 0.
-        ``values`` has the values of all variables of the program.
+        ``variables [period, cell]`` are those to read. The result is ``[period, model, region, GPU
+        column]``. Counts without a variable are 0; None: all are 0.
         """
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if variables is not None:
@@ -192,10 +206,11 @@ class Draft:
         return out
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
-        """Return the values of all variables at a plan of instances ``target [p, l, r, g]``.
+        """Return the values of all variables of the program at a given plan.
 
-        ``lent`` are the instances among them that are lent to other work and do not serve; None: no
-        instance. Unserved demand and cross-region traffic stay 0.
+        ``target [period, model, region, GPU column]`` are its instances, and ``lent`` those of them
+        that are lent to other work; None: no instance is lent. Unserved demand and cross-region
+        traffic stay 0.
         """
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
         serving = target if lent is None else target - lent
@@ -220,7 +235,10 @@ class Draft:
 
 
 def _usable_cells(window: PlanningProblem) -> tuple[IntArray, IntArray, IntArray]:
-    """Return model, region and column of each cell, ``[n]``, for columns that can run the model."""
+    """Return model, region and GPU column of each cell, ``[n]`` each.
+
+    A cell is a model, a region and a GPU column that can run the model.
+    """
     usable, region = np.meshgrid(
         np.flatnonzero(window.theta_tps > 0), np.arange(len(window.regions)), indexing="ij"
     )
@@ -231,9 +249,11 @@ def _usable_cells(window: PlanningProblem) -> tuple[IntArray, IntArray, IntArray
 def _reservation_variables(
     builder: Builder, problem: HorizonProblem
 ) -> tuple[IntArray | None, IntArray | None]:
-    """Add the variables ``reserved`` and ``used`` of a draft; None for both without an offer.
+    """Add the variables of GPUs reserved and of reserved GPUs in use; return their indices.
 
-    A reserved GPU costs its price in every period. Each one in use saves the price on demand.
+    They are ``[region * capacity row]`` and ``[period, region * capacity row]``; None for both
+    without an offer. A reserved GPU costs its price in every period. Each one in use saves the
+    price on demand.
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return None, None
@@ -255,7 +275,11 @@ def _capacity_variables(
     cell: tuple[IntArray, IntArray, IntArray],
     max_counts: IntArray,
 ) -> tuple[dict[int, Pools], ...]:
-    """Return the pools of each period by the number of instances lost, with their variables."""
+    """Return how capacity enters the program: for each period, ``Pools`` by lost instances.
+
+    ``cell`` gives model, region and GPU column of each pool. ``max_counts [period, n]`` is the most
+    instances that the GPU capacity allows. Variables are added to ``builder`` where needed.
+    """
     first = problem.first
     linear = Pools.linear(first.theta_tps[cell[0], cell[2]])
     has_curves = is_nonlinear(first).any()

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 INF = highspy.kHighsInf
-Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
-KEPT = 1e-5  # tolerance, as a share of a row's bound, or absolute for bounds below 1
-DIGITS = 1e-7  # tolerance, as a share of a row's terms: CBC prints values with eight digits
+Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, variable, coefficient
+# Tolerances of a constraint: a share of its bound (absolute for bounds below 1), and a share of
+# its terms, since CBC prints values with eight digits.
+BOUND_TOLERANCE, TERMS_TOLERANCE = 1e-5, 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class RowFamily:
     name: str
     first: int
     beyond: int
-    # Gives the requirement of row i of the family (from 0) in words, if rows can conflict. None for
-    # rows that only define variables.
+    # Returns row i of the family (from 0) in words, to explain conflicts. None for rows that only
+    # define variables and so cannot conflict.
     words: Callable[[int], str] | None
 
 
@@ -73,10 +74,11 @@ class LinearProgram:
     def is_feasible(self, x: FloatArray) -> bool:
         """Return True if the values ``x`` satisfy every row and bound, within small tolerances.
 
-        They are ``KEPT`` of a bound and, for rows, ``DIGITS`` of the sum of absolute terms.
+        They are ``BOUND_TOLERANCE`` of a bound and, for rows, ``TERMS_TOLERANCE`` of the sum of
+        absolute terms.
         """
         terms = self.values * x[self.columns]
-        rounding = DIGITS * self._by_row(np.abs(terms))
+        rounding = TERMS_TOLERANCE * self._by_row(np.abs(terms))
         checks = (
             (self._by_row(terms), self.row_lower, self.row_upper, rounding),
             (x, self.lower, self.upper, np.zeros(len(x))),
@@ -100,14 +102,14 @@ class LinearProgram:
 
 
 def _tolerance(bound: FloatArray) -> FloatArray:
-    """Return by how much a value may exceed ``bound``: ``KEPT`` of it, or of 1 if it is smaller."""
+    """Return by how much a value may exceed ``bound``: a share of it, or of 1 if it is smaller."""
     finite = np.where(np.isfinite(bound), np.abs(bound), 0.0)
-    return KEPT * np.maximum(1.0, finite)
+    return BOUND_TOLERANCE * np.maximum(1.0, finite)
 
 
 @dataclass(slots=True)
 class Builder:
-    """Collects variables and rows; ``program`` joins them."""
+    """A program under construction: variables and rows are added, and ``program`` returns it."""
 
     _variables: list[tuple[FloatArray, FloatArray, FloatArray, BoolArray]] = field(
         default_factory=list
@@ -166,8 +168,8 @@ class Builder:
     ) -> None:
         """Add ``count`` rows of one constraint family with bounds ``lower`` and ``upper``.
 
-        ``entries`` are (row counted from 0, column, coefficient) and broadcast. ``words`` returns a
-        row in words, for messages on conflicts.
+        ``entries`` are (row of the family counted from 0, variable, coefficient) and broadcast.
+        ``words(row)`` returns a row in words, for messages on conflicts.
         """
         for row, column, value in entries:
             rows, columns, coefficients = np.broadcast_arrays(row, column, np.asarray(value, float))

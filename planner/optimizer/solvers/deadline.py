@@ -1,4 +1,4 @@
-"""Run HiGHS under a hard deadline; it overshoots its limit in long presolve or heuristics.
+"""Run HiGHS under a hard deadline, since it overshoots its limit in long presolve or heuristics.
 
 Programs from ``SEPARATE_PROCESS_FROM`` variables on run in a separate process. A deadline or a
 cancel kills it, and a crash becomes a named outcome. Results found by then count.
@@ -23,7 +23,7 @@ from planner.optimizer.solvers.arrays import LinearProgram
 from simulation.arrays import FloatArray
 
 SEPARATE_PROCESS_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
-# seconds and share beyond the time limit, for start and final report
+# seconds, and share of the time limit, that a process may run longer: for start and final report
 GRACE_S, GRACE_SHARE = 1.0, 0.1
 POLL_S = 0.02
 CHILD = Path(__file__).with_name("highs_process.py")
@@ -53,10 +53,10 @@ def solve_program(
 ) -> Solution:
     """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
 
-    The caller may have left out solutions that cost at least ``outside``. The search therefore also
-    ends when its bound reaches ``outside`` and the best solution is not within the gap of it. An
-    exception from ``check`` ends the search and is raised here. A solver that dies without a
-    solution counts as a timeout, with a message in ``died``.
+    The caller may have left out solutions that cost at least ``outside``. A bound beyond that cost
+    proves nothing more, so the search also ends when its bound reaches ``outside``, unless the best
+    solution is within the gap of it. An exception from ``check`` ends the search and is raised
+    here. A solver that dies without a solution counts as a timeout, with a message in ``died``.
 
     Programs with ``guard_from`` variables or more (default: ``SEPARATE_PROCESS_FROM``) are solved
     in a process of their own, which can be ended.
@@ -100,9 +100,13 @@ def run_watched(
 
 
 def _read_solution(folder: Path, died: str) -> Solution:
-    """Return the answer in ``folder``, or the best solution saved before the process died."""
+    """Return the answer that the separate process left in ``folder``.
+
+    Without one, return the best solution and bound saved before the process died.
+    """
 
     def load_array(name: str) -> FloatArray | None:
+        """Return a saved array, or None if the process did not save it."""
         path = folder / f"{name}.npy"
         return np.load(path, allow_pickle=False) if path.exists() else None
 
@@ -125,16 +129,13 @@ def _solve_in_process(
     start: FloatArray | None,
     outside: float,
 ) -> Solution:
-    """Solve in this process, which is faster for small programs; see ``solve_program``.
+    """Solve in this process, which is faster for small programs. Arguments as in ``solve_program``.
 
-    ``outside`` is the cost from which solutions may be missing in the program.
+    Solutions that cost ``outside`` or more may be missing in the program.
     """
 
     def enough(best: float, bound: float) -> bool:
-        """Return True if the bound on all plans is now ``outside``, which more search cannot raise.
-
-        Without any solution (``best`` infinite), the search goes on.
-        """
+        """Return True if more search cannot improve the bound, and there is a solution."""
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
@@ -158,7 +159,7 @@ def solution_of_highs(highs: highspy.Highs) -> Solution:
 def _solution_of_status(
     state: highspy.HighsModelStatus, values: FloatArray | None, bound: float
 ) -> Solution:
-    """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
+    """Return the result of a HiGHS model status; raises ``SolverFailed`` for an unexpected one."""
     if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
         return Solution(INFEASIBLE, values=None, bound=np.inf)
     if state in (STATES.kOptimal, STATES.kModelEmpty):

@@ -12,11 +12,11 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-REPORT_EVERY_S = 0.1
+REPORT_EVERY_S = 0.1  # interval between writes of the bound
 
 
 def _save_atomically(folder: str, name: str, values: npt.ArrayLike) -> None:
-    """Save an array atomically, because the reader may look at any time."""
+    """Save an array as ``name``.npy in ``folder``, so that a reader never sees half of it."""
     np.save(os.path.join(folder, f".{name}.npy"), values)
     os.replace(os.path.join(folder, f".{name}.npy"), os.path.join(folder, f"{name}.npy"))
 
@@ -34,10 +34,11 @@ def solve(folder: str) -> None:
     last_report = [0.0, -np.inf]  # time in seconds, and bound
 
     def save_incumbent(event: Any) -> None:
+        """Save the best solution found so far."""
         _save_atomically(folder, "incumbent", np.array(event.data_out.mip_solution))
 
     def report_bound(event: Any) -> None:
-        """Write the bound every ``REPORT_EVERY_S``, and end the search if no more can be proven."""
+        """Save the bound every ``REPORT_EVERY_S``, and end the search if no more can be proven."""
         now, bound = perf_counter(), event.data_out.mip_dual_bound
         if now - last_report[0] >= REPORT_EVERY_S and bound > last_report[1]:
             last_report[:] = now, bound
@@ -51,7 +52,7 @@ def solve(folder: str) -> None:
     highs.cbMipInterrupt.subscribe(report_bound)
     highs.run()
     info = highs.getInfo()
-    feasible = info.primal_solution_status == 2
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     if feasible:
         _save_atomically(folder, "incumbent", np.array(highs.getSolution().col_value))
     answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
@@ -59,7 +60,10 @@ def solve(folder: str) -> None:
 
 
 def _loaded_highs(stored: dict[str, npt.NDArray[Any]]) -> highspy.Highs:
-    """Return HiGHS with the stored program, options and start (empty: none)."""
+    """Return HiGHS with the program, options and start solution of ``stored``.
+
+    ``stored`` has the fields of ``LinearProgram`` and the options of ``solve_program`` as arrays.
+    """
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(stored["cost"]), len(stored["row_lower"])
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = stored["cost"], stored["lower"], stored["upper"]

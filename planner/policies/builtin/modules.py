@@ -234,7 +234,7 @@ class ModuleLevel(Policy):
             reading=self.reading,
             copies=self.copies,
             moves=self.moves,
-            attention_share=pool_modules.attention_share,
+            attention_weight_share=pool_modules.attention_share,
             speed_of=np.array([device.speed for device in devices]),
             sharers=np.array([device.sharers for device in devices]),
             hosts=tuple(device.host for device in devices),

@@ -168,5 +168,5 @@ def test_closed_forms_know_the_share_too():
 
 def test_requests_repeat_with_their_cached_tokens():
     isl, osl = (column.astype(np.int32) for column in sample(5))
-    again = SharedPrompts(isl, osl, CachedTokens(isl - 1)).again(12)
+    again = SharedPrompts(isl, osl, CachedTokens(isl - 1)).repeat(12)
     assert (again.isl - again.blocks.tokens).tolist() == [1] * 12

@@ -16,11 +16,11 @@ from simulation.search.screen import aggregated_loads, speeds_of
 from simulation.search.search import copies_needed, cost_key, pareto_front, search
 from simulation.search.space import HEADS, arrangements
 from simulation.search.table import (
+    CLEARLY_BETTER,
     MISSES_TBT,
     MISSES_TTFT,
     MOST_EACH,
     MOST_GPUS,
-    SMALLER,
     best_ratios,
 )
 from simulation.search.values import Candidate, Instance, Requests
@@ -83,7 +83,11 @@ def test_ratios_of_pairs_are_the_best_of_all_whole_ones() -> None:
         x, y = pairs.prefills[p, d], pairs.decodes[p, d]
         assert pairs.gpus[p, d] == x * first[p] + y * second[d] <= MOST_GPUS
         assert pairs.rate[p, d] == pytest.approx(min(x * prefill[p], y * decode[d]))
-        assert max(every) / SMALLER**2 <= pairs.rps_per_gpu[p, d] <= max(every) + 1e-12
+        assert (
+            max(every) / CLEARLY_BETTER**2
+            <= pairs.rate[p, d] / pairs.gpus[p, d]
+            <= max(every) + 1e-12
+        )
 
 
 def test_a_side_that_carries_nothing_makes_no_pair() -> None:
@@ -125,7 +129,7 @@ def test_a_host_prepares_sequences_of_a_copy_of_attention_beside_the_gpu(
 def test_the_first_look_is_near_the_closed_forms(alpha_ms: float, ttft_s: float | None) -> None:
     asked = replace(WANTED, tier=replace(WANTED.tier, ttft_s=ttft_s))
     speed = instance(alpha_ms=alpha_ms)
-    first = float(aggregated_loads(speeds_of([speed], asked), asked).best(asked)[0])
+    first = float(aggregated_loads(speeds_of([speed], asked), asked).largest_rates(asked)[0])
     judged = rate_by_closed_forms(Candidate(speed), asked)
     assert judged is not None and first == pytest.approx(judged.rate, rel=0.3)
 

@@ -157,7 +157,7 @@ def test_what_stays_on_the_gpu_loads_once(seed):
 
 def test_memory_bounds_what_shares_by_memory():
     models = some(0, 3, weights=1e10)
-    room = models[0].room_bytes
+    room = models[0].memory_bytes
     longest = max(int((m.input_tokens + m.output_tokens).max()) for m in models) * 1e7
     assert fits_by_memory(models, HOST) == (3e10 + longest <= room)
     wide = [replace_profile(m, kv=40_000) for m in models]

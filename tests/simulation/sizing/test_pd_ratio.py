@@ -78,12 +78,12 @@ def test_more_instances_and_looser_limits_never_carry_less():
 
 
 def test_longer_prompts_want_more_prefill_and_longer_answers_less():
-    def share(isl, osl):
+    def prefills(isl, osl):
         work = Workload((ISL * isl).astype(int), np.maximum((OSL * osl).astype(int), 1))
-        return best_split(replace(SERVICE, workload=work), 12).share
+        return best_split(replace(SERVICE, workload=work), 12).prefill
 
-    assert share(0.25, 1) < share(1, 1) < share(2, 1)
-    assert share(1, 4) < share(1, 1) < share(1, 0.25)
+    assert prefills(0.25, 1) < prefills(1, 1) < prefills(2, 1)
+    assert prefills(1, 4) < prefills(1, 1) < prefills(1, 0.25)
 
 
 def test_a_slow_link_binds_and_costs():

@@ -165,10 +165,10 @@ def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
 
 
 def test_requests_come_again_as_strangers() -> None:
-    talks = conversation(3).again(3100)
+    talks = conversation(3).repeat(3100)
     assert len(talks.isl) == len(talks.blocks) == 3100
     first, again = talks.blocks.rows(slice(0, 3000)).ids, talks.blocks.rows(slice(3000, 3100)).ids
     assert not set(first) & set(again)
     assert (np.diff(np.sort(np.unique(talks.blocks.ids))) == 1).all()
-    half = conversation(3).again(10, turn=1)
+    half = conversation(3).repeat(10, draw=1)
     assert (half.isl == 800).all() and len(half.blocks) == 10

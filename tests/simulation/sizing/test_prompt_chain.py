@@ -32,7 +32,7 @@ def test_where_thousands_of_full_iterations_may_wait_prompts_come_too_fast() -> 
     assert prompt_delays(instance(1000), of(prompts, 0.9999 / service), 0.0, 0.0) is None
     waits = prompt_delays(instance(1000), of(prompts, 0.5 / service), 0.0, 0.0)
     assert waits is not None
-    assert waits.share * waits.late.mean == pytest.approx(service * 0.5, rel=0.05)  # M/D/1
+    assert waits.share * waits.first_token.mean == pytest.approx(service * 0.5, rel=0.05)  # M/D/1
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
@@ -41,7 +41,7 @@ def test_prompts_that_each_fill_an_iteration_are_md1(load: float) -> None:
     waits = prompt_delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
     assert waits is not None
     assert waits.share == pytest.approx(load, rel=0.01)
-    late = waits.share * waits.late.mean
+    late = waits.share * waits.first_token.mean
     assert late == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
 
 
@@ -57,9 +57,9 @@ def test_beside_decodes_prompts_wait_as_behind_a_gate() -> None:
     rest = (cycle + rate * each**2 / (1 - rho**2)) / 2
     assert waits is not None
     assert waits.share == pytest.approx(1.0)
-    assert waits.begin.mean == pytest.approx(rest, rel=0.03)
+    assert waits.start_wait.mean == pytest.approx(rest, rel=0.03)
     # What came before it in the cycle, and what comes behind it until it begins, end with it.
-    assert waits.late.mean == pytest.approx(rest * (1 + 2 * rho), rel=0.03)
+    assert waits.first_token.mean == pytest.approx(rest * (1 + 2 * rho), rel=0.03)
 
 
 def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
@@ -74,9 +74,9 @@ def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
     waits = prompt_delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
     assert waits is not None
     assert waits.share == pytest.approx(rate * service, abs=1e-9)
-    assert waits.behind_s == 0.0
+    assert waits.others_s == 0.0
     if rate > 0:  # the rest of one prompt, then an iteration of one's own
-        assert waits.late.mean == pytest.approx(service / 2, rel=0.01)
+        assert waits.first_token.mean == pytest.approx(service / 2, rel=0.01)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
