@@ -1,5 +1,6 @@
 """Execute each kind of run: read rows, call the pipeline, store tables, return figures."""
 
+from functools import partial
 from typing import Any
 
 from planner.domain.kinds.forecast import TraceOptions, run_series
@@ -10,7 +11,7 @@ from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
 from planner.domain.traffic.series import trace_series
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.whatif.plan_inputs import as_arrays, from_arrays
+from planner.domain.whatif.plan_inputs import Basis, as_arrays, from_arrays
 from planner.errors import RunCancelled, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
@@ -67,10 +68,12 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     # parsed again: the row may be older than this program
     chosen = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
-    further_arguments: dict[str, Any] = {"parts": parts} if kind.spread else {}
-    if run.kind == Run.Kind.PARETO:
-        further_arguments |= _recommended_plan(run)
-    return kind.run(
+    further_arguments = {"parts": parts} if kind.spread else {}
+    body = kind.run
+    if run.kind == Run.Kind.PARETO and (recommended := _recommended_plan(run)):
+        basis, cost_usd = recommended
+        body = partial(body, basis=basis, simulated_usd=cost_usd)
+    return body(
         scenario,
         stored_traces(scenario),
         chosen,
@@ -80,11 +83,11 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     )
 
 
-def _recommended_plan(run: Run) -> dict[str, Any]:
-    """Return the plan that the newest comparison of the run's scenario recommends.
+def _recommended_plan(run: Run) -> tuple[Basis, float] | None:
+    """Return the inputs of the plan that a comparison recommends, and its simulated cost (USD).
 
-    As arguments of the kind "pareto": ``basis``, the inputs of the plan, and ``simulated_usd``, its
-    cost. Empty if the scenario, as it is now, has no comparison, or if that recommends nothing.
+    It is the newest comparison of the run's scenario. None if the scenario, as it is now, has none,
+    or if that recommends nothing.
     """
     comparisons = Run.objects.filter(
         kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, workspace=run.workspace,
@@ -93,9 +96,7 @@ def _recommended_plan(run: Run) -> dict[str, Any]:
     newest = comparisons.order_by("-pk").first()
     basis = newest and from_arrays(row_arrays.arrays_read(newest.store, BASIS))
     recommended = newest and newest.result.get("recommended")
-    if not basis or not recommended:
-        return {}
-    return {"basis": basis, "simulated_usd": recommended["cost_usd"]}
+    return (basis, recommended["cost_usd"]) if basis and recommended else None
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
