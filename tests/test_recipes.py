@@ -143,13 +143,13 @@ print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
 
 TOY_EXPORT = '''"""Write a plan as counts by pool."""
 
-from planner.outputs.manifests.common import Document, Export, heading, with_head
+from planner.outputs.manifests.common import Document, Export, with_file_comment
 
 
 def documents(export: Export) -> list[Document]:
     """Return one object with the largest count of each pool."""
     body = {"counts": {pool.name: pool.most for pool in export.plan.pools}}
-    return with_head([Document(body, "toy")], heading(export))
+    return with_file_comment(export, [Document(body, "toy")])
 '''
 TOY_EXPORT_EVERYWHERE = """
 from django.core.management import load_command_class

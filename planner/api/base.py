@@ -1,4 +1,4 @@
-"""Share the parts of every view: access, size of bodies, ETags and answers to started runs."""
+"""Define the base of every view: access, limits of requests, ETags and answers to started runs."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -41,22 +41,23 @@ class PersonThrottle(UserRateThrottle):
         return client_network(request._request)
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Return whether the request is within the limit; refused requests are counted."""
+        """Return whether the request is within the limit; record it if it is refused."""
         allowed = super().allow_request(request, view)
         if not allowed:
-            who = str(request.user)
+            name = request.user.get_username()
             record_limit_reached(
-                f"Requests of {who} to the API are refused: more than "
+                f"Requests of {name} to the API are refused: more than "
                 f"{settings.HEADROOM_API_REQUESTS:,} a minute.",
-                key=f"requests of {who}",
-                name=request.user.get_username(),
+                key=f"requests of {name}",
+                name=name,
             )
         return allowed
 
 
 KEY_HEADER = "Idempotency-Key"
 WORKSPACE_HEADER = "Headroom-Workspace"
-KEY_CHARACTERS = 120
+KEY_CHARACTERS = 120  # most characters of an idempotency key
+MAX_VERSION_DIGITS = 9  # these fit the integers of the database
 Checked = TypeVar("Checked", bound=BaseSerializer[Any])
 Versioned = Scenario | OwnGpu | OwnModel
 
@@ -92,9 +93,10 @@ class ApiView(APIView):
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> Response:
-        """Return ``row`` as the serializer ``item`` shows it, with further ``context``.
+        """Return the response with ``row``, as the serializer class ``item`` writes it.
 
-        A row that was created, or is being made, has its address in Location.
+        ``context`` is passed to the serializer. For any ``code`` but 200, such as 201 (created),
+        the header Location has the address of the row.
         """
         body = item(row, context={"request": self.request, **context}).data
         address = body.get("link") or body.get("links", {}).get("self")
@@ -163,17 +165,18 @@ def idempotency_key(request: Request) -> str:
 
 
 def state_tag(row: Versioned, request: Request) -> str:
-    """Return the ETag of one saved version in one format.
+    """Return the ETag of the current version of ``row``, in the format that the request accepts.
 
-    Database ids are never reused and versions only grow, so an ETag never names two versions.
+    Ids of rows are never reused and versions only grow, so no two versions have the same ETag.
     """
     return f'"{row.pk}-{row.version}-{request.accepted_renderer.format}"'
 
 
 def version_of_client(request: Request, row: Versioned) -> int | None:
-    """Return the version in the client's If-Match header; None without one.
+    """Return the version of ``row`` in the header If-Match; None if the header is missing or "*".
 
-    The ETags of both formats are accepted. The service checks whether the version is still current.
+    The format in the ETag does not matter. The caller's service checks whether the version is still
+    current. Raises VersionConflict if no ETag in the header is of ``row``.
     """
     header = request.headers.get("If-Match", "").strip()
     if header in ("", "*"):
@@ -181,8 +184,7 @@ def version_of_client(request: Request, row: Versioned) -> int | None:
     for tag in header.split(","):
         pk, _, rest = tag.strip().strip('"').partition("-")
         version = rest.partition("-")[0]
-        # Up to nine digits fit the database's integers; more were never a version.
-        if pk == str(row.pk) and version.isdecimal() and len(version) < 10:
+        if pk == str(row.pk) and version.isdecimal() and len(version) <= MAX_VERSION_DIGITS:
             return int(version)
     raise VersionConflict(
         f"If-Match is {header}, which was never an ETag of {row.name}. Load it again and "
@@ -191,10 +193,10 @@ def version_of_client(request: Request, row: Versioned) -> int | None:
 
 
 def run_response(run: Run, request: Request, body: Any = None) -> Response:
-    """Return 202 with the run's URL in Location, or 200 if the run has finished.
+    """Return 202 with the address of a started run in Location, or 200 if the run has finished.
 
-    ``body`` is the answer; default: the run. A run has finished already if the client sent an
-    idempotency key again.
+    ``body`` is the body of the response; None: the run itself. A run may have finished if the
+    client repeated a request with the same idempotency key.
     """
     if body is None:
         body = RunDetail(run, context={"request": request}).data

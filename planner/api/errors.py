@@ -35,7 +35,7 @@ from simulation.errors import SimulationError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-LONGEST = 2000  # most characters of one fault
+MAX_FAULT_CHARACTERS = 2000
 
 # The first match counts, so a subclass comes before its base class.
 STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -81,7 +81,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""
-    # An error of a library that bad input or an unreachable server explains.
+    # Bad input and unreachable servers also raise errors of libraries, such as OSError.
     if (explained := input_error_of(error) or server_error_of(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = explained
@@ -96,10 +96,10 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         )
         return problem(error.status_code, detail, path, errors=faults)
     if isinstance(error, exceptions.UnsupportedMediaType):
-        kinds = getattr(context.get("view"), "parser_classes", ())
-        words = " or ".join(dict.fromkeys(kind.media_type for kind in kinds))
-        kind_sent = getattr(request, "content_type", "") or "of no named type"
-        detail = f"The body is {kind_sent}. Send {words}, and set Content-Type."
+        parsers = getattr(context.get("view"), "parser_classes", ())
+        accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
+        sent = getattr(request, "content_type", "") or "of no named type"
+        detail = f"The body is {sent}. Send {accepted}, and set Content-Type."
         return problem(error.status_code, detail, path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
@@ -126,7 +126,7 @@ def _as_drf_error(error: Exception) -> Exception:
 
 
 def _response_to_expected(error: Exception, path: str) -> JsonResponse | None:
-    """Return the response to an error of ``STATUS``, None for any other."""
+    """Return the response to an error whose type STATUS lists; None for any other error."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:
         return None
@@ -147,9 +147,10 @@ def problem(
     errors: list[dict[str, str]] | None = None,
     choices: list[dict[str, str]] | None = None,
 ) -> JsonResponse:
-    """Return a problem document; each of ``errors`` has a ``field`` and a ``message``.
+    """Return a response with a problem document (RFC 9457).
 
-    ``choices`` are the reading options that would resolve the problem.
+    ``instance`` is the path of the request. Each of ``errors`` has a ``field`` and a ``message``.
+    ``choices`` are options for reading a file that would resolve the problem.
     """
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -166,7 +167,10 @@ def problem(
 
 
 def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
-    """Yield DRF's nested error details as a flat list, with fields as dotted paths."""
+    """Yield {"field": dotted path, "message": text} for each message in DRF's nested ``detail``.
+
+    ``field`` is the path of ``detail`` itself. A message may repeat a long input, so it is cut.
+    """
     if isinstance(detail, dict):
         for name, inner in detail.items():
             inner_field = "" if name == "non_field_errors" else str(name)
@@ -175,9 +179,7 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
         for inner in detail:
             yield from _faults(inner, field)
     else:
-        yield {"field": field, "message": _shorten(str(detail))}
-
-
-def _shorten(message: str) -> str:
-    """Return a message cut to a readable length, as it may repeat a long input."""
-    return message if len(message) <= LONGEST else f"{message[:200]} ... {message[-200:]}"
+        message = str(detail)
+        if len(message) > MAX_FAULT_CHARACTERS:
+            message = f"{message[:200]} ... {message[-200:]}"
+        yield {"field": field, "message": message}

@@ -130,9 +130,10 @@ def lists(
     rows: Callable[[], QuerySet[Any]] | None = None,
     **more: Any,
 ) -> Callable[[V], V]:
-    """Return a class decorator that lets a ``ListView`` show its ``rows`` as ``item``.
+    """Return a class decorator that lets a ``ListView`` list rows with the serializer ``item``.
 
-    ``more`` goes to ``operation``.
+    ``rows`` returns the rows; None: the view overrides ``get_queryset``. ``more`` goes to
+    ``operation``.
     """
 
     def describe(view: V) -> V:
@@ -148,9 +149,9 @@ def lists(
 
 
 def page_response(view: APIView, rows: list[Any], item: Any, context: Values) -> Response:
-    """Return one page of a list that is in memory, its rows as the serializer ``item`` shows them.
+    """Return the requested page of ``rows``, a list in memory, written by the serializer ``item``.
 
-    ``context`` is that of the serializer.
+    ``context`` is passed to the serializer.
     """
     pages = NumberPagination()
     page = pages.paginate_queryset(rows, view.request, view=view)
@@ -176,7 +177,7 @@ class StrictOrdering(OrderingFilter):
     """Ordering that refuses unknown fields."""
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
-        """Return the names to order by; raise ValidationError for one that is not offered."""
+        """Return the fields to order by; raise ValidationError for a field that is not offered."""
         orders = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
         for name in orders:
             if name.removeprefix("-") not in view.ordering_fields:
@@ -188,7 +189,7 @@ class StrictOrdering(OrderingFilter):
 
 
 def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
-    """Return the rows whose ``relation`` has ``value`` as its name or id."""
+    """Return the runs whose ``relation`` (scenario or trace) has ``value`` as its name or id."""
     match = Q(**{f"{relation}__name": value})
     if (pk := id_of(value)) is not None:
         match |= Q(**{f"{relation}_id": pk})
@@ -196,7 +197,7 @@ def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QueryS
 
 
 def _choice_filter(choices: Sequence[tuple[str, Any]]) -> filters.ChoiceFilter:
-    """Return a filter by one of ``choices``, whose error names them."""
+    """Return a filter by one of ``choices``; its error message lists them."""
     names = ", ".join(value for value, _ in choices)
     message = f"There is no '%(value)s'. Choose from {names}."
     return filters.ChoiceFilter(choices=choices, error_messages={"invalid_choice": message})
@@ -205,14 +206,8 @@ def _choice_filter(choices: Sequence[tuple[str, Any]]) -> filters.ChoiceFilter:
 class RunFilter(filters.FilterSet):  # type: ignore[misc]
     kind = _choice_filter(Run.Kind.choices)
     state = _choice_filter(Run.State.choices)
-    scenario = filters.CharFilter(method="by_scenario", max_length=120, label="Its name or id")
-    trace = filters.CharFilter(method="by_trace", max_length=120, label="Its name or id")
-
-    def by_scenario(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
-        return _by_name_or_id(queryset, "scenario", value)
-
-    def by_trace(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
-        return _by_name_or_id(queryset, "trace", value)
+    scenario = filters.CharFilter(method=_by_name_or_id, max_length=120, label="Its name or id")
+    trace = filters.CharFilter(method=_by_name_or_id, max_length=120, label="Its name or id")
 
     class Meta:
         model = Run

@@ -30,14 +30,14 @@ class BoundedJsonParser(JSONParser):
 
 
 class YamlParser(BaseParser):
-    """A parser of scenario files; its result equals ``{"document": text}``."""
+    """A parser of scenario files, as if JSON ``{"document": text}`` had been sent."""
 
     media_type = "application/yaml"
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None
     ) -> dict[str, str]:
-        """Return the body as the text of a ``document``; raise ParseError if it is not UTF-8."""
+        """Return {"document": text of the body}; raise ParseError if the body is not UTF-8."""
         text = utf8_text(stream.read(), "The body", "Save the file as UTF-8.", ParseError)
         return {"document": text}
 

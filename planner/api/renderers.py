@@ -61,12 +61,12 @@ class ParquetRenderer(BaseRenderer):
 
 
 def table_rows(table: pl.DataFrame) -> list[Values]:
-    """Return rows for JSON: times in ISO 8601 UTC, null for numbers that are not finite."""
+    """Return the rows of a table for JSON: times in ISO 8601 UTC, null for NaN and infinity."""
     return _finite(table).with_columns(pl.col(pl.Datetime).dt.strftime(ISO)).to_dicts()
 
 
 def _finite(table: pl.DataFrame) -> pl.DataFrame:
-    """Replace numbers that are not finite by null."""
+    """Return the table with null in place of NaN and infinity."""
     numbers = pl.col(pl.Float32, pl.Float64)
     return table.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
 

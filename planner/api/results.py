@@ -1,4 +1,4 @@
-"""Describe results in the OpenAPI document, from the types of results and their columns."""
+"""Make the JSON schemas of results for the OpenAPI document, from their types and columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 def _object(kind: type) -> Schema:
-    """Return the schema of a dataclass; the comments at its fields are their descriptions."""
+    """Return the schema of a dataclass; the comments at its fields become the descriptions."""
     properties: Schema = {}
     required = []
     hints, notes = get_type_hints(kind), field_notes(kind)
@@ -29,8 +29,8 @@ def _object(kind: type) -> Schema:
         schema = _rows(metadata[COLUMNS], hint) if COLUMNS in metadata else schema_of(hint)
         # The keys of a merged field, which may be missing, are keys of the result itself.
         if MERGED in metadata:
-            for part in schema.get("anyOf", [schema]):
-                properties |= part.get("properties", {})
+            for alternative in schema.get("anyOf", [schema]):
+                properties |= alternative.get("properties", {})
             continue
         key = metadata.get(KEY, field.name)
         note = notes.get(field.name)
@@ -46,14 +46,14 @@ def _object(kind: type) -> Schema:
 
 
 def schema_of(hint: Any) -> Schema:
-    """Return the schema of a type that ``as_json`` writes.
+    """Return the JSON schema of the type ``hint``, as ``as_json`` writes its values.
 
-    Figures that could not be computed are null.
+    A number may also be null, because ``as_json`` writes NaN and infinity so.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        known = [schema_of(part) for part in arguments if part is not NoneType]
-        return {"anyOf": [*known, {"type": "null"}]} if NoneType in arguments else {"anyOf": known}
+        schemas = [schema_of(kind) for kind in arguments if kind is not NoneType]
+        return {"anyOf": [*schemas, *([{"type": "null"}] if NoneType in arguments else [])]}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is not None and issubclass(origin, Mapping):
@@ -70,10 +70,10 @@ def schema_of(hint: Any) -> Schema:
 
 
 def _rows(columns: Columns, hint: Any) -> Schema:
-    """Return the schema of rows with declared ``columns``.
+    """Return the schema of a field of type ``hint`` whose rows have the declared ``columns``.
 
-    It is a mapping if the columns have a key, a list if the type ``hint`` is a sequence, else that
-    of one row.
+    With ``columns.key``, JSON maps keys to rows. Otherwise a sequence is a list of rows, and any
+    other type is one row.
     """
     row = {
         "type": "object",
@@ -87,12 +87,12 @@ def _rows(columns: Columns, hint: Any) -> Schema:
 
 
 def _column(column: Column) -> Schema:
-    """Return the schema of a column.
+    """Return the schema of a value of a column.
 
-    A column with one value per key has only a description, because its type depends on the key.
+    It has no type if the values are mappings or lists (``parts``, or not ``flat``).
     """
-    units = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
+    types = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
     description = {"description": f"{column.help} [{column.unit}]"}
     if column.parts or not column.flat:
         return description
-    return {"type": [units.get(column.unit, "number"), "null"], **description}
+    return {"type": [types.get(column.unit, "number"), "null"], **description}

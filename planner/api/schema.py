@@ -43,44 +43,34 @@ REASONS = TITLES | {
 REFUSALS = (400, 401, 403, 404, 406, 409, 429, 500, 503)  # statuses of any operation
 CHANGE_REFUSALS = (*REFUSALS, 412, 413, 415, 422, 507)
 
-KEY = OpenApiParameter(
+
+def _header(name: str, description: str, kind: Any = str, **more: Any) -> OpenApiParameter:
+    """Return the description of a header; with ``response``, of the responses with these codes."""
+    return OpenApiParameter(name, kind, OpenApiParameter.HEADER, description=description, **more)
+
+
+KEY = _header(
     KEY_HEADER,
-    str,
-    OpenApiParameter.HEADER,
-    description=(
-        "A name of your choice for this request, at most 120 characters. The same key and "
-        "request return the first run. Another request with this key is refused (422)."
-    ),
+    "A name of your choice for this request, at most 120 characters. The same key and request "
+    "return the first run. Another request with this key is refused (422).",
 )
-WORKSPACE = OpenApiParameter(
+WORKSPACE = _header(
     WORKSPACE_HEADER,
-    str,
-    OpenApiParameter.HEADER,
-    description="Slug of the workspace (404 if you are not a member). Default: the token's, or the "
-    "last that the session entered. A token works only in its own workspace.",
+    "Slug of the workspace (404 if you are not a member). Default: the token's, or the last that "
+    "the session entered. A token works only in its own workspace.",
 )
-IF_MATCH = OpenApiParameter(
+IF_MATCH = _header(
     "If-Match",
-    str,
-    OpenApiParameter.HEADER,
-    description="ETag of the state you changed; if the state is newer, nothing is saved (412). "
-    "Without it, the last save wins.",
+    "ETag of the state you changed; if the state is newer, nothing is saved (412). Without it, the "
+    "last save wins.",
 )
-IF_NONE_MATCH = OpenApiParameter(
-    "If-None-Match",
-    str,
-    OpenApiParameter.HEADER,
-    description="ETag of your copy; 304 without a body if it is current.",
-)
-ETAG = OpenApiParameter(
-    "ETag", str, OpenApiParameter.HEADER, response=[200], description="Names this state."
-)
-LOCATION = OpenApiParameter(
+IF_NONE_MATCH = _header("If-None-Match", "ETag of your copy; 304 without a body if it is current.")
+ETAG = _header("ETag", "Names this state.", response=[200])
+LOCATION = _header(
     "Location",
+    "The run to poll, or the new object.",
     OpenApiTypes.URI,
-    OpenApiParameter.HEADER,
     response=[200, 201, 202],
-    description="The run to poll, or the new object.",
 )
 
 DOCUMENT = """\
@@ -97,8 +87,8 @@ traffic:
   sources:
     - {trace: azure2023_conv, model: llama-3.1-8b}
 """
-# By kind of run: summary of its operation, and options of an example.
-VERBS: dict[str, tuple[str, Values]] = {
+# By kind of run: summary of the operation that starts one, and options of an example.
+RUN_STARTS: dict[str, tuple[str, Values]] = {
     "forecast": ("Forecast demand", {"method": "arima"}),
     "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
     "simulate": ("Replay the traffic under one policy", {"policy": "lt-i"}),
@@ -188,7 +178,7 @@ class ViewSchema(AutoSchema):
         return self._summary_and_description()[1]
 
     def _get_response_for_code(self, serializer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return a response; its body may also be a dataclass, or a list or union of them."""
+        """Return the schema of a response; also for a dataclass, or a list or union of them."""
         if (isinstance(serializer, type) and is_dataclass(serializer)) or get_origin(serializer):
             serializer = schema_of(serializer)
         return super()._get_response_for_code(serializer, *args, **kwargs)  # type: ignore[no-untyped-call]
@@ -206,32 +196,32 @@ def operation(
     example_type: str = JSON,
     **more: Any,
 ) -> Callable[[F], F]:
-    """Return a decorator that describes what a method of a view takes and returns.
+    """Return a decorator that describes a method of a view in the OpenAPI document.
 
-    ``success`` holds answers by status. ``examples`` are bodies by name, of media type
-    ``example_type``. Every GET accepts If-None-Match; every PUT and PATCH accepts If-Match.
-    ``more`` goes to ``extend_schema``.
+    ``success`` holds the serializers of successful responses, by status or (status, media type).
+    ``examples`` are request bodies by name, of media type ``example_type``. Every GET accepts
+    If-None-Match; every PUT and PATCH accepts If-Match. ``more`` goes to ``extend_schema``.
     """
 
     def describe(method: F) -> F:
-        """Add the parameters, answers and examples that all operations of its kind share."""
-        all_parameters, answered = [*parameters], dict(success)
+        """Add the parameters and responses that all operations with this HTTP method have."""
+        all_parameters, responses = [*parameters], dict(success)
         # Operations without authentication have no workspace.
         if more.get("auth") != []:
             all_parameters += [WORKSPACE]
         if method.__name__ == "get":
             all_parameters += [IF_NONE_MATCH, ETAG]
-            answered[304] = None
+            responses[304] = None
         if method.__name__ in ("put", "patch"):
             all_parameters += [IF_MATCH, ETAG]
         for code in REFUSALS if method.__name__ == "get" else CHANGE_REFUSALS:
-            answered[code, MEDIA_TYPE] = OpenApiResponse(runs.Problem, REASONS[code])
+            responses[code, MEDIA_TYPE] = OpenApiResponse(runs.Problem, REASONS[code])
         bodies = [
             OpenApiExample(name, body, request_only=True, media_type=example_type)
             for name, body in (examples or {}).items()
         ]
         decorate: Callable[[F], F] = extend_schema(
-            parameters=all_parameters, responses=answered, examples=bodies, **more
+            parameters=all_parameters, responses=responses, examples=bodies, **more
         )
         return decorate(method)
 
@@ -242,7 +232,7 @@ removal = operation({204: None})
 
 
 def run_started(**more: Any) -> Callable[[F], F]:
-    """Return a decorator for an operation that starts a run; it is safe to repeat with a key."""
+    """Return a decorator for an operation that starts a run and accepts an idempotency key."""
     return operation(
         {
             202: OpenApiResponse(runs.RunDetail, "Queued. Poll the address in Location."),
@@ -253,9 +243,9 @@ def run_started(**more: Any) -> Callable[[F], F]:
     )
 
 
-def verb(kind: str) -> Any:
-    """Return the class decorator for the view of a kind of run, such as /forecast/ or /compare/."""
-    summary, values = VERBS[kind]
+def run_start(kind: str) -> Any:
+    """Return the class decorator for the view that starts runs of a kind, such as /forecast/."""
+    summary, values = RUN_STARTS[kind]
     examples = {
         "A kept scenario": {"scenario": "Chat in one region", **values},
         "A scenario for this run only": {"document": DOCUMENT, **values},

@@ -34,9 +34,9 @@ Document = dict[str, Any]  # a JSON object that a command prints
 class HeadroomCommand(HelpedCommand):
     """The base of commands.
 
-    Subclasses write ``answer``, which takes options and returns a value that ``as_json`` converts.
-    They also write ``words``, which returns the answer as text. stdout holds only the answer;
-    progress and errors go to stderr.
+    Subclasses define ``answer``, which takes the options and returns a value that ``as_json``
+    converts, and ``words``, which returns this answer as text. stdout gets only the answer.
+    Progress and errors go to stderr.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,7 +58,7 @@ class HeadroomCommand(HelpedCommand):
         )
 
     def answer(self, options: Namespace) -> Any:
-        """Carry out the command and return its answer."""
+        """Carry out the command and return its answer, a value that ``as_json`` converts."""
         raise CommandError(f"{type(self).__module__} does not answer")
 
     def words(self, answer: Any) -> str:
@@ -116,13 +116,14 @@ class HeadroomCommand(HelpedCommand):
 
 
 def _plain(answer: Any) -> Any:
+    """Return an answer as JSON data."""
     from planner.domain.serialise import as_json  # with Polars, which text needs less often
 
     return as_json(answer)
 
 
 def _of_input(error: BaseException) -> PlannerError | None:
-    """Return the message of an error that the input caused, or None for a bug."""
+    """Return the error to print if the input caused ``error``; None for a bug."""
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
         return input_error_of(error) or PlannerError(
             f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
@@ -131,7 +132,7 @@ def _of_input(error: BaseException) -> PlannerError | None:
 
 
 def _of_database(error: BaseException) -> PlannerError | None:
-    """Return a message if the error comes from missing migrations, or None."""
+    """Return the error to print if missing migrations caused ``error``, else None."""
     if not isinstance(error, OperationalError | ProgrammingError):
         return None
     executor = MigrationExecutor(connection)
@@ -145,7 +146,7 @@ def _of_database(error: BaseException) -> PlannerError | None:
 
 
 def infeasible_document(problem: Infeasible) -> Document:
-    """Return the answer of ``plan`` without a plan: the same keys with empty values."""
+    """Return the answer of ``plan`` if no plan is feasible: the usual keys with empty values."""
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE
 

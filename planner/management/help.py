@@ -1,8 +1,7 @@
-"""Write the help of commands: purpose, examples, options by group, defaults."""
+"""Define the help of commands: purpose, examples, options by group, defaults."""
 
 import ast
 from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 from typing import Any, ClassVar
@@ -40,7 +39,7 @@ class HelpFormatter(RawDescriptionHelpFormatter):
 class HelpedCommand(BaseCommand):
     """A command whose help has examples, and only the options of this product."""
 
-    examples: ClassVar[tuple[str, ...]]  # what follows the name of the program
+    examples: ClassVar[tuple[str, ...]]  # command lines without the name of the program
     # System checks import every page and view, which takes longer than many commands.
     requires_system_checks = ()
     suppressed_base_arguments = {
@@ -62,39 +61,33 @@ class HelpedCommand(BaseCommand):
         return parser
 
     def add_output(self, parser: ArgumentParser) -> None:
-        """Add the options of the answer after all others."""
+        """Add the options on the output, which come after all others."""
 
 
 def _program(line: str) -> str:
-    """Return the program that an example calls: options alone belong to the start command."""
+    """Return the program that an example calls; a line without a command starts the product."""
     return START if line.startswith("-") or not line else COMMAND
 
 
 def overview() -> str:
-    """Return the commands by job with their purposes."""
+    """Return the help without a command: the commands by job, each with its purpose."""
     lines = ["Plan the capacity of LLM serving fleets.", ""]
     for job, names in JOBS.items():
-        lines += [f"{job}:", *(f"  {_command_name(name):13} {purpose(name)}" for name in names), ""]
+        lines.append(f"{job}:")
+        for name in names:
+            # An installed package starts the product with "headroom run".
+            shown = "run" if name == "serve" and not IN_CHECKOUT else name
+            lines.append(f"  {shown:13} {purpose(name)}")
+        lines.append("")
     lines.append(f"`{COMMAND} COMMAND --help` shows the examples and options of a command.")
     return "\n".join(lines)
 
 
-def _command_name(name: str) -> str:
-    """Return the name by which people start a command."""
-    return "run" if name == "serve" and not IN_CHECKOUT else name
-
-
 def purpose(name: str) -> str:
-    """Return the first sentence of a command's help, read without an import of the command."""
+    """Return the first sentence of a command's help, read without importing the command."""
     path = Path(__file__).parent / "commands" / f"{name}.py"
-    for text in _helps(ast.parse(path.read_text(encoding="utf-8"))):
-        return text.split(". ")[0].rstrip(".")
-    return ""
-
-
-def _helps(module: ast.Module) -> Iterator[str]:
-    """Yield the values of ``help`` of the classes of a module."""
-    for node in ast.walk(module):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Assign(targets=[ast.Name(id="help")], value=ast.Constant(value=str(text))):
-                yield text
+                return text.split(". ")[0].rstrip(".")
+    return ""

@@ -1,4 +1,4 @@
-"""Offer the options of a kind of run as arguments of its command."""
+"""Offer declared options as arguments of a command, and read them from the command line."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
@@ -10,15 +10,12 @@ from planner.errors import OptionsRefused, PlannerError
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of an option, such as ``--time-limit`` for ``time_limit_s``.
-
-    The help states the unit.
-    """
+    """Return the flag of an option, such as ``--time-limit`` for ``time_limit_s``."""
     return "--" + name.removesuffix("_s").replace("_", "-")
 
 
 def moment(text: str) -> datetime:
-    """Return a time of the command line, in UTC if it has no offset."""
+    """Return a date or time of the command line, in UTC if it has no offset."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -29,9 +26,9 @@ def moment(text: str) -> datetime:
 
 
 def name_and_value(flag: str, text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
-    """Return the name before the first = and the text behind it; raise PlannerError without them.
+    """Return (name, value) of the text NAME=VALUE of an option.
 
-    ``form`` is how the option is to be written.
+    Raises PlannerError without a name or "=". The message says to write ``form`` behind ``flag``.
     """
     name, sign, value = text.partition("=")
     if not (name.strip() and sign):
@@ -40,7 +37,10 @@ def name_and_value(flag: str, text: str, form: str = "NAME=VALUE") -> tuple[str,
 
 
 def name_and_setting(flag: str, text: str, form: str) -> tuple[str, Any]:
-    """Return the name and the only value, in YAML, of an option such as spare=2."""
+    """Return (name, value) of a text NAME=VALUE with one value in YAML, such as spare=2.
+
+    Raises PlannerError otherwise. ``flag`` and ``form`` are those of ``name_and_value``.
+    """
     # Most commands read no scenario, and start faster without its schema.
     from planner.inputs.scenario.document import values_of
 
@@ -61,11 +61,11 @@ def add_options(
     groups: Mapping[str, tuple[str, ...]] | None = None,
     aliases: Mapping[str, str] | None = None,
 ) -> None:
-    """Add an argument per option, except those of ``leave_out``.
+    """Add an argument for each option, except those of ``leave_out``.
 
-    Without ``checked``, any value is taken and nothing is needed: the command checks the values.
-    ``alone`` gives the value of an option whose flag is given without a value. ``groups`` maps the
-    title of a group in the help to its options. ``aliases`` maps an option to a second flag.
+    Without ``checked``, any value is accepted and no option is required: the command checks that.
+    ``alone`` has, by option, the value that a flag without a value stands for. ``groups`` has the
+    options of each group of the help, by title. ``aliases`` has a second flag by option.
     """
     group_of = {
         name: group
@@ -77,33 +77,33 @@ def add_options(
         if name in leave_out:
             continue
         # argparse formats help texts with %, so double it.
-        words: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
+        settings: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
         if option.type == "boolean":
             # None means not given, so that the default of the option applies.
-            words |= {"action": "store_true", "default": None}
+            settings |= {"action": "store_true", "default": None}
         elif option.choices and not option.many and checked:
-            words |= {"choices": option.choices, "required": option.required}
+            settings |= {"choices": option.choices, "required": option.required}
         else:
-            words |= {"metavar": name.upper(), "required": option.required and checked}
+            settings |= {"metavar": name.upper(), "required": option.required and checked}
         if alone and name in alone:
-            words |= {"nargs": "?", "const": alone[name]}
+            settings |= {"nargs": "?", "const": alone[name]}
         flags = [flag_of(name), *([aliases[name]] if aliases and name in aliases else [])]
-        group_of.get(name, parser).add_argument(*flags, **words)
+        group_of.get(name, parser).add_argument(*flags, **settings)
 
 
-def options_from_command_line(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
-    """Return the checked options of the command line.
+def options_from_command_line(declared: type[RunOptions], given: Namespace) -> dict[str, Any]:
+    """Return the options that are given on the command line, validated as ``declared`` options.
 
-    Lists are separated by commas. Lists of a fixed length are separated by colons. Raises
+    Items of a list are separated by commas, or by colons if the list has a fixed length. Raises
     OptionsRefused, which names the flags.
     """
     values = {}
     for name, option in options_in(declared).items():
-        if (value := getattr(words, name, None)) is None:
+        if (value := getattr(given, name, None)) is None:
             continue
         if option.many:
-            mark = ":" if option.fewest == option.largest else ","
-            value = [part.strip() for part in value.split(mark) if part.strip()]
+            separator = ":" if option.fewest == option.largest else ","
+            value = [item.strip() for item in value.split(separator) if item.strip()]
         # An empty list counts as an option that was not given.
         if value != []:
             values[name] = value
@@ -111,6 +111,6 @@ def options_from_command_line(declared: type[RunOptions], words: Namespace) -> d
         return options_of(declared, values).explicit_values()
     except OptionsRefused as refused:
         faults = [
-            f._replace(value=str(getattr(words, f.name, None) or f.value)) for f in refused.faults
+            f._replace(value=str(getattr(given, f.name, None) or f.value)) for f in refused.faults
         ]
         raise OptionsRefused.of(faults, flag_of) from None

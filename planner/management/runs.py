@@ -21,7 +21,7 @@ from planner.errors import Ambiguous, NotFound, PlannerError
 from planner.files.documents import utf8_text
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
-from planner.inputs.scenario import document as text
+from planner.inputs.scenario.document import parse, with_traces
 from planner.management.base import Document, HeadroomCommand, wants_colour
 from planner.management.options import add_options, options_from_command_line
 from planner.models import Run, Scenario, Trace
@@ -38,9 +38,10 @@ WIDTH = 160  # characters of a line in a file or pipe
 
 
 def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
-    """Return a report as text; on a terminal in colour and fitted to its width.
+    """Return a report as text for ``stream``: on a terminal, in colour and as wide as it is.
 
-    Elsewhere, sentences stay on one line, and tables have the width ``COLUMNS``, or ``WIDTH``.
+    Elsewhere, sentences stay on one line, and tables are as wide as the environment variable
+    COLUMNS says, else WIDTH.
     """
     width = get_terminal_size((WIDTH, 0)).columns
     return terminal_text(
@@ -58,12 +59,12 @@ class ReportCommand(HeadroomCommand):
 
 
 class RunCommand(ReportCommand):
-    """A command that is a run, with the same row, life cycle and results as in pages and API."""
+    """A command that runs a scenario, and stores the run as pages and the API do."""
 
     kind: ClassVar[str]
     leave_out: ClassVar[tuple[str, ...]] = ()  # options without a flag
-    alone: ClassVar[dict[str, str]] = {}  # value of an option if its flag has none
-    groups: ClassVar[dict[str, tuple[str, ...]]] = {}  # options of a group in the help
+    alone: ClassVar[dict[str, str]] = {}  # by option: value of its flag without a value
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {}  # options by title of a group in the help
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -81,9 +82,9 @@ class RunCommand(ReportCommand):
 
 
 def run_scenario(kind: str, source: str, options: Document, progress: Progress) -> Document:
-    """Run a scenario file, or a stored scenario, in this process and return the result.
+    """Run a scenario file or a stored scenario in this process, and return the result document.
 
-    Raises the expected error of the run.
+    Raises the error of the run if it is an expected one.
     """
     document, name = load_scenario(source, progress)
     run = run_create(
@@ -99,7 +100,7 @@ def run_scenario(kind: str, source: str, options: Document, progress: Progress) 
 
 
 def execute(run: Run, progress: Progress) -> Document:
-    """Execute a run in this process and return its result; raises its expected error."""
+    """Execute a run in this process and return the result document; raise as ``run_scenario``."""
     with library_output_on_stderr():
         result: Document = run_execute(run_id=run.pk, observer=progress, raise_errors=True).result
     return result
@@ -107,7 +108,7 @@ def execute(run: Run, progress: Progress) -> Document:
 
 @contextmanager
 def library_output_on_stderr() -> Iterator[None]:
-    """Send what compiled libraries print to stderr, since stdout holds only the answer.
+    """Send the output of compiled libraries to stderr, since stdout gets only the answer.
 
     SciPy's HiGHS prints lines for its developers, although its output is off.
     """
@@ -139,27 +140,27 @@ def stored_scenario(source: str) -> Scenario | None:
 
 
 def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
-    """Return the document and the name of a scenario file or stored scenario.
+    """Return (document, name) of a scenario file or a stored scenario.
 
-    Traffic files that a scenario file names are imported. A file that was imported before is
-    recognized by its hash. The returned document names the stored traces instead.
+    Traffic files that a scenario file names are imported as traces, and the returned document names
+    these traces instead. A file that was imported before is recognized by its hash.
     """
     if stored := stored_scenario(source):
         return stored.document, stored.name
     path = Path(source)
-    # A pipe or a device could block or never end.
+    # Reading a pipe or a device could block, or never end.
     check_regular(path)
     document = utf8_text(path.read_bytes(), source, "Give a scenario in YAML.", PlannerError)
-    scenario = text.parse(document, path.name)
-    names = {}
+    scenario = parse(document, path.name)
+    trace_names = {}  # by index of the traffic source
     for index, traffic in enumerate(scenario.traffic.sources):
         if traffic.file is not None:
             file = (path.parent / traffic.file).resolve()
-            names[index] = _take_in(file, progress, traffic.timezone).name
-    return text.with_traces(document, names), scenario.name
+            trace_names[index] = _import_file(file, progress, traffic.timezone).name
+    return with_traces(document, trace_names), scenario.name
 
 
-def _take_in(path: Path, progress: Progress, timezone: str | None = None) -> Trace:
+def _import_file(path: Path, progress: Progress, timezone: str | None = None) -> Trace:
     """Import a file of traffic and return its trace; ``timezone`` is that of its local times.
 
     Raises Ambiguous if only ``ingest`` has the option that the file needs.
@@ -176,10 +177,10 @@ def _take_in(path: Path, progress: Progress, timezone: str | None = None) -> Tra
 
 
 def load_trace(source: str, progress: Progress) -> Trace:
-    """Return a trace from a file, or a stored one by name or id."""
+    """Return a trace: imported if ``source`` is a file, else the stored one of this name or id."""
     path = Path(source)
     if path.exists():
-        return _take_in(path, progress)
+        return _import_file(path, progress)
     try:
         return trace_get(source)
     except NotFound as problem:

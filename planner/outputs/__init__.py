@@ -11,22 +11,19 @@ import polars as pl
 from planner.errors import NotReady, PlannerError
 from planner.files.documents import json_value
 from planner.models import Run
-from planner.selectors.audit import FIELDS, audit_list, audit_rows
+from planner.selectors.audit import FIELDS, audit_rows
 from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
 
 PARQUET = "application/vnd.apache.parquet"
 CSV_ROWS = 1_000_000  # larger tables need Parquet: as text they take gigabytes
 MAIN_TABLES = ("plan", "policies", "forecast", "series")  # a CSV holds the first of these
 DIGITS = 9  # more than the precision of any figure here
-# First characters of a formula; the last four are the first four as wide characters.
+# First characters of a spreadsheet formula; the last four are full-width = + - @.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def run_csv(run: Run, name: str) -> str:
-    """Return a table of a run as CSV.
-
-    Raises NotReady if the table has more than ``CSV_ROWS`` rows.
-    """
+    """Return the table ``name`` of a run as CSV; raise NotReady if it has over CSV_ROWS rows."""
     rows = run_table_rows(run, name)
     if rows > CSV_ROWS:
         raise NotReady(
@@ -48,9 +45,9 @@ def csv_text(table: pl.DataFrame) -> str:
 
 
 def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
-    """Prefix text that a spreadsheet would run as a formula with an apostrophe.
+    """Return a table with an apostrophe before text that a spreadsheet would run as a formula.
 
-    This includes column names. Labels come from uploaded files, so their text is not trusted.
+    This includes column names. Text is not trusted, because labels come from uploaded files.
     """
     text = pl.col(pl.String)
     risky = text.str.slice(0, 1).is_in(list(FORMULA))
@@ -64,9 +61,9 @@ def json_text(run: Run) -> str:
 
 
 def main_table(run: Run) -> str:
-    """Return the name of the table that a CSV of this run contains by default.
+    """Return the name of the table that a CSV of a run has by default.
 
-    Raises NotReady if the run has no table to export.
+    Raises NotReady if the run is not completed or has none of MAIN_TABLES.
     """
     run_result(run)  # raises NotReady for a run that is not completed
     tables = run_tables(run)
@@ -89,15 +86,14 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
 
 
 def audit_csv(everything: bool) -> str:
-    """Return the audit log as CSV, of the current workspace or (``everything``) of all."""
-    rows = audit_rows(audit_list(all_workspaces=everything).order_by("number"))
-    return csv_of([list(FIELDS), *([row[name] for name in FIELDS] for row in rows)])
+    """Return the audit log of the current workspace, or of all (``everything``), as CSV."""
+    rows = ([row[name] for name in FIELDS] for row in audit_rows(everything))
+    return csv_of([list(FIELDS), *rows])
 
 
 def audit_json(everything: bool) -> str:
-    """Return the audit log as JSON, of the current workspace or (``everything``) of all."""
-    rows = audit_rows(audit_list(all_workspaces=everything).order_by("number"))
-    return json.dumps({"records": list(rows)}, indent=1)
+    """Return the audit log of the current workspace, or of all (``everything``), as JSON."""
+    return json.dumps({"records": list(audit_rows(everything))}, indent=1)
 
 
 def safe_cell(text: str) -> str:
@@ -109,5 +105,7 @@ def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
     """Return rows as CSV; cells are quoted where necessary."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([safe_cell(c) if isinstance(c, str) else c for c in row] for row in rows)
+    writer.writerows(
+        [safe_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
     return out.getvalue().rstrip("\n")

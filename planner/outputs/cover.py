@@ -1,4 +1,4 @@
-"""Describe where a report comes from, and who signs it, for files that people pass on."""
+"""Describe the cover of a report file: its run, its times and who signs it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ SIGNED = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)  # kinds that peop
 
 @dataclass(frozen=True, slots=True)
 class SignOff:
-    """A line for a signature; it is filled in if a proposal was approved."""
+    """A line for a signature; empty fields are filled in by hand."""
 
     role: str
     name: str = ""
@@ -25,13 +25,13 @@ class SignOff:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """The cover of a report: its run, its times as text, and the lines to sign."""
+    """The cover of a report file."""
 
     run: int
     kind: str
-    computed: str
-    written: str
-    version: str
+    computed: str  # time of the run's end
+    written: str  # time of the export
+    version: str  # release that computed the run
     sign_offs: tuple[SignOff, ...] = ()
 
     @property
@@ -41,7 +41,7 @@ class Cover:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence on when and with which release the report was made."""
+        """Return the times and the release as sentences."""
         return f"Computed {self.computed}. Exported {self.written}. Version {self.version}."
 
 
@@ -56,7 +56,7 @@ def cover_of(run: Run, now: datetime) -> Cover:
 
 
 def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
-    """Yield a line for who proposed and one for who approved the plan; else lines to sign."""
+    """Yield the sign-offs of the approved proposal; without one, empty lines to sign."""
     decided = proposal_approved(run.pk, policy)
     if decided is None:
         yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))

@@ -32,7 +32,7 @@ def answer_table(answers: Sequence[EstimateAnswer | Refused]) -> pl.DataFrame:
 
 
 def _row(answer: EstimateAnswer | Refused) -> dict[str, str | float | None]:
-    """Return the cells of an answer by column; those of a refused row hold only the reason."""
+    """Return the cells of an answer by column; a refused estimate has only the reason."""
     if isinstance(answer, Refused):
         return {"refused": answer.refused}
     error = answer.expected_error

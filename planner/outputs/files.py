@@ -24,13 +24,13 @@ Write = Callable[[Run, ExportOptions, datetime], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An export format; ``label`` is its menu entry, and ``group`` the heading above it."""
+    """An export format of a run."""
 
-    label: str
-    group: str
-    ending: str
-    media: str
-    write: Write
+    label: str  # entry of the menu
+    group: str  # heading above the entry
+    ending: str  # of the file's name
+    media: str  # media type
+    write: Write  # function that returns the content
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +43,34 @@ class File:
 
 
 def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write one table as CSV."""
+    """Return a table of a run as CSV: the table of the options, or the main table."""
     return run_csv(run, options.table or main_table(run)).encode()
 
 
 def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write the whole result as JSON."""
+    """Return the whole result as JSON."""
     return json_text(run).encode()
 
 
 def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Return the plan as Kubernetes objects of the format ``kind``, in YAML."""
+    """Return the plan of a run as Kubernetes objects in YAML, in the manifest format ``kind``."""
     return manifest_text(run, kind, options, now).encode()
 
 
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write the report as HTML."""
+    """Return the report of a run as HTML."""
     return html_of(run_report(run), cover_of(run, now)).encode()
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write the report as PDF."""
+    """Return the report of a run as PDF."""
     from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
     return pdf_of(run_report(run), cover_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Write the report as a workbook."""
+    """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
     return xlsx_of(run_report(run), cover_of(run, now))
@@ -98,7 +98,7 @@ FORMATS: dict[str, Format] = {
 
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
-    """Return (name, label) of the report and plan formats that a run offers, by group.
+    """Return (name, label) of the formats that a run of this kind offers, by group of the menu.
 
     CSV and JSON are not included, because every run has them.
     """

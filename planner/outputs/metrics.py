@@ -1,7 +1,7 @@
 """Write the metrics that Prometheus scrapes: active plans, runs, sign-ins, refused requests.
 
-The format is exposition format 0.0.4. A cluster's autoscaler follows the replicas that active plans
-request now.
+The format is exposition format 0.0.4. A metric has a header and a sample for each set of labels. A
+cluster's autoscaler follows the replicas that active plans request now.
 """
 
 from bisect import bisect_right
@@ -39,8 +39,7 @@ class PlannedReplicas:
 def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
     """Return the replicas that a plan requests of each pool at ``now``.
 
-    A dated plan requests nothing outside its dates, so that an autoscaler keeps its current
-    replicas.
+    A dated plan requests nothing (None) outside its dates. An autoscaler then keeps its replicas.
     """
     local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
@@ -52,20 +51,19 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
 
 
 def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
-    """Return a function from local time to the requested replicas of a pool.
+    """Return a fast function that maps a local time to the requested replicas of a pool.
 
-    It returns None outside the dates of a dated plan. The function is fast for many calls.
+    Outside the dates of a dated plan, the function returns None.
     """
     steps = pool.steps
     if plan.repeat == "once":
         starts = [step.begins for step in steps]
 
-        def of_dated_plan(local: datetime) -> int | None:
-            """Return the replicas at a local time; None outside the dates of the plan."""
+        def replicas_on_dates(local: datetime) -> int | None:
             step = steps[max(bisect_right(starts, local) - 1, 0)]  # the last one that has begun
             return step.replicas if step.begins <= local < step.ends else None
 
-        return of_dated_plan
+        return replicas_on_dates
     counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
     return lambda local: int(counts[minute_of(local) % len(counts)])
 
@@ -80,10 +78,10 @@ class Change:
 
 
 def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return the next change of the plan's replicas, added up over all pools, or None.
+    """Return the next change of a plan's replicas, added up over all pools, or None.
 
-    A repeating plan is searched to the end of one repeat. Replicas that only move from one pool to
-    another change nothing.
+    A repeating plan is searched for one day or week. Replicas that only move from one pool to
+    another are no change.
     """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
@@ -119,9 +117,9 @@ def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> f
     gpu_minutes = 0
     for pool in pools_of(plan):
         counts = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
-        whole_cycles, rest = divmod(last - first, len(counts))
-        part_of_cycle = counts[(first + np.arange(rest)) % len(counts)]
-        replica_minutes = whole_cycles * counts.sum() + part_of_cycle.sum()
+        whole_cycles, rest_minutes = divmod(last - first, len(counts))
+        rest = counts[(first + np.arange(rest_minutes)) % len(counts)]
+        replica_minutes = whole_cycles * counts.sum() + rest.sum()
         gpu_minutes += (pool.gpus or 1) * int(replica_minutes)
     return gpu_minutes / 60
 
@@ -145,12 +143,12 @@ def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[
 
 
 def exposition(*families: Iterable[str]) -> str:
-    """Return lines of metrics in the Prometheus text format."""
+    """Return lines of metrics as a text in the Prometheus format."""
     return "".join(f"{line}\n" for lines in families for line in lines)
 
 
 def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
-    """Yield the lines by metric: active plans, which of them cover ``now``, replicas."""
+    """Yield the lines of metrics on active plans, and on the replicas that they request now."""
     yield from metric_header(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
@@ -184,23 +182,20 @@ def _plan_labels(plan: ActivePlan) -> dict[str, str]:
 
 
 def metric_header(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
-    """Yield the HELP and TYPE lines of a metric; ``kind`` summary has quantiles."""
+    """Yield the lines HELP and TYPE of a metric; ``kind`` is gauge, counter or summary."""
     yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 
-def labels(of: Mapping[str, str]) -> str:
-    """Return the labels of a sample in braces."""
-    return "{" + ",".join(f'{name}="{_escape_label(text)}"' for name, text in of.items()) + "}"
-
-
-def _escape_label(text: str) -> str:
-    """Escape a label value as the exposition format requires."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def labels(values: Mapping[str, str]) -> str:
+    """Return the labels of a sample in braces, from their values by name."""
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    pairs = (f'{name}="{value.translate(escapes)}"' for name, value in values.items())
+    return "{" + ",".join(pairs) + "}"
 
 
 def queue_lines(work: WorkStatistics) -> Iterator[str]:
-    """Yield the lines on unfinished runs, on ended runs, and on how long runs took."""
+    """Yield the lines of metrics on unfinished runs, ended runs, and durations of runs."""
     yield from metric_header("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
@@ -232,7 +227,7 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
 
 
 def _run_labels(going: UnfinishedRuns) -> dict[str, str]:
-    """Return the labels of runs that wait or run."""
+    """Return the labels of a metric on unfinished runs of one kind and state."""
     state = WAITING if going.state == Run.State.PENDING else going.state
     return {"workspace": going.workspace, "kind": going.kind, "state": state}
 
@@ -240,7 +235,10 @@ def _run_labels(going: UnfinishedRuns) -> dict[str, str]:
 def security_lines(
     events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]
 ) -> Iterator[str]:
-    """Yield the lines of security events, by event, and of refusals, by HTTP status and caller."""
+    """Yield the lines of metrics on security events and on refused requests.
+
+    ``refusals`` has their numbers by HTTP status and kind of caller.
+    """
     yield from metric_header(
         "headroom_security_events_total", "What the audit log tells of signing in.", kind="counter"
     )
@@ -251,5 +249,5 @@ def security_lines(
         "Refused requests, by status. 404 includes rows of another workspace.",
         kind="counter",
     )
-    for (status, who), count in refusals.items():
-        yield f"headroom_refused_total{labels({'status': str(status), 'who': who})} {count}"
+    for (status, caller), count in refusals.items():
+        yield f"headroom_refused_total{labels({'status': str(status), 'who': caller})} {count}"

@@ -1,4 +1,4 @@
-"""Read from a result when deferrable work is done, and write it for the controller of a queue."""
+"""Read from a result when deferrable work is done, and write it for a batch queue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from planner.policies.registry import traits_of
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """The deferrable work of a model in a region that a period does; times are in UTC."""
+    """The deferrable work of a model in a region that is done in one period; times are in UTC."""
 
     region: str
     model: str
@@ -20,10 +20,10 @@ class WorkRow:
 
 
 def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple[WorkRow, ...]:
-    """Return the deferrable work that a plan moved, by the period in which ``policy`` releases it.
+    """Return the deferrable work that the plan of a run moves, by the period that does it.
 
-    It is empty if the plan moves no work, or if the policy does not follow that plan. ``ends`` is
-    the end of the window.
+    ``ends`` is the end of the window. Returns () if the plan moves no work, or if ``policy`` does
+    not follow the plan of the run.
     """
     planned = traits_of(policy).plan
     # A policy with a forecast method of its own has another plan than the run.
@@ -40,11 +40,11 @@ def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple
 
 
 def work_csv(rows: Sequence[WorkRow]) -> str:
-    """Return the rows of a region as CSV."""
+    """Return rows as CSV with a header."""
     lines = [f"{_utc(row.begins)},{_utc(row.ends)},{row.model},{row.input_tokens}" for row in rows]
     return "\n".join(["begins,ends,model,input_tokens", *lines, ""])
 
 
 def _utc(moment: datetime) -> str:
-    """Return a moment as text in UTC; one without a zone is in UTC already."""
+    """Return a time as text in UTC; a time without zone is taken as UTC."""
     return f"{moment - (moment.utcoffset() or timedelta(0)):%Y-%m-%dT%H:%M:%SZ}"

@@ -12,8 +12,8 @@ def stored_names() -> dict[str, str]:
     return dict(DeploymentName.objects.values_list("rule", "name"))
 
 
-LABEL = 63  # characters of a DNS-1123 label, and of the value of a label
-LONGEST = 54  # KEDA names its HPA keda-hpa-NAME, also limited to 63
+LABEL = 63  # most characters of a DNS-1123 label, and of the value of a label
+LONGEST = 54  # most characters of our names: KEDA names its HPA keda-hpa-NAME, at most 63
 HASH = 6  # characters of a hash
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
@@ -29,7 +29,7 @@ def checked_name(name: str) -> str:
 
 
 def name_of(parts: Iterable[str]) -> str:
-    """Return ``parts`` joined to a DNS-1123 label; a name that is too long ends with a hash."""
+    """Return ``parts`` joined to a DNS-1123 label; a name over LONGEST is cut and gets a hash."""
     text = "-".join(part for part in parts if part)
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if name and len(name) <= LONGEST:
@@ -43,9 +43,10 @@ def _hash(text: str) -> str:
 
 
 def unique_names(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
-    """Return a unique object name for each object, made of its ``parts``.
+    """Return a unique name for each object, made of its ``parts``.
 
-    Objects whose names would be equal add their ``more`` parts, and then a hash of the position.
+    Objects with equal names get their ``more`` parts too. If names are still equal, they end with a
+    hash of the position.
     """
     short = [name_of(words) for words in parts]
     names = [

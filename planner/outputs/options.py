@@ -9,7 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from planner.domain.options import RunOptions
 from planner.outputs.object_names import checked_name
 
-PROMETHEUS = "http://prometheus.monitoring.svc:9090"  # default name and namespace of the operator
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"  # default of the Prometheus operator
 
 
 def _zone(name: str) -> str:

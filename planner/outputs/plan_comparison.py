@@ -23,7 +23,7 @@ from planner.outputs.weekly_pattern import (
     in_utc,
     replicas_without_gaps,
 )
-from planner.selectors.run_comparison_figures import Setting
+from planner.selectors.run_comparison_figures import Setting, compare_settings
 from simulation.arrays import IntArray
 
 HOUR = 60  # minutes
@@ -46,24 +46,23 @@ class PoolBetween:
 
 @dataclass(frozen=True, slots=True)
 class PlansBetween:
-    """The difference between two plans.
+    """The difference between two plans, in the hours of a week that both cover.
 
-    ``hours`` is how many hours of a week both plans cover. ``replica_hours`` in them are (before,
-    after). ``changed`` is the sum of absolute changes as a share of the replica-hours before; None
-    if these are zero.
+    ``changed`` is the sum of the absolute changes of replicas by minute, as a share of the
+    replica-hours before. It is None if these are zero.
     """
 
-    hours: float
-    replica_hours: tuple[float, float]
+    hours: float  # hours of a week that both plans cover
+    replica_hours: tuple[float, float]  # (before, after)
     changed: float | None
     pools: tuple[PoolBetween, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[Setting, ...]  # settings that differ
     same: int  # number of equal settings
     notes: tuple[str, ...]
 
 
 def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
-    """Compare two plans: replicas in minutes of a week that both cover, and settings."""
+    """Compare two plans: replicas in the minutes of a week that both cover, and settings."""
     before, after = pools_by_minute(old), pools_by_minute(new)
     in_both = _covered_minutes(before) & _covered_minutes(after)
     keys = sorted({*before, *after})
@@ -106,7 +105,7 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
 
 
 def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
-    """Return replicas by pool and minute of the week, from Monday on, in UTC.
+    """Return the replicas of each pool by minute of the week in UTC, from Monday on.
 
     Minutes outside the dates of a dated plan are UNKNOWN.
     """
@@ -128,17 +127,17 @@ def _covered_minutes(pools: dict[PoolKey, IntArray]) -> Any:
 
 
 def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
-    """Return the replicas of a pool by minute; zero if the plan does not have the pool."""
+    """Return the replicas of a pool by minute of the week; zeros if the plan does not have it."""
     return pools[key] if key in pools else np.zeros(WEEK, np.int64)
 
 
 def _settings(
     old: ActivePlan, new: ActivePlan, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
-    """Return the settings that differ between the two scenarios, and the number of equal ones.
+    """Return the settings that differ between the scenarios of two plans, and the number of equal.
 
-    They are those of the copies that the runs stored. ``notes`` gets a sentence for a scenario that
-    cannot be read.
+    They are read from the copies that the runs stored. If one cannot be read, return ((), 0) and
+    add a sentence to ``notes``.
     """
     by_run = []
     for plan in (old, new):
@@ -151,8 +150,4 @@ def _settings(
             notes.append(f"The settings of run {plan.number} are of another release.")
     if len(by_run) < 2:
         return (), 0
-    before, after = by_run
-    keys = dict.fromkeys([*before, *after])
-    rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
-    different = tuple(row for row in rows if row.values[0] != row.values[1])
-    return different, len(rows) - len(different)
+    return compare_settings(by_run)

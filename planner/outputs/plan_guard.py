@@ -1,4 +1,4 @@
-"""Read the guard of a policy: the replicas that it adds above its schedule when load is high."""
+"""Read the reactive guard of a policy, which adds replicas to its schedule when load is high."""
 
 import sys
 from collections.abc import Sequence
@@ -21,31 +21,30 @@ from simulation.policies.guarded_plan import (
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The reactive guard of a pool (LT-G): the capacity of one replica in a large pool.
+    """The reactive guard of a pool: it adds replicas while the load exceeds their capacity.
 
-    ``prompt_tps`` and ``output_tps`` are tokens/s, NaN if the pool does not do that work.
-    ``shares`` are pairs of a pool size and the share of that capacity per replica at this size, by
-    rising size. They are empty if every pool size has the same capacity per replica, as in results
-    of earlier releases. ``allowed_late`` is the share of requests that may be later than
-    ``ttft_s`` or ``tpot_s``; NaN if unknown, or without such a limit.
+    It is part of the policy LT-G. ``prompt_tps``, ``output_tps`` and ``in_flight`` are the capacity
+    of one replica in a large pool. A replica of a smaller pool has less. ``shares`` has (pool size,
+    share of that capacity per replica), by rising size. It is empty if all sizes have the same
+    capacity per replica, as in results of earlier releases.
     """
 
-    prompt_tps: float
-    output_tps: float
+    prompt_tps: float  # prompt tokens/s; NaN if the pool does no prefill
+    output_tps: float  # output tokens/s; NaN if the pool does no decode
     in_flight: float  # requests that run or wait
     rise_s: float  # load must exceed the target for this long before a step up
     fall_s: float  # added replicas stay for at least this long
     most: int  # upper limit of replicas
     shares: tuple[tuple[int, float], ...] = ()
-    allowed_late: float = np.nan
-    ttft_s: float = np.nan
+    allowed_late: float = np.nan  # share of requests that may miss a limit; NaN: unknown
+    ttft_s: float = np.nan  # limits of latency; NaN: no such limit
     tpot_s: float = np.nan
 
     def staffing(self, least: int, most: int) -> tuple[float, float]:
         """Return (a, k): n replicas have the capacity of a * (n - k sqrt(n)) in a large pool.
 
         This is the square-root staffing rule of ``simulation.sizing.pool``, fitted through the pool
-        sizes ``least`` and ``most``. Capacity is counted in replicas of a large pool.
+        sizes ``least`` and ``most`` of ``shares``.
         """
         if not self.shares:
             return 1.0, 0.0
@@ -61,15 +60,15 @@ class Guard:
 
 
 def guards_of(settings: Sequence[Setting], most: int | None = None) -> dict[str, Guard]:
-    """Return the guard of each pool, from the settings of a policy in a result.
+    """Return the guard of each pool, by its name in a result, from the settings of a policy.
 
-    ``most`` is another upper limit of replicas; None: no other. The result is empty if the policy
-    has no guard, or if an earlier release wrote the result.
+    ``most`` further limits the replicas of a pool; None: only the policy does. Returns {} if the
+    policy has no guard, or if an earlier release wrote the result.
     """
-    settings_of_place: dict[str, dict[str, float | str | bool]] = {}
+    settings_of_pool: dict[str, dict[str, float | str | bool]] = {}
     for setting in settings:
-        settings_of_place.setdefault(setting.where, {})[setting.what] = setting.value
-    shared = settings_of_place.pop("", {})  # settings without a place apply to all pools
+        settings_of_pool.setdefault(setting.where, {})[setting.what] = setting.value
+    shared = settings_of_pool.pop("", {})  # settings without a pool apply to all pools
     return {
         pool_name: Guard(
             prompt_tps=float(values.get(PROMPT, np.nan)),
@@ -79,12 +78,14 @@ def guards_of(settings: Sequence[Setting], most: int | None = None) -> dict[str,
             fall_s=float(shared.get("fall_s", GuardedPlan.fall_s)),
             most=min(int(values["replicas at most"]), most or sys.maxsize),
             shares=tuple(
-                (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values
+                (size, float(values[name]))
+                for size, name in PER_POOL_OR_REGION.items()
+                if name in values
             ),
             allowed_late=float(values.get(ALLOWED, np.nan)),
             ttft_s=float(values.get(TTFT_LIMIT, np.nan)),
             tpot_s=float(values.get(TPOT_LIMIT, np.nan)),
         )
-        for pool_name, values in settings_of_place.items()
+        for pool_name, values in settings_of_pool.items()
         if IN_FLIGHT in values
     }

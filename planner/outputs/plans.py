@@ -1,6 +1,8 @@
-"""Read the plan of a run in the form that files need.
+"""Read the plan of a run in the form that exported files need.
 
-A plan holds the replicas of each deployment over time, or the rule of a reactive policy.
+A plan holds the replicas of each deployment over time, or the rule of a reactive policy. A row of a
+schedule says when scaling to a number of replicas starts. A step is a number of replicas from one
+time to another.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +14,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from planner.domain.planning.figures import Decision
 from planner.domain.replicas import Replica
-from planner.domain.results.answer import ReplicaSchedule
 from planner.domain.results.stored import (
     PlannedReplicas,
     StoredPolicy,
@@ -47,17 +47,17 @@ from planner.selectors.runs import run_table, run_tables, stored_result, typed_r
 from simulation.arrays import IntArray
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
-# Parts of a pool's default name; "" is left out of it. Other values are parts themselves.
+# Text in the default name of a pool, by market and by role; "" is left out.
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Replicas of one kind in one region, which form one deployment.
+    """Equal replicas in one region, which form one deployment.
 
-    A pool of a reactive policy has no ``steps``. Its ``least`` and ``most`` are the policy's
-    limits.
+    A pool of a reactive policy has no ``steps``. Its ``least`` and ``most`` are the limits of the
+    policy.
     """
 
     name: str
@@ -93,19 +93,19 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The tuned rule of a reactive policy: on a load per replica, or that of another system."""
+    """The tuned rule of a reactive policy: a target load, or a policy of another system."""
 
-    kind: str  # hpa or keda; of another system, the format that it is exported to
-    metric: str = ""  # memory, gpu, queue, concurrency or tokens; "": of another system
+    kind: str  # format to which it is exported, such as hpa or keda
+    metric: str = ""  # memory, gpu, queue, concurrency or tokens; "": policy of another system
     target: float = 0.0  # load per replica
     tolerance: float = 0.0
     stabilisation_s: float = 0.0
     policy: Policy | None = None  # the autoscaler of another system, as tuned
-    # What its simulation computed, by pool ("MODEL in REGION, ARRANGEMENT") and name.
+    # Values that its simulation computed, by name of the pool (``place_of``) and of the value.
     computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def computed_for(self, pool: Pool, what: str) -> float | None:
-        """Return the value named ``what`` that the run computed for a pool, or None."""
+        """Return the value called ``what`` that the simulation computed for a pool, or None."""
         pool_name = place_of(pool.model, pool.region, pool.arrangement)
         return self.computed.get(pool_name, {}).get(what)
 
@@ -149,7 +149,7 @@ class Plan:
         return any(pool.guard for pool in self.pools)
 
     def min_replicas(self, pool: Pool) -> int:
-        """Return the smallest number of replicas that a pool has at any time."""
+        """Return the smallest number of replicas of a pool at any time."""
         if self.rule or self.repeat == "once":
             return pool.least
         # A pattern takes the largest of coinciding days, so it may never be as low as a step.
@@ -164,10 +164,10 @@ class Plan:
 
 
 def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
-    """Return the plan of a run to export, with the policy, pools and repeat that ``options`` name.
+    """Return the plan of a run to export, with the policy, pools and repeat of ``options``.
 
-    Raises NotReady if the run has no plan. Raises NotFound if an option names something that the
-    plan does not have.
+    ``now`` decides whether a window is in the future. Raises NotReady if the run has no plan,
+    NotFound if an option names something that the plan does not have.
     """
     result = stored_result(run)
     if run.kind not in KINDS:
@@ -221,11 +221,11 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     )
 
 
-Row = tuple[Key, datetime, int]  # pool, time in UTC when scaling to these replicas starts, replicas
+Row = tuple[Key, datetime, int]  # pool, UTC time when scaling starts, replicas from then on
 
 
 def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
-    """Return the policy to export: ``requested``, or by default the recommended policy.
+    """Return the name of the policy to export: ``requested``, or the recommended one if None.
 
     Raises NotReady if the run recommends none, and NotFound if it has no policy ``requested``.
     """
@@ -250,16 +250,21 @@ def _label_of(result: StoredResult, policy: str) -> str:
 def _rows_and_rule(
     run: Run, result: StoredResult, begins: datetime, policy: str
 ) -> tuple[list[Row], Rule | None]:
-    """Return the schedule of a policy as rows, and its reactive rule.
+    """Return (rows of the schedule, None) of a policy that has a schedule.
 
-    A policy with a schedule has no rule (None). For a policy with a rule, the rows are the replica
-    limits of each pool. Raises NotReady if the policy has neither schedule nor rule.
+    Return (rows with the replica limits of each pool, rule) of a policy with a reactive rule.
+    ``begins`` is the begin of the window. Raises NotReady if the policy has neither.
     """
     recommended = result.recommended or StoredRecommendation()
     timetable = recommended.timetable if policy == recommended.policy else None
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable.by_itself:
-        return _rows_of_timetable(timetable), None
+        rows = [
+            _row(pool.replica, pool.region, row.begins, count)
+            for row in timetable.rows
+            for pool, count in zip(timetable.pools, row.replicas, strict=True)
+        ]
+        return rows, None
     scheduled: list[str] = []
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
@@ -283,15 +288,6 @@ def _rows_and_rule(
     return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
 
 
-def _rows_of_timetable(timetable: ReplicaSchedule) -> list[Row]:
-    """Return the schedule of the recommended policy as rows."""
-    return [
-        _row(pool.replica, pool.region, row.begins, count)
-        for row in timetable.rows
-        for pool, count in zip(timetable.pools, row.replicas, strict=True)
-    ]
-
-
 def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Row:
     """Return a row of a schedule; ``begins`` is when scaling to ``replicas`` starts."""
     # Results of earlier releases have no market and no arrangement.
@@ -303,7 +299,7 @@ def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Row:
 
 
 def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
-    """Return the rule that a policy's settings describe; None if it is no reactive policy."""
+    """Return the rule that the settings of a policy describe; None if it is not reactive."""
     if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
         tuned = policy_of_settings(name_of(policy), settings)
         fixed = isinstance(tuned, TokenVelocity) and not tuned.changes_counts
@@ -321,30 +317,32 @@ def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
 
 
 def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
-    """Return the policy with the parameter values that a result lists for it.
+    """Return the policy called ``name`` with the parameter values in the settings of a result.
 
-    A result names them PARAMETER, PARAMETER.FIELD, or PARAMETER.ROW.FIELD in a list of rows.
+    A setting is called PARAMETER, PARAMETER.FIELD, or PARAMETER.ROW.FIELD in a list of rows.
     """
     parameters: dict[str, Any] = {}
     for setting in settings:
-        first, *inner = setting.what.split(".")
-        if setting.where or first not in TYPES[name].model_fields:
+        parameter, *path = setting.what.split(".")
+        if setting.where or parameter not in TYPES[name].model_fields:
             continue
-        if not inner:
-            parameters[first] = setting.value
-        elif len(inner) == 1:
-            parameters.setdefault(first, {})[inner[0]] = setting.value
-        else:
-            rows, (row, name_in_row) = parameters.setdefault(first, []), inner
-            if int(row) == len(rows):  # the first field of the next row
-                rows.append({})
-            value = setting.value  # a list is stored as words
-            rows[-1][name_in_row] = str(value).split() if name_in_row == "days" else value
+        match path:
+            case []:
+                parameters[parameter] = setting.value
+            case [field]:
+                parameters.setdefault(parameter, {})[field] = setting.value
+            case [row, field]:
+                rows = parameters.setdefault(parameter, [])
+                if int(row) == len(rows):  # the first field of the next row
+                    rows.append({})
+                # A result has a list of days as one text.
+                is_list = field == "days"
+                rows[-1][field] = str(setting.value).split() if is_list else setting.value
     return policy_of(name, **parameters)
 
 
 def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
-    """Return the tuned rule of a policy that models another system's autoscaler."""
+    """Return the rule of a tuned policy that models the autoscaler of another system."""
     computed: dict[str, dict[str, float]] = {}
     for setting in settings:
         if setting.where and isinstance(setting.value, int | float):
@@ -361,13 +359,17 @@ LIMITS = ("replicas at least", "replicas at most")
 def _rows_of_limits(
     run: Run, settings: Sequence[Setting], begins: datetime, names: Sequence[str]
 ) -> Iterable[Row]:
-    """Yield the replicas of pools whose policy has no schedule, one row for each of ``names``.
+    """Yield rows with the replicas of each pool of a policy that has no schedule.
 
-    These are settings in the result, such as "replicas at least". The rows begin with the window.
+    A pool has a row for each of ``names``, settings in the result such as "replicas at least". All
+    rows begin with the window.
     """
     plan = typed_result(run, PlannedReplicas).plan
-    # The plan has a decision per period. Any of them tells the replica of its pool.
-    decisions = {_place(row): row for row in (plan.decisions if plan else ())}
+    # The plan has a decision per pool and period. Any of them describes the pool.
+    decisions = {
+        place_of(row.replica.model, row.region, row.replica.arrangement or ""): row
+        for row in (plan.decisions if plan else ())
+    }
     for pool_name, decision in decisions.items():
         limits = {setting.what: setting.value for setting in settings if setting.where == pool_name}
         if names[-1] in limits:
@@ -375,10 +377,9 @@ def _rows_of_limits(
                 yield _row(decision.replica, decision.region, begins, int(limits[name]))
 
 
-def _place(decision: Decision) -> str:
-    """Return the name of a decision's pool in the settings of a result."""
-    replica = decision.replica
-    return place_of(replica.model, decision.region, replica.arrangement or "")
+def pool_text(pool: Pool) -> str:
+    """Return the model, region and hardware of a pool as text."""
+    return f"{pool.model} in {pool.region}: {pool.arrangement}"
 
 
 def place_of(model: str, region: str, arrangement: str) -> str:
@@ -394,13 +395,13 @@ def _pools(
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
-    """Yield the pools in the rows, each with its steps in local time.
+    """Yield the pools in the rows, each with its steps in the local time of ``zone``.
 
-    Each count holds until the pool's next row, the last until ``ends``. With a ``rule``, replicas
-    follow it, so pools have no steps.
+    The replicas of a row hold until the next row of the pool, the last ones until ``ends``. With a
+    ``rule``, pools have no steps. ``facts`` and ``guards`` are those of all pools.
     """
     for key in dict.fromkeys(key for key, _, _ in rows):
-        changes = [(begins, count) for other, begins, count in rows if other == key]
+        changes = [(begins, count) for row_key, begins, count in rows if row_key == key]
         edges = [*(begins for begins, _ in changes), ends]
         local_edges = [edge.astimezone(zone).replace(tzinfo=None) for edge in edges]
         steps = tuple(
@@ -428,11 +429,11 @@ def _pools(
 
 
 def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
-    """Return the pools with deployment names.
+    """Return the pools with the names of their deployments.
 
-    Names come from ``pairs`` (DEFAULT=NAME) of this export, else from stored names, else from the
-    defaults. Raises NotFound if a pair names an unknown deployment. Raises PlannerError if two
-    deployments of a region would share a name.
+    A name comes from ``pairs`` (DEFAULT=NAME), else from the stored names, else it is the default.
+    Raises NotFound if a pair names an unknown deployment, PlannerError if two deployments of a
+    region have the same name.
     """
     parts = [
         (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
@@ -462,7 +463,7 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
 
 
 def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
-    """Return the pools of the region and the model that the options choose."""
+    """Return the pools of the region and model in ``options``; raise NotFound if there are none."""
     chosen = list(pools)
     for attribute, option in (("region", options.region), ("model", options.model)):
         known = dict.fromkeys(getattr(pool, attribute) for pool in chosen)
@@ -478,11 +479,11 @@ def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> li
 def _repeat(
     repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
 ) -> Repeat:
-    """Return how the plan repeats; "auto" decides by the window.
+    """Return how a plan for the window from ``begins`` to ``ends`` repeats.
 
-    A window that ends in the future runs once. A past window, or one of a trace without dates
-    (``clock`` "relative"), is a pattern: daily if it is at most one day long, else weekly. Raises
-    PlannerError for "once" without dates.
+    ``repeat`` "auto" decides by the window. A window that ends after ``now`` runs once. A past
+    window, or one of a trace without dates (``clock`` "relative"), is a pattern: daily if it is at
+    most one day long, else weekly. Raises PlannerError for "once" without dates.
     """
     if repeat == "once" and clock != "utc":
         raise PlannerError("repeat: once needs dates, and the trace has none. Choose daily.")
@@ -494,9 +495,9 @@ def _repeat(
 
 
 def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
-    """Raise PlannerError if daylight saving time begins or ends within the window.
+    """Raise PlannerError if the clocks of ``zone`` change between ``begins`` and ``ends``.
 
-    On that day a schedule in local time would differ from the plan.
+    A schedule in local time would differ from the plan after the change. ``name`` is the zone's.
     """
     hours = int((ends - begins) / timedelta(hours=1)) + 1
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
@@ -511,7 +512,7 @@ def _notes(
 ) -> Iterable[str]:
     """Yield notes on the policy for the reader of an exported file.
 
-    ``rule`` is its reactive rule, if it has one. ``is_part``: only some pools are exported.
+    ``rule`` and ``guards`` are those of the policy. ``is_part``: only some pools are exported.
     """
     if rule is None and not guards and traits_of(policy).may_exceed_plan:
         yield (
@@ -534,7 +535,7 @@ def _notes(
 
 
 def _release_notes(run: Run, result: StoredResult, rule: Rule | None) -> Iterator[str]:
-    """Yield a note if the times of a schedule are starts of periods, as in earlier releases."""
+    """Yield a note if an earlier release computed the schedule, with times of whole periods."""
     timetable = result.recommended and result.recommended.timetable
     # Later releases store the period beside the exact time of a request.
     exact = any(row.period for row in (timetable.rows if timetable else ()))
@@ -548,12 +549,12 @@ def _release_notes(run: Run, result: StoredResult, rule: Rule | None) -> Iterato
 
 
 def tiers_missed(result: StoredResult, policy: str) -> list[str]:
-    """Return the tiers below their SLO target in the replay; empty if there was no replay."""
+    """Return the tiers that missed their SLO in the simulation of a policy; [] without one."""
     return [tier for tier, met in _figures(result, policy).slo_met.items() if not met]
 
 
 def _figures(result: StoredResult, policy: str) -> StoredPolicy:
-    """Return the figures of a policy; without a simulation, only whether it meets its SLO."""
+    """Return the figures of a policy; if it was not simulated, only whether it meets its SLO."""
     if policy in result.policies:
         return result.policies[policy]
     met = result.recommended.meets_slo if result.recommended else None

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from planner.domain.replicas import replica_of
 from planner.errors import EXPECTED
-from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.run_hardware import stored_hardware
@@ -16,7 +16,7 @@ Key = tuple[str, str, str, int, str, str, str]  # model, region, gpu, tp, role, 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a pool that its result does not contain; None if the scenario lacks them."""
+    """Facts of a pool that the result of its run lacks; None if the scenario lacks them too."""
 
     gpus_per_node: int | None = None
     usd_per_hour: float | None = None  # of one replica
@@ -49,34 +49,19 @@ def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
         replica = replica_of(hardware, model_index, column)
         region = hardware.regions[region_index].name
         key = (
-            replica.model,
-            region,
-            replica.gpu,
-            replica.tp,
-            replica.role,
-            replica.market,
+            replica.model, region, replica.gpu, replica.tp, replica.role, replica.market,
             replica.arrangement,
-        )
+        )  # fmt: skip
+        gpu, power_cap = hardware.gpus[column], hardware.sections[model_index, column].power_cap
+        cap_and_clock = getattr(hardware.profiles[model_index, column], "cap", None)
+        clock_mhz = cap_and_clock.clock_mhz if cap_and_clock else None
         facts[key] = Facts(
-            gpus_per_node=hardware.gpus[column].gpus_per_node,
+            gpus_per_node=gpu.gpus_per_node,
             usd_per_hour=float(hardware.usd_per_gpu_hour[region_index, column]) * replica.tp,
             startup_s=hardware.startup_s,
-            power_cap_w=_power_cap_w(hardware, model_index, column),
-            clock_mhz=_clock_mhz(hardware, model_index, column),
+            power_cap_w=None
+            if power_cap is None or not gpu.tdp_w
+            else round(power_cap * gpu.tdp_w),
+            clock_mhz=None if clock_mhz is None else round(clock_mhz),
         )
     return facts
-
-
-def _power_cap_w(hardware: Hardware, model: int, gpu: int) -> int | None:
-    """Return the power cap of a GPU in watts, or None without a cap or a TDP.
-
-    ``model`` and ``gpu`` are indices of ``hardware``.
-    """
-    share, tdp_w = hardware.sections[model, gpu].power_cap, hardware.gpus[gpu].tdp_w
-    return None if share is None or tdp_w is None else round(share * tdp_w)
-
-
-def _clock_mhz(hardware: Hardware, model: int, gpu: int) -> int | None:
-    """Return the clock in MHz at which a GPU draws its power cap, or None if it is not known."""
-    cap = getattr(hardware.profiles[model, gpu], "cap", None)
-    return None if cap is None or cap.clock_mhz is None else round(cap.clock_mhz)

@@ -1,6 +1,7 @@
-"""Work out what a proposal changes: settings, replicas and outcomes on the same traffic.
+"""Compare a proposal with the active plan or a baseline: settings, replicas and outcomes.
 
-Pages, the API and reports use it.
+The base is what the proposal is compared with. The outcome of a proposal is the result of its
+simulation, in its own run or in a separate one.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
-from planner.selectors.run_comparison import compare_runs, windows
+from planner.selectors.run_comparison import RunComparison, compare_runs, windows
 from planner.selectors.run_comparison_figures import (
     BETTER,
     WORSE,
@@ -36,15 +37,15 @@ from planner.selectors.run_comparison_figures import (
 )
 from planner.selectors.runs import saving_at_equal, stored_result
 
-REPLAYS = "As simulated"  # title of the figures that judge a proposal
-REPLAYED = "periodic"  # policy that replays the active plan: replicas by time of day
+REPLAYS = "As simulated"  # title of the group of figures that judge a proposal
+REPLAYED = "periodic"  # policy that replays a stored schedule: replicas by time of day
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """Mean, minimum and maximum replicas of a pool over the window, (before, proposed).
+    """Mean, maximum and minimum replicas of a pool over the window, each (base, proposed).
 
-    Values before are None if the pool did not exist.
+    A value is None if that plan does not have the pool.
     """
 
     pool: str
@@ -56,21 +57,16 @@ class ReplicaChange:
 
 @dataclass(frozen=True, slots=True)
 class ProposalComparison:
-    """The comparison of a proposal with the active plan or a baseline.
+    """The comparison of a proposal with its base: the active plan, another run or a baseline."""
 
-    ``against`` names what it is compared with, the base. Figures of ``groups`` are pairs (base,
-    proposed). ``saving`` is a share of the base cost at equal SLO attainment, or None if unknown.
-    ``worse`` lists the figures that get worse, the largest change first.
-    """
-
-    against: str
+    against: str  # the base in words
     base_run: int | None
-    settings: tuple[Setting, ...]
+    settings: tuple[Setting, ...]  # settings that differ
     same: int  # number of equal settings
-    groups: tuple[Group, ...]
-    worse: tuple[ComparedFigure, ...]
+    groups: tuple[Group, ...]  # figures as (base, proposed)
+    worse: tuple[ComparedFigure, ...]  # figures that get worse, the largest change first
     better: tuple[ComparedFigure, ...]
-    saving: float | None
+    saving: float | None  # share of the base cost at equal SLO attainment; null: unknown
     pools: tuple[ReplicaChange, ...]
     total: ReplicaChange  # sum of all pools
     notes: tuple[str, ...]
@@ -87,25 +83,18 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     if run is None:
         return None
     outcome_run, policy = outcome_of(proposal, run)
-    comparison = None  # of the base run with the proposed run
+    comparison = None  # of the base run and the proposed run
     if base is not None and base.state == Run.State.COMPLETED:
         comparison = compare_runs(
             [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
         )
     results, names = compared_policies(proposal, run)  # each as [base, proposed]
-    # A replay of the active plan has the same traffic, so only the simulated figures compare.
-    compared = comparison if replay_of(proposal) is None else None
-    if compared is None or base is None:
-        groups = tuple(replay_groups(results, names, "", ())) if names[0] else ()
-    elif outcome_run != run:
-        groups = compare_runs([base, outcome_run], policy_per_run=names).groups
-    else:
-        groups = compared.groups
+    groups = _groups(proposal, run, comparison)
     simulated = [group for group in groups if group.title == REPLAYS]
-    # A note on simulated figures says that they do not compare like with like.
+    # The note of such a group says that traffic, window or limits differ.
     unfair_notes = [group.note for group in simulated if group.note]
     notes = list(comparison.notes if comparison else ())
-    if compared is not None:
+    if comparison is not None and replay_of(proposal) is None:
         notes += [*unfair_notes, *_unfinished_replay_note(proposal)]
     policies = results[1].policies
     if outcome_run != run:
@@ -129,6 +118,21 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     )
 
 
+def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> tuple[Group, ...]:
+    """Return the figures of base and proposal in groups.
+
+    ``comparison`` is that of the base run and the proposed run, None without a base run.
+    """
+    results, names = compared_policies(proposal, run)
+    if comparison is None or proposal.base_run is None or replay_of(proposal) is not None:
+        # The traffic is the same, so that simulated figures compare; a replay has no plan.
+        return tuple(replay_groups(results, names, "", ())) if names[0] else ()
+    outcome_run, _ = outcome_of(proposal, run)
+    if outcome_run == run:
+        return comparison.groups
+    return compare_runs([proposal.base_run, outcome_run], policy_per_run=names).groups
+
+
 def replay_of(proposal: Proposal) -> Run | None:
     """Return the completed replay of the active plan on the proposal's traffic, or None."""
     replay = proposal.replay
@@ -138,8 +142,9 @@ def replay_of(proposal: Proposal) -> Run | None:
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
     """Return the results and the policy names to compare, each as [base, proposed].
 
-    Without a base run, both results are those of the proposed run. The base is then the active
-    plan, or the run's baseline if no plan is active. Its name is "" if the run did not simulate it.
+    Without a base run, both results are that of the proposed run. The base is then the active plan
+    or, if no plan is active, the baseline of the run. The base's name is "" if the run did not
+    simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
     result, base = stored_result(outcome_run), proposal.base_run
@@ -149,13 +154,16 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult],
         return [stored_result(base), result], [_base_policy(proposal), policy]
     if (active := proposal.base) is None:
         return [result, result], [_baseline(result, policy), policy]
-    # The figures stay of the fleet that the replicas are compared with, or are not shown.
+    # Figures of another policy than the active plan would not match the replicas shown.
     is_known = active.run_id == run.pk and active.policy in result.policies
     return [result, result], [active.policy if is_known else "", policy]
 
 
 def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[str]) -> str:
-    """Return in words what a proposal is compared with, as ``compared_policies`` chose it."""
+    """Return the base of a proposal in words.
+
+    ``pair`` and ``names`` are what ``compared_policies`` returned.
+    """
     active, base, name = proposal.base, proposal.base_run, names[0]
     if replay_of(proposal) is not None:
         number = active.number if active else ""
@@ -196,16 +204,16 @@ def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
 
     ``outcome_run`` is the run that should simulate it, if any.
     """
-    known = f"Run {run.pk} planned and replayed nothing"
+    fact = f"Run {run.pk} planned and replayed nothing"
     if outcome_run is None:
         return (
-            f"{known}, so its SLO attainment is not known. Propose a comparison to "
+            f"{fact}, so its SLO attainment is not known. Propose a comparison to "
             "see both outcomes on the same traffic."
         )
     if outcome_run.is_finished:
         reason = outcome_run.problem or outcome_run.state
-        return f"{known}, and its schedule could not be simulated: {reason} (run {outcome_run.pk})."
-    return f"{known}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
+        return f"{fact}, and its schedule could not be simulated: {reason} (run {outcome_run.pk})."
+    return f"{fact}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
 
 
 def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
@@ -227,8 +235,8 @@ def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
 def _base_policy(proposal: Proposal) -> str:
     """Return the policy of the base run to compare with.
 
-    It is the policy of the active plan in that plan's own run. In any other run it is the
-    recommended policy.
+    It is the policy of the active plan if the base run is that plan's run, else the recommended
+    policy.
     """
     base, run = proposal.base, proposal.base_run
     if base is not None and run is not None and base.run_id == run.pk:
@@ -237,9 +245,9 @@ def _base_policy(proposal: Proposal) -> str:
 
 
 def _baseline(result: StoredResult, policy: str) -> str:
-    """Return the baseline of the result's savings, or "".
+    """Return the policy that is the baseline of the result's savings.
 
-    It is "" if ``policy`` is the baseline itself, or if the baseline uses future data.
+    Return "" if it is ``policy`` itself or uses future data, so that it cannot be compared.
     """
     name = result.baseline
     can_compare = name in result.policies and name != policy and not traits_of(name).hindsight
@@ -254,10 +262,9 @@ def _label(result: StoredResult, name: str) -> str:
 def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
     """Return the saving of the proposal as a share of the base cost.
 
-    If SLO attainments differ, it is the saving at equal attainment, or None if that is not known.
-    None also if the windows differ or a cost is missing.
+    ``pair`` are the results of base and proposal. If SLO attainments differ, the saving is that at
+    equal attainment. None if this is unknown, if the windows differ, or if a cost is missing.
     """
-    # Costs of different windows do not compare.
     if len(windows(pair)) > 1:
         return None
     base, proposed = (
@@ -288,9 +295,9 @@ def _attainment_differs(proposed: Attainment, base: Attainment) -> bool:
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the figures with ``mark``, WORSE or BETTER.
+    """Return the figures that have the ``mark`` WORSE or BETTER.
 
-    SLO attainment comes first, then the largest changes.
+    SLO attainments come first, then the largest relative changes.
     """
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
@@ -316,19 +323,22 @@ def _replica_changes(
         steps = [each[name].steps if name in each else () for each in (before, after)]
         changes.append(_change(name, title, *steps))
     total = _change("", "", _total(before), _total(after))
-    base, (least, least_after), (most, most_after) = proposal.base, total.least, total.most
-    if base is not None:
-        least, most = _without_overlap((least, most), base.run, base.policy)
-    least_after, most_after = _without_overlap((least_after, most_after), run, proposal.policy)
-    return tuple(changes), replace(total, least=(least, least_after), most=(most, most_after))
+    # Each (least, most) replicas.
+    span_before, span_after = zip(total.least, total.most, strict=True)
+    if proposal.base is not None:
+        span_before = _without_overlap(span_before, proposal.base.run, proposal.base.policy)
+    span_after = _without_overlap(span_after, run, proposal.policy)
+    least, most = zip(span_before, span_after, strict=True)
+    return tuple(changes), replace(total, least=least, most=most)
 
 
 def _without_overlap(
     span: tuple[int | None, int | None], run: Run | None, policy: str
 ) -> tuple[int | None, int | None]:
-    """Return the least and the most replicas, without those that overlap during a cold start.
+    """Return the (least, most) replicas without those that overlap during a cold start.
 
-    ``span`` counts them. It stays if it is not of the whole schedule of ``policy`` in ``run``.
+    ``span`` is (least, most) with them. It is returned unchanged if it is not that of the whole
+    schedule of ``policy`` in ``run``.
     """
     schedule = schedule_of(tables_of(run), policy) if run is not None else None
     if schedule is None or max(schedule.totals, default=None) != span[1]:
@@ -342,32 +352,32 @@ def _title(pool: Pool | StoredPool) -> str:
 
 
 def _pools_by_name(run: Run, options: ExportOptions) -> dict[str, Pool]:
-    """Return each pool of a run's plan."""
+    """Return the pools of a run's plan, as exported with ``options``, by name."""
     plan = plan_of(run, options, timezone.now())
     return {pool.name: pool for pool in plan.pools}
 
 
 def _baseline_pools(proposal: Proposal, run: Run) -> dict[str, Pool]:
-    """Return the pools of a run's baseline; {} if no baseline has a schedule."""
+    """Return the pools of the baseline of a run by name; {} if it has no schedule."""
     baseline = _baseline(stored_result(run), proposal.policy)
     if not baseline:
         return {}
+    options = options_of(ExportOptions, {**proposal.options, "policy": baseline})
     try:
-        options = options_of(ExportOptions, {**proposal.options, "policy": baseline})
         return _pools_by_name(run, options)
     except PlannerError:
         return {}
 
 
 def _change(pool: str, title: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
-    """Return the change of a pool between two schedules."""
+    """Return the change of a pool's replicas between the schedules ``before`` and ``after``."""
     mean, least, most = _mean_min_max(before)
     mean_after, least_after, most_after = _mean_min_max(after)
     return ReplicaChange(pool, title, (mean, mean_after), (most, most_after), (least, least_after))
 
 
 def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
-    """Return the schedule of the sum of all pools' replicas."""
+    """Return the schedule of the replicas of all pools together."""
     steps = [step for pool in pools.values() for step in pool.steps]
     edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
     return [

@@ -17,19 +17,19 @@ from planner.selectors.runs import run_result, run_table, run_tables, stored_res
 from planner.storage.row_arrays import TablesState, tables_state
 
 REPORTED = tuple(REPORTS)
-KEPT = 8  # reports of a process that are not built again
+KEPT = 8  # most reports that a process caches
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A report, and what it was built from: a result and the state of its tables."""
+    """A cached report, and what it was built from: a result and the state of its tables."""
 
     result: object  # the document in the database
     tables: TablesState
     report: Report
 
 
-# By run, alternative and time zone of the reader, in which reports write times.
+# By run, alternative and time zone of the reader, in which reports have their times.
 _kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 _lock = Lock()
 
@@ -37,8 +37,8 @@ _lock = Lock()
 def run_report(run: Run, alternative: str = "") -> Report:
     """Return the report of a completed run; raise NotReady if its kind has none.
 
-    ``alternative`` names the plan that the report of a comparison describes. Default: the
-    recommended one. Reports that were shown last are kept until their run changes.
+    ``alternative`` names the plan that the report of a comparison describes, "" the recommended
+    one. The reports that were used last are cached until their run changes.
     """
     result = run_result(run)
     if run.kind not in REPORTS:
@@ -50,7 +50,8 @@ def run_report(run: Run, alternative: str = "") -> Report:
     with _lock:
         cached = _kept.pop(key, None)
     if cached is None or (cached.tables, cached.result) != (tables, result):
-        cached = _Kept(result, tables, _build(run, alternative))
+        report = REPORTS[run.kind].of(result, tables_of(run), alternative)
+        cached = _Kept(result, tables, report)
     with _lock:
         _kept[key] = cached
         while len(_kept) > KEPT:
@@ -58,19 +59,17 @@ def run_report(run: Run, alternative: str = "") -> Report:
     return cached.report
 
 
-def _build(run: Run, alternative: str) -> Report:
-    """Return a new report of a completed run about one ``alternative`` ("": the recommended)."""
-    return REPORTS[run.kind].of(run_result(run), tables_of(run), alternative)
-
-
 def tables_of(run: Run) -> Tables:
-    """Return a function that reads a table of a run by name, each once; empty if it has none."""
+    """Return a function that returns a table of a run by name; empty if the run has no such table.
+
+    It reads each table only once.
+    """
     names = run_tables(run)
     return cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
 
 
 def policy_report(run: Run, policy: str) -> Report | None:
-    """Return the report of a run about ``policy``; None if the run has no such report."""
+    """Return the report of a run about ``policy``; None if the run has no report about it."""
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)

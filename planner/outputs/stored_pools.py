@@ -27,12 +27,12 @@ class StoredPool:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what identifies the pool's deployment: its name and region."""
+        """Return the name and region of the pool, which identify its deployment."""
         return self.name, self.region
 
 
 def pools_of(plan: ActivePlan) -> list[StoredPool]:
-    """Return the pools of a stored plan."""
+    """Return the pools of an active or former plan, as they were at activation."""
     return [StoredPool(**{**row, "steps": tuple(map(_step, row["steps"]))}) for row in plan.pools]
 
 

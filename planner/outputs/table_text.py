@@ -1,4 +1,4 @@
-"""Write figures as text, and rows as a table of a terminal."""
+"""Write figures as text, and rows as an aligned table for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from planner.domain.formats import figure, milliseconds, percent
 from planner.domain.report import limit_name
 
 Row = Mapping[str, Any]
-WRITTEN = {HOURS, KWH, KG, USD}  # units that are written with a figure
+WRITTEN = {HOURS, KWH, KG, USD}  # units that are written after (or before) a figure
 
 
 def figure_text(value: Any, unit: str) -> str:
@@ -27,21 +27,30 @@ def figure_text(value: Any, unit: str) -> str:
 
 
 def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
-    """Return rows as aligned lines of a terminal.
+    """Return rows as aligned lines below a line of headings; [] without rows.
 
-    ``columns`` maps each head to ``key`` or ``key:format``.
+    ``columns`` maps each heading to ``key``, or to ``key:format`` for numbers, which are aligned to
+    the right.
     """
-    written = [spec.partition(":")[::2] for spec in columns.values()]
+    if not rows:
+        return []
+    keys = [column.partition(":")[0] for column in columns.values()]
+    formats = [column.partition(":")[2] for column in columns.values()]
     cells = [
-        ["-" if row[key] is None else format(row[key], form) for key, form in written]
+        [
+            "-" if row[key] is None else format(row[key], form)
+            for key, form in zip(keys, formats, strict=True)
+        ]
         for row in rows
     ]
-    return align_cells([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
+    return align_cells([list(columns), *cells], [bool(form) for form in formats])
 
 
 def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Pad cells to columns of equal width; ``right`` columns are aligned to the right."""
+    """Return rows of cells as lines; ``right[i]``: column i is aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<>"
-    layout = "  ".join(f"{{:{sides[r]}{width}}}" for r, width in zip(right, widths, strict=True))
+    layout = "  ".join(
+        f"{{:{'>' if is_right else '<'}{width}}}"
+        for is_right, width in zip(right, widths, strict=True)
+    )
     return [layout.format(*row).rstrip() for row in rows]

@@ -1,7 +1,7 @@
-"""Check that exported objects are valid for their reader.
+"""Check that exported objects are valid for the system that reads them.
 
-It applies the published schema. It adds rules that schemas do not hold: CEL of the CRDs, webhooks
-and checks of controllers.
+The check applies the published schema, and rules that the schema does not hold: CEL of the CRDs,
+webhooks and checks of controllers.
 """
 
 import json
@@ -27,9 +27,9 @@ Body = Mapping[str, Any]  # a Kubernetes object
 
 
 def check(schema: str, body: Body, called: str) -> None:
-    """Raise PlannerError that names the first fault of an object and its location.
+    """Raise PlannerError if an object has a fault; the message names the first one.
 
-    ``called`` names the export in the message.
+    ``schema`` names the schema and the rules that apply, ``called`` the export in the message.
     """
     fault = next(faults(schema, body), None)
     if fault is not None:
@@ -40,7 +40,7 @@ def check(schema: str, body: Body, called: str) -> None:
 
 
 def faults(schema: str, body: Body) -> Iterator[str]:
-    """Yield every fault of an object as text."""
+    """Yield the faults of an object as text, by the schema and the rules called ``schema``."""
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
@@ -51,7 +51,7 @@ def faults(schema: str, body: Body) -> Iterator[str]:
 
 @cache
 def _validator(name: str) -> Draft202012Validator:
-    """Return the validator of a schema."""
+    """Return the validator of the published schema called ``name``."""
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
@@ -69,7 +69,7 @@ def _integers_beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _check_order(least: int, most: int) -> Iterator[str]:
-    """Yield a fault if the lower limit is above the upper one."""
+    """Yield a fault if the minimum of replicas is above the maximum."""
     if least > most:
         yield f"at least {least} and at most {most} replicas"
 
@@ -86,7 +86,7 @@ def _hpa(body: Body) -> Iterator[str]:
 
 
 def _annotation(body: Body, name: str) -> str:
-    """Return an annotation, or ""."""
+    """Return the value of an annotation; "" without it."""
     return str(body["metadata"].get("annotations", {}).get(name, ""))
 
 
@@ -143,11 +143,6 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
         yield f"metadata.timezone: {metadata['timezone']} is no IANA zone"
     if not metadata["desiredReplicas"].isdecimal() or int(metadata["desiredReplicas"]) == 0:
         yield f"metadata.desiredReplicas: {metadata['desiredReplicas']}"
-
-
-def _wva(body: Body) -> Iterator[str]:
-    """Yield the faults of a VariantAutoscaling."""
-    yield from _check_order(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
 
 
 def _dynamo(body: Body) -> Iterator[str]:
@@ -254,7 +249,9 @@ def _model_claim(body: Body) -> Iterator[str]:
 RULES: dict[str, Callable[[Body], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
-    "wva": _wva,
+    "wva": lambda body: _check_order(
+        body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"]
+    ),
     "dynamo": _dynamo,
     "dynamo-planner": _dynamo_planner,
     "aibrix": _aibrix,

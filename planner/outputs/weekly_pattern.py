@@ -1,4 +1,7 @@
-"""Fold a plan's steps into a day or week of minutes, and group equal minutes into schedules."""
+"""Fold the steps of a plan into one day or week, minute by minute, and group it into time slots.
+
+The cycle is the day or week after which the pattern repeats.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ CYCLES: dict[Repeat, int] = {"daily": DAY, "weekly": WEEK}  # minutes
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a schedule: ``replicas`` from ``begins`` until before ``ends``, local time."""
+    """A step of a schedule: ``replicas`` from ``begins`` until before ``ends``, in local time."""
 
     begins: datetime
     ends: datetime
@@ -31,21 +34,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A recurring time slot: ``replicas`` for ``minutes`` from minute ``start`` of the day on.
+    """A recurring time with a constant number of replicas."""
 
-    ``days`` are days of the week (0 is Monday; empty: every day). A slot with a ``date`` applies on
-    that date only.
-    """
-
-    days: tuple[int, ...]
-    start: int
-    minutes: int
+    days: tuple[int, ...]  # days of the week, 0 is Monday; (): every day
+    start: int  # minute of the day
+    minutes: int  # length
     replicas: int
-    date: date | None = None
+    date: date | None = None  # the only date on which it applies; None: it recurs
 
 
 def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
-    """Return the replicas of a repeating schedule by minute of the day or week, ``[minute]``.
+    """Return the replicas of ``steps`` by minute of the day or week, ``[minute]``.
 
     A week begins on Monday. If several steps fall on the same minute, the largest number applies.
     Minutes without a step are UNKNOWN.
@@ -64,10 +63,10 @@ def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
 
 
 def replicas_without_gaps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
-    """Return the replicas by minute of the day or week, with a count in every minute.
+    """Return the replicas of ``steps`` by minute of the day or week, ``[minute]``, without gaps.
 
-    A minute of the week without a step has the largest count of other days at that time of day, or
-    else the last count before it. Without any step, all minutes stay UNKNOWN.
+    A minute without a step gets the largest count of the other days of the week at that time of
+    day, or else the last count before it. Without any step, all minutes are UNKNOWN.
     """
     counts = fold_steps(steps, repeat)
     if len(counts) == WEEK:
@@ -97,34 +96,38 @@ def minute_of(moment: datetime) -> int:
 
 
 def slots(counts: IntArray, floor: int) -> list[Slot]:
-    """Return the time slots in which ``counts``, by minute of a day or week, is above ``floor``.
+    """Return the time slots with more than ``floor`` replicas.
 
-    Slots with the same time of day, length and replicas become one slot with several days.
+    ``counts`` are the replicas by minute of a day or week. Slots with the same time of day, length
+    and replicas become one slot with several days.
     """
     cycle, above = len(counts), counts > floor
     if not above.any():
         return []
-    # The cycle is a ring: a stretch may cross midnight, or the end of Sunday.
+    # The cycle is a ring: a slot may cross midnight, or the end of Sunday.
     changes = np.flatnonzero(counts != np.roll(counts, 1))
     if not changes.size:  # the same number at all times
-        return [Slot((), 0, cycle, int(counts[0]))]
-    # The last stretch wraps around to the first change.
+        return [Slot(days=(), start=0, minutes=cycle, replicas=int(counts[0]))]
+    # The last slot lasts until the first change of the next cycle.
     lengths = np.diff(np.r_[changes, changes[0] + cycle])
     days_of_slot: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
         if above[begins]:
-            slot = begins % DAY, length, int(counts[begins])  # start in the day, length, replicas
-            days_of_slot[slot].append(begins // DAY)
+            start, day = begins % DAY, begins // DAY
+            days_of_slot[start, length, int(counts[begins])].append(day)
     every_day = [*range(DAYS)]
     by_first_day = sorted(days_of_slot.items(), key=lambda item: item[1][0])
     return [
-        Slot(() if cycle == DAY or days == every_day else tuple(days), *slot)
-        for slot, days in by_first_day
+        Slot(() if cycle == DAY or days == every_day else tuple(days), start, length, replicas)
+        for (start, length, replicas), days in by_first_day
     ]
 
 
 def dated_slots(steps: Sequence[Step], floor: int) -> list[Slot]:
-    """Return the steps above ``floor`` as dated slots; adjacent equal steps are joined."""
+    """Return the steps with more than ``floor`` replicas as dated slots.
+
+    Adjacent steps with equal replicas are joined.
+    """
     joined: list[Step] = []
     for step in steps:
         if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:

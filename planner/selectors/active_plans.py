@@ -15,16 +15,16 @@ def active_plans() -> QuerySet[ActivePlan]:
 
 
 def active_plan(scenario: str) -> ActivePlan | None:
-    """Return the active plan of a scenario by its name, now or at activation, or None."""
+    """Return the active plan of the scenario with this name, now or at activation, or None."""
     plans = active_plans()
-    present_name, name_at_activation = Q(run__scenario__name=scenario), Q(scenario=scenario)
-    return plans.filter(present_name).first() or plans.filter(name_at_activation).first()
+    current_name, name_at_activation = Q(run__scenario__name=scenario), Q(scenario=scenario)
+    return plans.filter(current_name).first() or plans.filter(name_at_activation).first()
 
 
 def activated_plans(scenario: str = "") -> QuerySet[ActivePlan]:
-    """Return all active and former plans, newest first.
+    """Return the active and former plans of a scenario, newest first; "": of all scenarios.
 
-    ``scenario`` restricts them to one scenario, by its current name or that at activation.
+    ``scenario`` is its name, now or at activation.
     """
     rows = ActivePlan.objects.select_related("by", "proposal")
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
@@ -38,8 +38,9 @@ def activated_plan_get(number: int) -> ActivePlan:
 def active_plan_of_run(run: Run) -> ActivePlan | None:
     """Return the active plan for the scenario of a run, or None.
 
-    A saved scenario is found by its row, even after a rename. Otherwise it is found by its name.
+    A stored scenario is found by its row, even after a rename, any other by its name.
     """
+    # Plans store at most 120 characters of the name.
     of_scenario = Q(scenario=str((run.result or {}).get("scenario") or run.name)[:120])
     if run.scenario_id is not None:
         of_scenario = Q(run__scenario=run.scenario_id) | (of_scenario & Q(run__scenario=None))
@@ -51,27 +52,31 @@ class AgainstActive:
     """The cost of a result compared with that of the active plan of its scenario."""
 
     plan: ActivePlan
-    change: float  # of the cost, as a share
+    change: float  # cost of the result / cost of the active plan - 1
 
 
 def against_active(run: Run, policy: str = "") -> AgainstActive | None:
-    """Compare a policy (default: the recommended one) with the active plan of the same scenario.
+    """Compare the cost of a run's ``policy`` with that of the active plan of the same scenario.
 
-    None: no other plan is active, or its cost is unknown or of another window.
+    ``policy`` "" is the recommended policy. None if no plan is active, if the active plan is this
+    one, if a cost is unknown, or if the costs are of different windows.
     """
     plan, result = active_plan_of_run(run), stored_result(run)
     policy = policy or result.recommended_policy
     if plan is None or plan.run is None or (plan.run_id, plan.policy) == (run.pk, policy):
         return None
-    active = stored_result(plan.run)
-    cost, before = (
-        stored.policies[name].cost_usd if name in stored.policies else None
-        for stored, name in ((result, policy), (active, plan.policy))
-    )
-    windows = [(w.start, w.end) if (w := stored.window) else None for stored in (result, active)]
-    if not cost or not before or windows[0] != windows[1]:
+    active_result = stored_result(plan.run)
+    figures = result.policies.get(policy)
+    active_figures = active_result.policies.get(plan.policy)
+    if not (figures and figures.cost_usd and active_figures and active_figures.cost_usd):
         return None
-    return AgainstActive(plan, cost / before - 1)
+    window, active_window = (
+        (stored.window.start, stored.window.end) if stored.window else None
+        for stored in (result, active_result)
+    )
+    if window != active_window:
+        return None
+    return AgainstActive(plan, figures.cost_usd / active_figures.cost_usd - 1)
 
 
 def active_plan_of_policy(run: Run, policy: str) -> ActivePlan | None:

@@ -14,30 +14,23 @@ Kind = Run.Kind
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question that a kind of run answers.
-
-    ``page`` is the form for a question that needs choices first.
-    """
+    """A kind of run, and in words what it answers."""
 
     kind: Run.Kind
     answers: str
-    page: str = ""
+    page: str = ""  # name of a page with a form, if the run needs choices first
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisState:
-    """The state of an analysis of a scenario: its newest run, and the usual duration.
-
-    ``headline`` is the newest result in a few words. ``outdated`` means that the scenario changed
-    since. ``seconds`` is None if no run of the kind has completed yet.
-    """
+    """The state of an analysis of a scenario: its newest run, and the usual duration."""
 
     analysis: Analysis
-    run: Run | None
-    result: Run | None
-    headline: str
-    outdated: bool
-    seconds: float | None
+    run: Run | None  # the newest run
+    result: Run | None  # the newest completed run
+    headline: str  # its result in a few words
+    outdated: bool  # the scenario changed since that result
+    seconds: float | None  # usual duration; None if no run of the kind has completed yet
 
     @property
     def is_in_view(self) -> bool:
@@ -67,13 +60,13 @@ ANALYSES = (
 
 
 def usual_seconds() -> dict[str, float]:
-    """Return the median duration of recent runs, by kind of run."""
+    """Return the median duration of recent runs in seconds, by kind of run."""
     durations = recent_durations(Run.objects.all())
     return {kind: median(took) for (_, kind), took in durations.items()}
 
 
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
-    """Return every analysis with its newest run of ``scenario``."""
+    """Return the state of every analysis of ``scenario``, in the order of ANALYSES."""
     runs = scenario.runs.filter(sweep=None)
     by_kind = runs.order_by().values_list("kind")
     newest = dict(by_kind.annotate(Max("pk")))

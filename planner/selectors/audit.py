@@ -1,6 +1,6 @@
 """Read the audit log."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -53,9 +53,12 @@ def audit_actions() -> list[str]:
     return list(rows.distinct())
 
 
-def audit_rows(rows: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
-    """Yield each record as a dict; ``details`` is a JSON text."""
-    for row in rows:
+def audit_rows(all_workspaces: bool) -> Iterator[dict[str, Any]]:
+    """Yield the records of ``audit_list``, oldest first, as dicts of FIELDS.
+
+    The value of ``details`` is a JSON text.
+    """
+    for row in audit_list(all_workspaces=all_workspaces).order_by("number"):
         yield {name: getattr(row, name) for name in FIELDS} | {"at": row.at.isoformat()}
 
 

@@ -29,10 +29,10 @@ from planner.selectors.measured_corrections import (
 from simulation.performance.estimate.defaults import Deployment
 
 LOAD = {"isl": 1024, "osl": 256, "concurrency": 16}  # of deployments that were not measured
-LEAST = 0.005  # smallest relative change that is listed
-LISTED = 50
+LEAST_CHANGE = 0.005  # smallest relative change of an estimate that is listed
+MOST_EFFECTS = 50  # most effects that are listed
 FACTS = ("model", "gpu", "tp", "engine", "engine_version", "ttft_statistic", "replicas", "loop")
-ASKED = FACTS[:-1]  # the loop follows from the load, which every row needs
+ASKED = tuple(name for name in FACTS if name != "loop")  # the loop follows from the load
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,11 @@ class RowUse:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How a file changes one estimate and its stated errors (half of all cases are within)."""
+    """How a file changes the estimate of one deployment and its stated errors.
+
+    Factors are the estimate with the file / without it. An error is the relative error within
+    which half of all cases are.
+    """
 
     model: str
     gpu: str
@@ -63,12 +67,12 @@ class Effect:
 
     @property
     def size(self) -> float:
-        """Return the sum of both relative changes, on a logarithmic scale."""
+        """Return the sum of the absolute logarithms of both factors."""
         return abs(math.log(self.ttft_factor)) + abs(math.log(self.tbt_factor))
 
     @property
     def error_change(self) -> float:
-        """Return the larger change of both stated errors."""
+        """Return the larger absolute change of the two stated errors."""
         ttft, tbt = self.ttft_error - self.ttft_error_before, self.tbt_error - self.tbt_error_before
         return max(abs(ttft), abs(tbt))
 
@@ -101,19 +105,22 @@ NO_EVIDENCE = Evidence()  # of measured kernels
 
 
 def evidence_of(calibration: Calibration) -> Evidence:
-    """Return how estimates use a file's benchmark rows, and the estimates that the file changes."""
+    """Return how estimates use a file of benchmark rows, and the estimates that it changes.
+
+    Compares the corrections by all other files with those by all files including this one.
+    """
     hardware, fit = own_hardware(), estimate_fit()
     other_files, this_file = _files(calibration)
     before = measurements_of_files(other_files, hardware) if other_files else None
-    # The file comes last, so that a repeat counts against it and not against an earlier file.
+    # This file comes last, so that its rows count as repeats of rows in earlier files.
     after = (
         measurements_of_files([*other_files, this_file], hardware) if this_file["rows"] else before
     )
     usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
     deployments = _deployments_to_compare([row.deployment for row in usable], hardware)
-    old, new = (changes(known, deployments, fit) for known in (before, after))
+    old, new = (changes(corrections, deployments, fit) for corrections in (before, after))
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
-    notable = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
+    notable = [e for e in effects if max(e.size, e.error_change) > LEAST_CHANGE]
     effects = sorted(notable, key=lambda effect: -effect.size)
     facts = facts_of(calibration)
     stated_facts = {
@@ -122,16 +129,16 @@ def evidence_of(calibration: Calibration) -> Evidence:
     }
     return Evidence(
         rows=_row_uses(calibration, after, usable),
-        effects=tuple(effects[:LISTED]),
+        effects=tuple(effects[:MOST_EFFECTS]),
         changed=len(effects),
         compared=len(deployments),
-        stated=tuple(StatedFact(name, words) for name, words in stated_facts.items() if words),
+        stated=tuple(StatedFact(name, text) for name, text in stated_facts.items() if text),
         missing=tuple(name for name in ASKED if not stated_facts[name]),
     )
 
 
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:
-    """Return the names and rows of all other benchmark files, and those of ``calibration``."""
+    """Return the other benchmark files with usable rows, and this one, each {"name", "rows"}."""
     other_files = []
     files = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).exclude(pk=calibration.pk)
     for file in files.order_by("pk"):
@@ -142,15 +149,16 @@ def _files(calibration: Calibration) -> tuple[list[Row], Row]:
 
 
 def _row_uses(
-    calibration: Calibration, known: MeasuredCorrections | None, measurements: Sequence[Measurement]
+    calibration: Calibration,
+    corrections: MeasuredCorrections | None,
+    measurements: Sequence[Measurement],
 ) -> tuple[RowUse, ...]:
-    """Return for each row of a file whether estimates use it, its weight, and why not.
+    """Return for each row of a file its weight in estimates, and why it is reduced or 0.
 
-    ``known`` are the corrections that estimates use. ``measurements`` are the rows that the
-    estimates could use.
+    ``corrections`` are those of all files. ``measurements`` are the rows of this file in them.
     """
     weights = {row.row: row.weight for row in measurements}
-    notes = known.notes if known else ()
+    notes = corrections.notes if corrections else ()
     uses = []
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
         row_name = f"{calibration.name}, row {number}"
@@ -181,7 +189,7 @@ def _deployments_to_compare(
 
 
 def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:
-    """Return how an estimate changes if its correction by measurements is ``new``, not ``old``."""
+    """Return the effect of a file on an estimate: ``old`` is without the file, ``new`` with it."""
     return Effect(
         model=deployed.shape.name,
         gpu=deployed.gpu.name,

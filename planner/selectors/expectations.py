@@ -1,8 +1,7 @@
-"""Compare what comparisons expected of their recommendations with what happened in the window."""
+"""Compare the intervals that comparisons predicted for their policies with later simulations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from django.db.models import QuerySet
 
@@ -11,7 +10,7 @@ from planner.domain.results.assurance import AssuranceFigures
 from planner.domain.serialise import from_json
 from planner.models import Run, Scenario
 
-NEWEST = 50  # comparisons that are read
+NEWEST = 50  # number of comparisons that are read
 COST = "Cost"
 
 
@@ -31,12 +30,12 @@ class Expectation:
 
     @property
     def inside(self) -> bool:
-        """Return whether the interval contains the outcome; costs that tie count as equal."""
+        """Return whether the interval contains the outcome; costs may be outside by TIE."""
         return bool(self.expected.contains(self.outcome, TIE if self.what == COST else 0.0))
 
     @property
     def verdict(self) -> str:
-        """Return whether the outcome is in the interval, better or worse."""
+        """Return "in range", or whether the outcome is "better" or "worse" than the interval."""
         if self.inside:
             return "in range"
         is_lower = self.expected.low is not None and self.outcome < self.expected.low
@@ -60,11 +59,6 @@ class _ComparedResult:
     policies: dict[str, _Outcome]
 
 
-def _compared_result(parts: Sequence[Any]) -> _ComparedResult:
-    names = [part.name for part in fields(_ComparedResult)]
-    return from_json(_ComparedResult, dict(zip(names, (part or {} for part in parts), strict=True)))
-
-
 def _past_comparisons(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Return the completed comparisons of past windows among ``runs``, newest first."""
     compared = runs.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
@@ -80,18 +74,19 @@ def testable_scenario() -> Scenario | None:
 
 def expectations() -> list[Expectation]:
     """Return the expectations of the newest comparisons of past windows, newest first."""
+    keys = [field.name for field in fields(_ComparedResult)]
     rows = _past_comparisons(Run.objects.all()).values_list(
-        "pk", "name", *(f"result__{part.name}" for part in fields(_ComparedResult))
+        "pk", "name", *(f"result__{key}" for key in keys)
     )
-    return [
-        expectation
-        for pk, name, *parts in rows[:NEWEST]
-        for expectation in _expectations_of_run(pk, name, _compared_result(parts))
-    ]
+    found = []
+    for pk, name, *values in rows[:NEWEST]:
+        document = {key: value or {} for key, value in zip(keys, values, strict=True)}
+        found += _expectations_of_run(pk, name, from_json(_ComparedResult, document))
+    return found
 
 
 def coverage(expectations: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
-    """Return (intervals that contain the outcome, all intervals), for cost and for attainment."""
+    """Return (number of intervals with the outcome inside, number of all), by kind of figure."""
     inside: dict[str, list[bool]] = {COST: [], "SLO attainment": []}
     for expectation in expectations:
         inside[COST if expectation.what == COST else "SLO attainment"].append(expectation.inside)
@@ -99,13 +94,14 @@ def coverage(expectations: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
 
 
 def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Expectation]:
-    """Return what one run expected of its policies, with what was measured afterwards."""
+    """Return the intervals that one run predicted for its policies, each with its outcome."""
     levels_of_policy: dict[str, list[str]] = {}
     for level, policy in result.alternatives.items():
         if level in result.assurance and policy in result.policies:
             levels_of_policy.setdefault(policy, []).append(level)
     expectations = []
     for policy, levels in levels_of_policy.items():
+        # The first level stands for all that recommend this policy.
         expected = result.assurance[levels[0]].expected
         measured = result.policies[policy]
         compared = [(COST, expected.cost_usd, measured.cost_usd)] + [

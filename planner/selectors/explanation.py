@@ -1,6 +1,6 @@
-"""Explain a recommended number of replicas from the data of its run.
+"""Explain the recommended number of replicas of each pool from the result of its run.
 
-The chain has demand, forecast, size, plan, provenance and error of each pool.
+The explanation is a chain of steps: demand, forecast, size, plan, provenance and error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ JOINT = ("global", "regions")  # constraints on the demand of all regions togeth
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an explanation; ``about`` is the part of the page with its details."""
+    """One step of an explanation; ``about`` is the section of the page with its details."""
 
     name: str
     sentence: str
@@ -40,7 +40,7 @@ class Chain:
 
 
 def explanation_chains(run: Run) -> tuple[Chain, ...]:
-    """Return the steps from demand to its count for every pool; empty without a plan."""
+    """Return the chain of steps for every pool of the plan; () if there is no plan."""
     result = run_result(run)
     if not result.get("recommended") or not (result.get("plan") or {}).get("decisions"):
         return ()
@@ -58,7 +58,8 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
 def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterator[Step]:
     """Yield the steps that explain the replicas of a pool, from demand to error.
 
-    ``planned`` are its rows of the plan, ``count`` is its largest number of replicas.
+    ``pool`` has its model, region and arrangement. ``planned`` are the rows of the table "plan" for
+    it, ``count`` is its largest number of replicas.
     """
     recommended = result["recommended"]
     # The period with the most replicas, then the most demand.
@@ -90,7 +91,11 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
 
 
 def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
-    """Yield the steps on the demand that the plan covers; ``peak`` is its largest period."""
+    """Yield the steps on the demand that the plan covers.
+
+    ``peak`` is the row of the plan with the most replicas. ``largest_tps`` is the largest demand of
+    any period, in input tokens/s.
+    """
     recommended = result["recommended"]
     clock = (result.get("window") or {}).get("clock", "utc")
     begins = words_of(peak["period_start"].timestamp(), clock)
@@ -133,13 +138,16 @@ def _matches(row: Row, pool: Row) -> bool:
 
 
 def _row_of_replica(rows: Sequence[Row] | None, pool: Row) -> Row | None:
-    """Return the row of the pool's model and arrangement, or None."""
+    """Return the first of ``rows`` with the model and arrangement of ``pool``, or None."""
     replica = {name: pool[name] for name in ("model", "arrangement")}
     return next((row for row in rows or () if _matches(row, replica)), None)
 
 
 def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
-    """Yield a step for each forecast of the pool's model and region: method, error, quantile."""
+    """Yield the steps on the forecasts of the pool's model and region, by tier.
+
+    They state the method, its error and the percentile that is planned for.
+    """
     forecast = result.get("forecast") or {}
     percentiles = {row["tier"]: row for row in forecast.get("quantile") or []}
     for series in forecast.get("series") or []:
@@ -153,20 +161,24 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
         if percentile is not None:
             level = percentile["quantile"]
             level_words = "the mean" if level is None else f"P{100 * level:g}"
-            times = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
-            sentence = f"The plan uses {times}{level_words}. {percentile['why']}"
+            factor = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
+            sentence = f"The plan uses {factor}{level_words}. {percentile['why']}"
             yield Step("Percentile", f"{series['tier']}: {sentence}", "forecast")
 
 
 def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> Step:
-    """Return the plan's replicas at ``peak``; ``pool_tps`` is the capacity of 1, 2, ... of them."""
-    words = [f"{peak['target']:,} replicas"]
-    rate = None
+    """Return the step on the planned replicas at ``peak`` and on the limits that require them.
+
+    ``peak`` is the row of the plan with the most replicas. ``pool_tps[n - 1]`` is the capacity of n
+    replicas, in input tokens/s.
+    """
+    facts = [f"{peak['target']:,} replicas"]
+    capacity_tps = None
     if 0 < peak["target"] <= len(pool_tps):
-        rate = pool_tps[peak["target"] - 1]
-        words.append(f"capacity {rate:,.0f} input tokens/s")
-    if rate is None or round(rate) != round(peak["capacity_tps"]):
-        words.append(f"all pools of the region {peak['capacity_tps']:,.0f} input tokens/s")
+        capacity_tps = pool_tps[peak["target"] - 1]
+        facts.append(f"capacity {capacity_tps:,.0f} input tokens/s")
+    if capacity_tps is None or round(capacity_tps) != round(peak["capacity_tps"]):
+        facts.append(f"all pools of the region {peak['capacity_tps']:,.0f} input tokens/s")
     role = pool["arrangement"].rpartition(", ")[2]
     other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
     binding = [
@@ -179,7 +191,7 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
         # A demand that binds only in periods with fewer replicas does not explain the most.
         and peak["target"] <= (limit.get("replicas") or [0, peak["target"]])[1]
     ]
-    return Step("Plan", " ".join([_sentences(words), *binding[:2]]), "plan")
+    return Step("Plan", " ".join([_sentences(facts), *binding[:2]]), "plan")
 
 
 def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
@@ -206,22 +218,23 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     if row["error"] is None:
         yield Step("Profile error", f"Unknown: {row['basis']}.", "profiles")
         return
-    words = [f"{row['error']:.1%} ({row['basis']})"]
+    facts = [f"{row['error']:.1%} ({row['basis']})"]
     if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
-        words.append(
+        facts.append(
             f"peak of all regions: {row['replicas']:,} replicas, "
             f"{row['replicas_if_slower']:,} if slower, {row['replicas_if_faster']:,} if faster"
         )
-    yield Step("Profile error", _sentences(words), "profiles")
+    yield Step("Profile error", _sentences(facts), "profiles")
 
 
 def shared_steps(chains: Sequence[Chain]) -> tuple[Step, ...]:
-    """Return the steps that are the same for all pools, if there are several."""
+    """Return the steps that the chains of all pools share; () for fewer than two chains."""
     if len(chains) < 2:
         return ()
     first, *others = chains
     return tuple(step for step in first.steps if all(step in chain.steps for chain in others))
 
 
-def _sentences(words: Sequence[str]) -> str:
-    return ". ".join(word[:1].upper() + word[1:] for word in words) + "."
+def _sentences(facts: Sequence[str]) -> str:
+    """Return each fact as a sentence, with a capital letter and a full stop."""
+    return ". ".join(fact[:1].upper() + fact[1:] for fact in facts) + "."

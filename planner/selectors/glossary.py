@@ -29,7 +29,10 @@ class Term:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """Return the meaning in parts, each with the anchor of the term that it names, or ""."""
+        """Return the meaning in parts (text, anchor), so that a page can link other terms.
+
+        ``anchor`` is that of the term that the text names, "" for other text and for repeats.
+        """
         parts, seen = [], {self.anchor}
         for text in _pattern().split(self.meaning):
             anchor = _anchors().get(text.lower(), "")
@@ -46,7 +49,7 @@ def glossary() -> tuple[Term, ...]:
 
 
 def meaning_of(label: str) -> str:
-    """Return the meaning of the term at the beginning of a label; "" if there is none."""
+    """Return the meaning of the term with which a label begins; "" if there is none."""
     name = re.split(r"[,:(]| per ", label, maxsplit=1)[0].strip().lower()
     meanings = _meanings()
     return meanings.get(name) or meanings.get(name.removesuffix("s"), "")
@@ -62,7 +65,7 @@ def _anchors() -> dict[str, str]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Return a pattern of all names of terms, the longest first."""
+    """Return a pattern that matches the names of all terms, the longest name first."""
     names = sorted(_anchors(), key=len, reverse=True)
     return re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
 

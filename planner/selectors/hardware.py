@@ -1,7 +1,7 @@
 """Read GPU types, models, prices and carbon: the built-in facts and the user's own."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from operator import attrgetter
@@ -67,19 +67,14 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(spec, row=None) for spec in catalogue.models().values()
     ]
-    built_in.sort(key=lambda entry: _by_number(entry.name))
+    built_in.sort(key=lambda entry: _natural_order(entry.name))
     return [entry for entry in [*own_models, *built_in] if matches(search, entry.name)]
 
 
-def _by_number(name: str) -> tuple[str | int, ...]:
-    """Return a key that sorts names by the numbers in them, so that 8b comes before 70b."""
+def _natural_order(name: str) -> tuple[str | int, ...]:
+    """Return a sort key that compares the numbers in names by value: 8b comes before 70b."""
     # Parts alternate between text and digits, so keys compare text with text.
     return tuple(int(part) if part.isdigit() else part for part in NUMBERS.split(name))
-
-
-def released_precision(entry: Entry[ModelSpec, OwnModel]) -> str:
-    """Return the precision of a model's published weights; 16 bits if unknown."""
-    return "bf16" if entry.own else catalogue.published_precision(entry.name)
 
 
 def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
@@ -106,7 +101,10 @@ def own_hardware() -> UserFacts:
 
 
 def model_in_precision(name: str, weights: str) -> ModelSpec:
-    """Return a model with weights in a precision; without a known shape, it does not change."""
+    """Return the model called ``name`` with its weights in the precision ``weights``.
+
+    A model without a known shape is returned as it is.
+    """
     spec = model_get(name).spec
     if spec.shape is None or weights == "bf16":
         return spec
@@ -114,7 +112,7 @@ def model_in_precision(name: str, weights: str) -> ModelSpec:
 
 
 def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
-    """Return the provenance of each attribute of a GPU type; key "" is for all others."""
+    """Return the provenance of each attribute of a GPU type; key "" has that of all others."""
     if entry.own:
         return {"": entry.spec.provenance}
     sources = catalogue.gpu_sources(entry.name)
@@ -137,6 +135,7 @@ def own_model_get(name: str) -> OwnModel:
 
 
 def _own_row(noun: str, entry: Entry[Spec, Row]) -> Row:
+    """Return the row of a user's entry; raise NotFound if the entry is built in."""
     if entry.row is None:
         raise NotFound(
             f"{entry.name} is built in and cannot change. Add a {noun} of your own instead."
@@ -153,9 +152,9 @@ class PriceRow(catalogue.Price):
     price_list: str = ""  # name of your price list; empty: built in
 
 
-def _cheapest(name: str, row: PriceRow) -> tuple[bool, float]:
-    """Return a sort key for the cheapest first; unknown prices come last."""
-    usd = getattr(row, name)
+def _price_order(amount: str, row: PriceRow) -> tuple[bool, float]:
+    """Return a sort key by the column ``amount``: cheapest first, unknown prices last."""
+    usd = getattr(row, amount)
     return usd is None, usd or 0.0
 
 
@@ -165,12 +164,12 @@ AMOUNTS = (
     "one_year_usd_per_gpu_hour",
     "three_years_usd_per_gpu_hour",
 )
-# Sort keys of prices: names, and amounts from the cheapest on.
+# Sort keys of prices, by name of the order.
 PRICE_ORDERS: dict[str, Callable[[PriceRow], Any]] = {
     "gpu": lambda row: (row.gpu, row.provider, row.region),
     "region": lambda row: (row.region, row.gpu),
     "provider": lambda row: (row.provider, row.gpu, row.region),
-    **{name: partial(_cheapest, name) for name in AMOUNTS},
+    **{amount: partial(_price_order, amount) for amount in AMOUNTS},
 }
 
 
@@ -185,8 +184,8 @@ def prices_list(
 ) -> list[PriceRow]:
     """Return prices, by default own price lists first and then the catalogue.
 
-    ``search`` matches parts of provider, region, GPU and list. The other filters are exact.
-    ``order`` is one of PRICE_ORDERS.
+    ``search`` matches parts of provider, region, GPU and list. The other filters are exact; "" and
+    None match all. ``order`` is one of PRICE_ORDERS.
     """
     names = [field.name for field in fields(catalogue.Price)]
     built_in = [PriceRow(*attrgetter(*names)(price)) for price in catalogue.prices()]
@@ -203,7 +202,7 @@ def prices_list(
 
 
 def usd_per_gpu_hour_by_type() -> dict[str, tuple[float, float]]:
-    """Return (median, lowest) price on demand, in USD per GPU-hour, of each GPU type with one."""
+    """Return the (median, lowest) on-demand price of each GPU type that has one, $/GPU-hour."""
     offers: dict[str, list[float]] = {}
     for row in prices_list():
         if row.usd_per_gpu_hour is not None:
@@ -254,7 +253,7 @@ def carbon_list(search: str = "") -> list[Carbon]:
 
 
 def _find(noun: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:
-    """Return the entry with this name; raise NotFound that lists known names."""
+    """Return the entry called ``name``; raise NotFound that lists the first names."""
     for entry in entries:
         if entry.name == name:
             return entry
@@ -264,12 +263,12 @@ def _find(noun: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, 
 
 
 PRECISIONS = ("bf16", "fp8", "fp4")
-CONTEXT = 4096  # tokens per sequence, for the batch that fits
+CONTEXT = 4096  # tokens per sequence of the batch that has to fit
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The smallest tensor parallelism with which a model fits on a GPU type."""
+    """The fewest GPUs of a type on which a model fits, with tensor parallelism."""
 
     gpu: str
     precision: str
@@ -284,23 +283,23 @@ class Memory:
 
     weight_bytes: Mapping[str, float]  # by precision
     kv_bytes_per_token: float
-    fit: Fit  # as released, on the chosen GPU type
+    fit: Fit  # in the released precision, on the chosen GPU type
 
 
-def model_memory(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
-    """Return the memory of a model, and its fit on a ``gpu`` with weights of ``precision``."""
+def model_memory(entry: Entry[ModelSpec, OwnModel], gpu: GpuSpec) -> Memory:
+    """Return the memory of a model, and its fit on ``gpu`` in its released precision.
+
+    That of a user's model is taken as bf16.
+    """
+    spec = entry.spec
+    precision = "bf16" if entry.own else catalogue.published_precision(entry.name)
     return Memory(weight_bytes(spec), spec.kv_bytes_per_token, fit_on_gpu(spec, gpu, precision))
 
 
-def fits_by_gpu(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, list[Fit]]]:
-    """Return a Fit per precision for every GPU type."""
-    return [(gpu, [fit_on_gpu(spec, gpu, precision) for precision in PRECISIONS]) for gpu in gpus]
-
-
 def weight_bytes(spec: ModelSpec) -> dict[str, float]:
-    """Return the bytes of the weights by precision.
+    """Return the bytes of a model's weights by precision.
 
-    If only the model's memory is known, all weights are assumed to shrink with the precision.
+    If the shape of the model is unknown, all weights are assumed to shrink with the precision.
     """
     if spec.shape is not None:
         return {name: memory.weight_bytes(spec.shape, name) for name in PRECISIONS}
@@ -308,7 +307,7 @@ def weight_bytes(spec: ModelSpec) -> dict[str, float]:
 
 
 def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
-    """Return how a model fits on ``gpu`` with weights of ``precision``, and a 16-bit KV cache."""
+    """Return how a model fits on ``gpu`` with weights in ``precision`` and a 16-bit KV cache."""
     length = min(CONTEXT, spec.max_context)
     if spec.shape is None:
         return _fit_by_memory(spec, gpu, precision, length)
@@ -327,7 +326,10 @@ def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
 
 
 def _fit_by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -> Fit:
-    """Return how a model fits if only its memory is known, not its shape."""
+    """Return how a model of unknown shape fits, by the bytes of its weights and KV cache.
+
+    ``length`` is the tokens of each sequence of the batch.
+    """
     in_precision = replace(spec, weight_bytes=weight_bytes(spec)[precision])
     for tp in memory.TP_CHOICES:
         try:

@@ -1,4 +1,4 @@
-"""Convert between rows and the core's types: GPUs, models and profiles."""
+"""Convert rows of the database to and from GPU types, models, profiles and benchmark rows."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -31,17 +31,20 @@ def spec_facts(spec: GpuSpec | ModelSpec) -> Facts:
 
 
 def spec_of(kind: type[Spec], name: str, facts: Facts, provenance: Provenance) -> Spec:
-    """Return the GPU type or model in a row's facts, which may be older or newer than the code."""
+    """Return a GPU type or model from the ``facts`` of a row.
+
+    Facts of other releases are accepted: unknown keys are ignored, missing ones get defaults.
+    """
     return from_json(kind, {**facts, "name": name, "provenance": asdict(provenance)})
 
 
 def gpu_of(row: OwnGpu) -> GpuSpec:
-    """Return the GPU type in a row."""
+    """Return the GPU type that a row stores."""
     return spec_of(GpuSpec, row.name, row.facts, Provenance(row.kind, row.source))
 
 
 def model_of(row: OwnModel) -> ModelSpec:
-    """Return the model of a row."""
+    """Return the model that a row stores."""
     return spec_of(ModelSpec, row.name, row.facts, Provenance(row.kind, row.source))
 
 
@@ -64,7 +67,7 @@ def profile_columns(profile: Profile) -> Facts:
 
 
 def phase_facts(profile: Profile) -> list[Facts]:
-    """Return the prefill and decode phases of a profile as facts; no limit is stored as null."""
+    """Return the prefill and decode phases of a profile as JSON; an infinite limit is null."""
     return [
         {**asdict(phase.provenance), "most": phase.most if np.isfinite(phase.most) else None}
         for phase in phases_of(profile)
@@ -72,7 +75,7 @@ def phase_facts(profile: Profile) -> list[Facts]:
 
 
 def _phases(facts: Sequence[Mapping[str, Any]]) -> tuple[Phase, Phase] | None:
-    """Return the stored prefill and decode phases; None if an old version has none."""
+    """Return the (prefill, decode) phases that ``phase_facts`` stored; None for ()."""
     if not facts:
         return None
     prefill, decode = (
@@ -91,7 +94,7 @@ def profile_of(version: ProfileVersion) -> Profile:
     A linear profile is a LinearProfile, which gives access to its parameters.
     """
     row = version.profile
-    # The curve in an npz archive; older archives lack the limit of contexts.
+    # Arrays of earlier releases lack the limit of contexts.
     with np.load(io.BytesIO(bytes(version.curve)), allow_pickle=False) as arrays:
         values = arrays["values"]
     if values[0] == LINEAR and values.size == OLD_LINEAR_SIZE:
@@ -109,7 +112,7 @@ def profile_of(version: ProfileVersion) -> Profile:
         "phases": _phases(version.report.get("phases") or ()),
     }
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
-        alpha, beta, gamma, delta, decodes, tokens, context = map(float, curve.values[1:8])
+        _, alpha, beta, gamma, delta, decodes, tokens, context = map(float, curve.values)
         return LinearProfile(
             alpha_s=alpha,
             beta_s=beta,
@@ -124,7 +127,7 @@ def profile_of(version: ProfileVersion) -> Profile:
 
 
 def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
-    """Return benchmark rows as the table that a calibration stores; missing values are null."""
+    """Return benchmark rows as the table that a calibration stores; NaN becomes null."""
     columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
     return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
 

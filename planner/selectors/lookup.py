@@ -29,7 +29,7 @@ def row_by_name(
 
 
 def row_by_number(rows: QuerySet[Row], noun: str, number: int, hint: str = "") -> Row:
-    """Return a row by number; raise NotFound with ``hint`` at the end of the message."""
+    """Return the row with the id ``number``; raise NotFound, whose message ends with ``hint``."""
     row = rows.filter(pk=number).first()
     if row is None:
         raise NotFound(f"There is no {noun} {number}{hint}.")
@@ -37,7 +37,7 @@ def row_by_number(rows: QuerySet[Row], noun: str, number: int, hint: str = "") -
 
 
 def id_of(text: str) -> int | None:
-    """Return a text as a row id or version number; None if it cannot be one."""
+    """Return ``text`` as a number if it can be the id of a row, else None."""
     return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
@@ -46,7 +46,9 @@ def version_of(text: str) -> int | None:
 
     An impossible number becomes 0, which no row has.
     """
-    return id_of(text) or 0 if text.isdecimal() else None
+    if not text.isdecimal():
+        return None
+    return id_of(text) or 0
 
 
 def matches(search: str, *texts: str) -> bool:

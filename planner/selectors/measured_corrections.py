@@ -19,25 +19,23 @@ from planner.inputs.estimates.measured_corrections import (
 )
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.models import Calibration
-from planner.selectors.hardware_rows import rows_of
 from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
-from simulation.performance.rows import BenchmarkRows
 
 MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
 COUNTS = ("completed", "failed")  # tables of earlier versions lack them
 REQUIRED_COLUMNS = ("model", "gpu", "isl", "osl", "concurrency")
-ASSUMED_FACTS = {  # of rows without them, as estimates take them
+ASSUMED_FACTS = {  # what estimates assume for a row that does not state a fact
     "engine": "engine vllm",
     "engine_version": "its latest known version",
     "ttft_statistic": "mean TTFT",
 }
 Row = dict[str, Any]
-StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
+StoredFile = tuple[int, str, datetime]  # id, digest and upload of a file; its rows never change
 ROWS = "rows"
 CALIBRATIONS = "calibrations"  # folder of the data directory
 KERNEL_FILE = "kernels"  # the uploaded file, in the calibration's folder
-SERVING_TABLE = "served"  # table of the columns on serving that BenchmarkRows does not have
+SERVING_TABLE = "served"  # table of the columns that BenchmarkRows does not have
 SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 
 
@@ -51,14 +49,17 @@ def stored_files() -> tuple[StoredFile, ...]:
 
 
 def stored_rows() -> list[Row]:
-    """Return name and rows of each stored file that has rows comparable with estimates."""
+    """Return {"name", "rows"} of each stored file with rows that estimates can use."""
     files = Calibration.objects.in_bulk([number for number, _, _ in stored_files()])
     rows_by_name = ((file.name, deployment_rows(file)) for file in files.values())
     return [{"name": name, "rows": rows} for name, rows in rows_by_name if rows]
 
 
 def stored_measurements(hardware: UserFacts) -> MeasuredCorrections | None:
-    """Return the measurements of the stored files; None if there are none."""
+    """Return the corrections by all stored files; None if no row is usable.
+
+    ``hardware`` are the user's own GPU types and models.
+    """
     files = stored_files()
     if not files:
         return None
@@ -69,11 +70,15 @@ def stored_measurements(hardware: UserFacts) -> MeasuredCorrections | None:
 
 @lru_cache(maxsize=8)
 def _cached_measurements(files: tuple[StoredFile, ...]) -> MeasuredCorrections | None:
+    """Return the corrections by all stored files; ``files`` is only the key of the cache."""
     return measurements_of_files(stored_rows(), NO_USER_FACTS)
 
 
 def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> MeasuredCorrections | None:
-    """Return the measurements in rows that ``stored_rows`` returned; None if there are none."""
+    """Return the corrections by the rows of ``files``; None if no row is usable.
+
+    A file is a dict with its ``name`` and ``rows``. ``hardware`` are the user's own types.
+    """
     measured: list[Measurement] = []
     notes: list[str] = []
     for file in files:
@@ -88,19 +93,21 @@ def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> Measured
 
 
 def deployment_rows(calibration: Calibration) -> list[Row]:
-    """Return the rows of a file that have a concurrency, in the form of estimate inputs.
+    """Return the rows of a file that estimates can use, in the form of their input.
 
-    ``assumed`` has in words the facts that a row does not state.
+    Such a row has REQUIRED_COLUMNS and a measured time. ``assumed`` lists what it does not state.
     """
-    return [
-        row | {"assumed": ", ".join(w for name, w in ASSUMED_FACTS.items() if not row.get(name))}
-        for row in facts_of(calibration)
-        if all(name in row for name in REQUIRED_COLUMNS) and set(MS_COLUMNS.values()) & row.keys()
-    ]
+    rows = []
+    for row in facts_of(calibration):
+        has_time = any(name in row for name in MS_COLUMNS.values())
+        if has_time and all(name in row for name in REQUIRED_COLUMNS):
+            assumed = [text for name, text in ASSUMED_FACTS.items() if not row.get(name)]
+            rows.append(row | {"assumed": ", ".join(assumed)})
+    return rows
 
 
 def facts_of(calibration: Calibration) -> list[Row]:
-    """Return the known facts of every row of a file, with times in milliseconds."""
+    """Return the known values of every row of a file by name, with times in milliseconds."""
     table = calibration_table(calibration).to_dicts()
     serving: list[Row] = [{}] * len(table)
     if SERVING_TABLE in row_arrays.tables_list(calibration.store):
@@ -109,16 +116,19 @@ def facts_of(calibration: Calibration) -> list[Row]:
     in_ms = MS_COLUMNS | {"e2e_s": "e2e_ms"}
     rows: list[Row] = []
     for number, (row, serving_row) in enumerate(zip(table, serving, strict=True), 1):
-        known = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
+        deployment = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
         times = {ms: row[name] * 1e3 for name, ms in in_ms.items() if row[name] is not None}
         counts = {name: row[name] for name in COUNTS if row.get(name) is not None}
-        known_facts = {name: value for name, value in serving_row.items() if value is not None}
-        rows.append({**engine, **known, **times, **counts, **known_facts, "row": number})
+        others = {name: value for name, value in serving_row.items() if value is not None}
+        rows.append({**engine, **deployment, **times, **counts, **others, "row": number})
     return rows
 
 
 def measurements_of_rows(rows: Any, name: str, hardware: UserFacts) -> MeasuredCorrections:
-    """Return the measurements in rows from a request; raise PlannerError if none is usable."""
+    """Return the corrections by ``rows`` of a request; raise PlannerError if none is usable.
+
+    ``name`` names the rows in messages.
+    """
     measured, notes = measurements(rows, name, hardware)
     own_measurements = corrections_from(measured, notes, estimate_fit())
     if own_measurements is None:
@@ -129,10 +139,7 @@ def measurements_of_rows(rows: Any, name: str, hardware: UserFacts) -> MeasuredC
 def merge_measurements(
     first: MeasuredCorrections | None, second: MeasuredCorrections | None
 ) -> MeasuredCorrections | None:
-    """Return two sets of measurements as one.
-
-    None if both are None.
-    """
+    """Return the corrections by the measurements of both; None if both are None."""
     if first is None or second is None:
         return first or second
     return corrections_from(
@@ -146,17 +153,12 @@ def calibrations_list() -> QuerySet[Calibration]:
 
 
 def calibration_get(number: int) -> Calibration:
-    """Return an uploaded file by number; raise NotFound."""
+    """Return the uploaded file of measurements with this id; raise NotFound."""
     return row_by_number(
         calibrations_list(), "calibration", number, ". Upload a file of measurements first"
     )
 
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:
-    """Return a file's rows as a table with the columns of BenchmarkRows."""
+    """Return the rows of an uploaded benchmark file, with the columns of BenchmarkRows."""
     return row_arrays.table_read(calibration.store, ROWS)
-
-
-def calibration_rows(calibration: Calibration) -> BenchmarkRows:
-    """Return the rows of an uploaded benchmark file."""
-    return rows_of(calibration_table(calibration))

@@ -6,12 +6,12 @@ from planner.models import Channel, Delivery, User
 
 
 def channels_of(user: User, *, shared: bool) -> QuerySet[Channel]:
-    """Return a user's own channels and, with ``shared`` and for admins, the workspace's."""
+    """Return the notification channels of a user; with ``shared``, also those of the workspace."""
     return Channel.objects.select_related("user").filter(_owned_by(user, shared))
 
 
 def deliveries_of(user: User, *, shared: bool) -> QuerySet[Delivery]:
-    """Return the deliveries to these addresses."""
+    """Return the deliveries to the channels that ``channels_of`` returns, with any outcome."""
     return Delivery.objects.select_related("channel").filter(
         channel__in=Channel.objects.filter(_owned_by(user, shared))
     )

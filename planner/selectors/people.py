@@ -9,7 +9,7 @@ from planner.models.workspace import current_workspace_id
 
 
 def people_list() -> QuerySet[User]:
-    """Return all members, enabled ones first; ``runs`` is how many runs each started here."""
+    """Return the members, enabled ones first, each with ``runs``: their number of runs here."""
     workspace_id = current_workspace_id()
     memberships = Prefetch(
         "memberships", Membership.objects.select_related("workspace"), to_attr="membership_list"
@@ -24,7 +24,7 @@ def people_list() -> QuerySet[User]:
 
 
 def person_get(name: str) -> User:
-    """Return a member by name; raise NotFound."""
+    """Return a member of the workspace by user name; raise NotFound."""
     person = _members().filter(username=name).first()
     if person is None:
         raise NotFound(f"There is no member {name}.")
@@ -68,6 +68,6 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
 
 
 def last_workspace(user: User, slug: str) -> Workspace:
-    """Return the workspace that was entered last or, if it is gone, the first."""
+    """Return the user's workspace with this slug or, if there is none, the first."""
     known = any(workspace.slug == slug for workspace in user.workspaces)
     return workspace_for(user, slug if known else "")

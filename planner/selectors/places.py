@@ -1,4 +1,4 @@
-"""List the five places of the product and the jobs in each, for the menu and the palette."""
+"""List the entries of the menu and the pages below each, for the menu and the search."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,7 +8,7 @@ from django.conf import settings
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A page where a job starts; ``words`` are other names that people search for."""
+    """A page of the menu; ``words`` are further names by which people search for it."""
 
     page: str  # name of the address, without the namespace
     label: str
@@ -17,7 +17,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry of the menu; ``beginnings`` are the prefixes of its pages' names."""
+    """An entry of the menu; the names of its pages begin with one of ``beginnings``."""
 
     label: str
     icon: str
@@ -100,37 +100,23 @@ FOOTER = (
     Job("glossary", "Glossary", "terms"),
     Job("help", "Help", "how to guide documentation"),
 )
-# How-to page of the pages whose names begin so; the longest beginning counts.
+# How-to, and the beginnings of the names of its pages; the longest beginning counts.
 HELP = {
-    "home": "plan-tomorrow",
-    "scenario": "plan-tomorrow",
-    "scenario-fleet": "import-your-fleet",
-    "run": "plan-tomorrow",
-    "run-export": "ship-to-keda",
-    "run-what-if": "ask-what-if",
-    "scenario-what-if": "ask-what-if",
-    "what-if": "ask-what-if",
-    "configure": "choose-a-gpu",
-    "estimate": "choose-a-gpu",
-    "size": "count-gpus",
-    "quick-size": "count-gpus",
-    "pd-ratio": "split-prefill-and-decode",
-    "proposal": "review-a-plan",
-    "review": "review-a-plan",
-    "plan": "review-a-plan",
-    "outcome": "plan-on-a-schedule",
-    "expectation": "plan-on-a-schedule",
-    "schedule": "plan-on-a-schedule",
-    "trace": "read-your-traffic",
-    "source": "connect-live-traffic",
-    "profile": "use-your-measurements",
-    "calibration": "measure-your-gpu",
-    "gpu": "choose-a-gpu",
-    "model": "choose-a-gpu",
-    "people": "manage-people",
-    "person": "manage-people",
-    "workspace": "manage-people",
-    "token": "use-the-api",
+    "plan-tomorrow": ("home", "scenario", "run"),
+    "import-your-fleet": ("scenario-fleet",),
+    "ship-to-keda": ("run-export",),
+    "ask-what-if": ("run-what-if", "scenario-what-if", "what-if"),
+    "choose-a-gpu": ("configure", "estimate", "gpu", "model"),
+    "count-gpus": ("size", "quick-size"),
+    "split-prefill-and-decode": ("pd-ratio",),
+    "review-a-plan": ("proposal", "review", "plan"),
+    "plan-on-a-schedule": ("outcome", "expectation", "schedule"),
+    "read-your-traffic": ("trace",),
+    "connect-live-traffic": ("source",),
+    "use-your-measurements": ("profile",),
+    "measure-your-gpu": ("calibration",),
+    "manage-people": ("people", "person", "workspace"),
+    "use-the-api": ("token",),
 }
 NEEDS_PLANNER = ("scenario-new", "trace-upload")
 NEEDS_ADMIN = ("people", "audit")
@@ -152,7 +138,7 @@ def how_to_text(name: str) -> str:
 
 
 def how_tos_with(text: str) -> list[tuple[str, str]]:
-    """Return name and title of the how-to pages that contain ``text``, in their title first."""
+    """Return (name, title) of the how-to pages with ``text``, those with it in the title first."""
     text = text.lower()
     matching = [item for item in how_tos().items() if text in how_to_text(item[0]).lower()]
     return sorted(matching, key=lambda item: text not in item[1].lower())
@@ -160,5 +146,10 @@ def how_tos_with(text: str) -> list[tuple[str, str]]:
 
 def help_of(page: str) -> str:
     """Return the name of the how-to for a page; "" if it has none."""
-    beginnings = [beginning for beginning in HELP if page.startswith(beginning)]
-    return HELP[max(beginnings, key=len)] if beginnings else ""
+    matching = [
+        (len(beginning), how_to)
+        for how_to, beginnings in HELP.items()
+        for beginning in beginnings
+        if page.startswith(beginning)
+    ]
+    return max(matching, default=(0, ""))[1]

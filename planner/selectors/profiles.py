@@ -29,16 +29,13 @@ MODELLED_LIMITS = "Limits of batch and tokens are assumed: vLLM's defaults."
 
 @dataclass(frozen=True, slots=True)
 class KnownProfile:
-    """One version of a profile in the form that pages, API and command line show.
-
-    A built-in profile has no ``version`` and no row.
-    """
+    """One version of a profile in the form that pages, API and command line show."""
 
     name: str
     profile: core.Profile
-    version: int | None = None
-    versions: int = 0
-    row: ProfileVersion | None = None
+    version: int | None = None  # None: built in
+    versions: int = 0  # number of stored versions
+    row: ProfileVersion | None = None  # None: built in
     parameters: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,7 +98,7 @@ class KnownProfile:
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:
-    """Return "MODEL:GPU:tpN" with N = ``tp`` GPUs; names of users cannot have a colon."""
+    """Return the name of a built-in profile, MODEL:GPU:tpN; names of users have no colon."""
     return f"{model}:{gpu}:tp{tp}"
 
 
@@ -120,17 +117,18 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:
-    """Return one profile, by default the newest version; raise NotFound."""
+    """Return the profile called ``name`` in a version (None: the newest); raise NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
         for profile in (*_built_in_profiles(), *_modelled_profiles()):
             if profile.name == name and version is None:
                 return profile
-        have = ", ".join(known.name for known in profiles_list()[:MAX_NAMES])
-        raise NotFound(f"There is no profile {name!r}. Some profiles: {have}.")
+        names = ", ".join(known.name for known in profiles_list()[:MAX_NAMES])
+        raise NotFound(f"There is no profile {name!r}. Some profiles: {names}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
-    # Newest first.
-    stored_version = (versions if version is None else versions.filter(version=version)).first()
+    if version is not None:
+        versions = versions.filter(version=version)
+    stored_version = versions.first()  # the newest first
     if stored_version is None:
         numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
@@ -146,8 +144,8 @@ def profile_versions(name: str) -> list[ProfileVersion]:
 def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
     """Return measured and predicted values, one row per measurement.
 
-    The columns are quantity, unit, label, measured, predicted, error (a fraction) and outlier. The
-    table is empty if the measured rows are not stored here.
+    ``error`` is (predicted - measured) / measured. The table is empty if the measured rows are not
+    stored here.
     """
     if profile.row is not None and RESIDUALS in row_arrays.tables_list(profile.row.store):
         return row_arrays.table_read(profile.row.store, RESIDUALS)
@@ -175,7 +173,7 @@ def _own_profiles() -> list[KnownProfile]:
 
 
 def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
-    """Return a stored version; ``versions`` is the number of versions of its name."""
+    """Return a stored version; ``versions`` is the number of versions of its profile."""
     return KnownProfile(
         name=row.profile.name,
         profile=profile_of(row),
@@ -188,7 +186,7 @@ def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
 
 
 def _built_in_profiles() -> list[KnownProfile]:
-    """Return the catalogue's measured profiles, with notes on measurements that contradict."""
+    """Return the catalogue's measured profiles, with notes on contradicting measurements."""
     fits, profiles = catalogue.fits(), catalogue.profiles()
     contradicting = contradictions(profiles)
     return [
@@ -215,7 +213,7 @@ def _modelled_profiles() -> list[KnownProfile]:
 
 
 def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
-    """Return the parameters in milliseconds, in the form of profiles fitted here."""
+    """Return the parameters of a profile with their 95% intervals, in ms, by name."""
     parameters = {}
     for name in ("alpha", "beta", "gamma", "delta"):
         low, high = fit.intervals.get(name, (None, None))
@@ -229,5 +227,6 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
 
 
 def _notes(fit: catalogue.ProfileFit, contradiction: str | None) -> list[str]:
+    """Return the notes of a measured profile: a contradicting measurement, and its limits."""
     notes = [f"{contradiction[0].upper()}{contradiction[1:]}."] if contradiction else []
     return [*notes, f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."]

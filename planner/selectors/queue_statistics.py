@@ -1,4 +1,4 @@
-"""Summarize the work of workers: runs that wait and run, how they ended, how long they took."""
+"""Count runs that wait, run and ended, and measure how long completed runs took."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -54,17 +54,17 @@ class WorkStatistics:
 
 
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
-    """Return how many runs wait, compute and ended, in the current workspace or ``everywhere``."""
+    """Return the statistics of the runs of the current workspace, or of all (``everywhere``)."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
     states = Run.ACTIVE_STATES
     unfinished = [
-        UnfinishedRuns(slug, kind, state, count, max((now - since).total_seconds(), 0.0))
+        UnfinishedRuns(slug, kind, state, count, max((now - oldest).total_seconds(), 0.0))
         for state, moment in zip(states, ("created_at", "started_at"), strict=True)
-        for slug, kind, count, since in runs.filter(state=state)
+        for slug, kind, count, oldest in runs.filter(state=state)
         .values_list("workspace__slug", "kind")
         .annotate(Count("pk"), Min(moment))
         .order_by("workspace__slug", "kind")
-        if since is not None
+        if oldest is not None
     ]
     columns = ("workspace__slug", "kind", "state", "reason")
     ended = (
@@ -86,14 +86,17 @@ def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistic
 def recent_durations(
     runs: QuerySet[Run], most: int = RECENT_RUNS
 ) -> dict[tuple[str, str], list[float]]:
-    """Return the seconds that the newest completed runs took, by workspace and kind."""
+    """Return the durations in seconds of the ``most`` newest completed runs.
+
+    They are grouped by (slug of the workspace, kind of run).
+    """
     ended = runs.filter(state=Run.State.COMPLETED, finished_at__isnull=False)
-    took = (
+    newest = (
         ended.filter(started_at__isnull=False)
         .annotate(took=F("finished_at") - F("started_at"))
         .order_by("-pk")
     )
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for slug, kind, duration in took.values_list("workspace__slug", "kind", "took")[:most]:
+    for slug, kind, duration in newest.values_list("workspace__slug", "kind", "took")[:most]:
         seconds[slug, kind].append(duration.total_seconds())
     return seconds

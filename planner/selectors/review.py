@@ -11,7 +11,7 @@ UNDECIDED = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
 
 
 def review_rules() -> ReviewRules:
-    """Return the stored rules, or the defaults."""
+    """Return the stored rules of review, or the defaults."""
     return ReviewRules.objects.first() or ReviewRules()
 
 
@@ -21,7 +21,7 @@ def proposals_list() -> QuerySet[Proposal]:
 
 
 def proposals_for(user: User) -> QuerySet[Proposal]:
-    """Return undecided proposals that ``user`` was asked to review or is mentioned in."""
+    """Return the undecided proposals that ``user`` should review or is mentioned in."""
     addressed = Q(reviewers=user) | Q(entries__mentions=user)
     return proposals_list().filter(addressed, state__in=UNDECIDED).distinct()
 
@@ -49,7 +49,7 @@ def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
 
 
 def authors_of(proposal: Proposal) -> set[int]:
-    """Return the ids of everybody who proposed or amended it."""
+    """Return the user ids of everybody who proposed or amended a proposal."""
     kinds = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
     entries = proposal.entries.filter(kind__in=kinds, by__isnull=False)
     return {*entries.values_list("by_id", flat=True)} | {proposal.author_id or 0}

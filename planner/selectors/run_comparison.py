@@ -14,6 +14,7 @@ from planner.models import Run
 from planner.selectors.run_comparison_figures import (
     Group,
     Setting,
+    compare_settings,
     error_groups,
     plan_groups,
     replay_groups,
@@ -41,7 +42,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Several runs side by side: their scenarios' differences, and their figures in groups."""
+    """Several runs side by side: the settings that differ, and their figures in groups."""
 
     runs: tuple[ComparedRun, ...]
     differences: tuple[Setting, ...]
@@ -52,7 +53,7 @@ class RunComparison:
 
 
 def runs_to_compare(numbers: Sequence[int]) -> list[Run]:
-    """Return the runs with these ids; raise PlannerError for too few or too many."""
+    """Return the runs with these ids; raise PlannerError for fewer than 2 or more than 8."""
     if not MIN_RUNS <= len(numbers) <= MAX_RUNS:
         raise PlannerError(f"Give {MIN_RUNS} to {MAX_RUNS} runs to compare, not {len(numbers)}.")
     return [run_get(number) for number in numbers]
@@ -63,8 +64,8 @@ def compare_runs(
 ) -> RunComparison:
     """Compare completed runs with the first of them.
 
-    The recommended policy of each run is compared. ``policy`` replaces it in the runs that
-    simulated that policy. ``policy_per_run`` names one policy per run instead.
+    By default the recommended policy of each run is compared. ``policy`` replaces it in the runs
+    that simulated that policy. ``policy_per_run`` names a policy for each run instead.
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
@@ -77,12 +78,10 @@ def compare_runs(
     ]
     settings, unreadable = _settings(runs)
     for values, result, name in zip(settings, results, chosen, strict=True):
-        values |= _as_simulated(values, result, name)
-    keys = list(dict.fromkeys(key for setting in settings for key in setting))
-    rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
-    differences = tuple(row for row in rows if any(v != row.values[0] for v in row.values))
+        values.update(_as_simulated(values, result, name))
+    differences, same = compare_settings(settings)
     notes = [*unreadable, *_notes(runs, results)]
-    not_ranked = _why_not_ranked(runs, results, differences)
+    not_ranked = _why_not_ranked(results, differences)
     groups = [
         *plan_groups(results, not_ranked, differences),
         *replay_groups(results, chosen, not_ranked, differences),
@@ -97,7 +96,7 @@ def compare_runs(
             for run, result, name in zip(runs, results, chosen, strict=True)
         ),
         differences=differences,
-        same=len(rows) - len(differences),
+        same=same,
         groups=tuple(groups),
         notes=tuple(notes),
         policies=tuple(
@@ -107,7 +106,7 @@ def compare_runs(
 
 
 def _compared_run(run: Run, result: StoredResult, policy: str) -> ComparedRun:
-    """Return the head of a run's column: its name, policy, recommendation and window."""
+    """Return what a comparison states about a run: name, policy, recommendation and window."""
     window, recommended = result.window, result.recommended
     return ComparedRun(
         run=run.pk,
@@ -124,7 +123,8 @@ def _compared_run(run: Run, result: StoredResult, policy: str) -> ComparedRun:
 def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return each run's settings by address, and a sentence for each unreadable scenario.
 
-    Settings are those of the run's copy of the scenario, the options, and the resolved profiles.
+    Settings are those of the run's copy of the scenario, its options, the versions of stored
+    profiles that it used, and its trace.
     """
     by_run, unreadable = [], []
     for run in runs:
@@ -151,9 +151,10 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
 def _as_simulated(
     settings: Mapping[str, Any], result: StoredResult, policy: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that ``policy`` was simulated with, where a run chose them itself.
+    """Yield (address, value) of the settings that the run itself chose for ``policy``.
 
-    It tunes the parameters of a policy, and adds N+1 if its level of assurance requires that.
+    These are the tuned parameters of the policy, and spare replicas if the recommended level of
+    assurance is N+1. ``settings`` are those of the scenario.
     """
     if policy not in result.policies:
         return
@@ -166,21 +167,21 @@ def _as_simulated(
         return
     level = result.assurance.get(recommended.assurance)
     if level and level.spare and not settings.get(SPARE):
-        yield from {SPARE: N_PLUS_1.instances, "objective.spare.by": "region"}.items()
+        yield SPARE, N_PLUS_1.instances
+        yield "objective.spare.by", "region"
 
 
 def _notes(runs: Sequence[Run], results: Sequence[StoredResult]) -> Iterator[str]:
     """Yield notes if releases or simulated shares of the traffic differ between runs."""
     if len({run.code_version for run in runs}) > 1:
         yield "Different versions of Headroom made these runs. That alone may change figures."
-    cells = {(result.replayed and result.replayed.cells) or 1 for result in results}
-    if len(cells) > 1:
+    # With n equal cells of the fleet, a run replays 1/n of its traffic.
+    cell_counts = {(result.replayed and result.replayed.cells) or 1 for result in results}
+    if len(cell_counts) > 1:
         yield ("The runs replayed different shares of their traffic (traffic.max_replayed).")
 
 
-def _why_not_ranked(
-    runs: Sequence[Run], results: Sequence[StoredResult], differences: Iterable[Setting]
-) -> str:
+def _why_not_ranked(results: Sequence[StoredResult], differences: Iterable[Setting]) -> str:
     """Return why the runs are not ranked: different traffic or windows; "" if they are."""
     if any(
         row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)

@@ -29,8 +29,8 @@ Attainment = Mapping[str, float | None]  # by tier, as a share of requests
 
 TOLERANCE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
-EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
-# Settings of the demand and service of a plan. Plans that differ in these are not ranked.
+EFFORT = (USD, HOURS, KWH, KG)  # units of which less is better only at equal SLO attainment
+# Beginnings of the addresses of settings. Plans that differ in these are not ranked.
 PLAN_SETTINGS = (
     "forecast.",
     "objective.spare.",
@@ -40,7 +40,7 @@ PLAN_SETTINGS = (
     "tiers[",
 )
 
-# Columns by their heading.
+# Columns of a plan, by heading.
 PLAN = {
     "Cost": Column("usd", USD, "of the whole window, starts included", better=LESS),
     "GPU-hours": Column("gpu_hours", HOURS, "of the whole window", better=LESS),
@@ -51,7 +51,7 @@ PLAN = {
     "Starts": Column("starts", COUNT, "from the replicas that ran before each decision"),
     "Stops": Column("stops", COUNT, "of the replicas that ran before each decision"),
 }
-LEVELS = {
+PERCENTILES = {
     "Forecast percentile": Column("quantile", NUMBER, "of the forecast that is planned for"),
     "Factor on the percentile": Column("times", NUMBER, "ratio"),
     "Factor for growth": Column(
@@ -73,7 +73,10 @@ ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that differs between runs, by its address; None if a run does not have it."""
+    """A setting that differs between runs: its address in the scenario, and its value in each run.
+
+    The value is None if a run does not have the setting.
+    """
 
     key: str
     values: tuple[Any, ...]
@@ -105,10 +108,27 @@ class Group:
     note: str = ""
 
 
+def compare_settings(
+    by_run: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[Setting, ...], int]:
+    """Return the settings that differ between runs, and the number of those that are equal.
+
+    ``by_run`` has the settings of each run, by address.
+    """
+    keys = dict.fromkeys(key for settings in by_run for key in settings)
+    rows = [Setting(key, tuple(settings.get(key) for settings in by_run)) for key in keys]
+    different = tuple(row for row in rows if any(value != row.values[0] for value in row.values))
+    return different, len(rows) - len(different)
+
+
 def plan_groups(
     results: Sequence[StoredResult], not_ranked: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
-    """Yield the figures of plans, if at least two runs have a plan."""
+    """Yield the group of the plans' figures, if at least two runs have a plan.
+
+    ``not_ranked`` is the reason if the runs are not ranked, else "". ``differences`` are the
+    settings in which the runs differ.
+    """
     totals = [result.plan and result.plan.totals for result in results]
     if not _has_several(totals):
         return
@@ -116,23 +136,27 @@ def plan_groups(
     if not note and any(row.key.startswith(PLAN_SETTINGS) for row in differences):
         note = "The targets differ: the cheaper plan is not better until it is simulated."
     rows = [
-        _compare(column, head, [getattr(row, column.name, None) for row in totals], fair=not note)
-        for head, column in PLAN.items()
+        _compare(
+            column, heading, [getattr(row, column.name, None) for row in totals], fair=not note
+        )
+        for heading, column in PLAN.items()
     ]
     yield Group("As planned", (*rows, *_percentile_rows(results)), note)
 
 
 def _percentile_rows(results: Sequence[StoredResult]) -> Iterator[ComparedFigure]:
-    """Yield the forecast percentile that each plan uses, by tier."""
-    levels_of_runs = [
+    """Yield figures on the forecast percentile that each plan uses, by tier."""
+    percentiles_of_runs = [
         {row.tier: row for row in (result.forecast.quantile if result.forecast else ())}
         for result in results
     ]
-    for tier in dict.fromkeys(tier for levels in levels_of_runs for tier in levels):
-        for head, column in LEVELS.items():
-            values = [getattr(levels.get(tier), column.name, None) for levels in levels_of_runs]
+    for tier in dict.fromkeys(tier for by_tier in percentiles_of_runs for tier in by_tier):
+        for heading, column in PERCENTILES.items():
+            values = [
+                getattr(by_tier.get(tier), column.name, None) for by_tier in percentiles_of_runs
+            ]
             if any(value is not None for value in values):
-                yield _compare(column, f"{head}, {tier}", values, fair=False)
+                yield _compare(column, f"{heading}, {tier}", values, fair=False)
 
 
 def replay_groups(
@@ -143,62 +167,68 @@ def replay_groups(
 ) -> Iterator[Group]:
     """Yield the group of the simulated policies' figures, if at least two runs have some.
 
-    ``chosen`` is the policy of each run. ``not_ranked`` is the reason if no run may be marked as
-    the best, else "". If tiers' limits are among ``differences``, only latencies are ranked.
+    ``chosen`` is the policy of each run. ``not_ranked`` is the reason if the runs are not ranked,
+    else "". If limits of tiers are among ``differences``, only latencies are marked better.
     """
     figures = [_policy_of(result, name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):
         return
-    limits = any(row.key.startswith("tiers[") for row in differences)
+    limits_differ = any(row.key.startswith("tiers[") for row in differences)
     note = not_ranked
-    if limits and not note:
+    if limits_differ and not note:
         note = "The limits differ: neither SLO attainment nor cost is ranked."
     attainments = [row.slo_attainment if row else {} for row in figures]
     rows = []
     for column, tier, label in _columns(attainments):
         values = [_value(row, column.name, tier) for row in figures]
+        # Text and numbers in one column, as of different releases, do not compare.
         if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
             continue
-        latency = column.name.endswith("_ms")
-        fair = not not_ranked and (not limits or latency)
-        marks = _compare(column, label, values, fair=fair)
-        rows.append(_without_unfair_marks(marks, attainments) if column.unit in EFFORT else marks)
+        is_latency = column.name.endswith("_ms")
+        fair = not not_ranked and (is_latency or not limits_differ)
+        row = _compare(column, label, values, fair=fair)
+        rows.append(_without_unfair_marks(row, attainments) if column.unit in EFFORT else row)
     yield Group("As simulated", tuple(rows), note)
 
 
 def _policy_of(result: StoredResult, name: str) -> StoredPolicy | None:
-    """Return the figures of a policy, or None.
+    """Return the figures of a simulated policy; None if the run did not simulate it.
 
-    Its attainment without a replica is the lowest of the window and the test days.
+    Column "survives" has the lowest attainment after the loss of a replica, over the window and all
+    test days.
     """
-    found = simulated_policy(result, name)
-    if found is None:
+    simulated = simulated_policy(result, name)
+    if simulated is None:
         return None
     policy = result.policies[name]
-    lowest = {"survives": found.replica_loss.attainment}
-    return replace(policy, columns={**policy.columns, **lowest})
+    columns = {**policy.columns, "survives": simulated.replica_loss.attainment}
+    return replace(policy, columns=columns)
 
 
 def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, str]]:
-    """Yield (column, tier, label) of the tables of policies; columns by tier once per tier."""
+    """Yield (column, tier, label) of the tables of policies.
+
+    A column with a value per tier comes once for each tier, any other once with the tier "".
+    """
     tiers = list(dict.fromkeys(tier for attainment in attainments for tier in attainment))
     for table in (POLICY_TABLE, *DETAIL_TABLES):
         for column in POLICIES.on(table):
-            head = column.heads[table]
+            heading = column.heads[table]  # with {} for the name of the tier
             if column.unit in (REASONS, FLAG, TEXT):
                 continue
-            if "{}" not in head:
-                yield column, "", head
+            if "{}" not in heading:
+                yield column, "", heading
             elif column.name != "starts":
                 for tier in tiers:
-                    yield column, tier, head.format(tier)
+                    yield column, tier, heading.format(tier)
 
 
 def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]) -> ComparedFigure:
-    """Return the figures without marks of cost that unequal SLO attainment makes unfair.
+    """Return a figure of cost without the marks that unequal SLO attainment makes unfair.
 
-    Lower cost is better only if no tier has a lower attainment. Higher cost is worse only if none
-    has a higher one (methods.md X4). ``attainments`` has the attainment by tier of each run.
+    A lower cost is better only if no tier has a lower attainment than in the first run. A higher
+    cost is worse only if no tier has a higher one (methods.md X4). ``attainments`` has the
+    attainment of each run by tier.
     """
     first_run = attainments[0]
 
@@ -215,23 +245,23 @@ def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]
 
 
 def _serves_worse(attainment: Attainment, other: Attainment) -> bool:
-    """Return whether any tier's attainment is below the other's by more than the tolerance."""
+    """Return whether the attainment of any tier is below ``other`` by more than EQUAL_SLO."""
+    pairs = [(attainment.get(tier), other_share) for tier, other_share in other.items()]
     return any(
-        (
-            share is not None
-            and (own_share := attainment.get(tier)) is not None
-            and own_share < share - EQUAL_SLO
-        )
-        for tier, share in other.items()
+        share is not None and other_share is not None and share < other_share - EQUAL_SLO
+        for share, other_share in pairs
     )
 
 
 def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
-    """Yield the capacity of a replica; no value is marked better, since limits decide it."""
+    """Yield the group of the capacity of one replica, if at least two runs state it.
+
+    No value is marked better, because looser latency limits give more capacity. ``not_ranked`` is
+    the note of the group.
+    """
     rows_by_run = [
         {
-            f"{row.replica.model} on {row.replica.arrangement or row.replica.gpu}"
-            + (f" ({row.replica.role})" if row.replica.role not in (None, "mixed") else ""): row
+            _replica_name(row): row
             for row in (result.capacity or result.pools)
             if row.max_rps is not None
         }
@@ -240,8 +270,18 @@ def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Gr
     yield from _group_by_name("Replica capacity", rows_by_run, SIZE, fair=False, note=not_ranked)
 
 
+def _replica_name(row: SizedReplica) -> str:
+    """Return model, hardware and (unless it is aggregated) role of a replica as text."""
+    replica = row.replica
+    role = f" ({replica.role})" if replica.role not in (None, "mixed") else ""
+    return f"{replica.model} on {replica.arrangement or replica.gpu}{role}"
+
+
 def error_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
-    """Yield the forecast errors by series, if at least two runs have them."""
+    """Yield the group of forecast errors by series, if at least two runs state them.
+
+    ``not_ranked`` is the reason if the runs are not ranked, else "".
+    """
     rows_by_run = [
         {
             f"{row.model} in {row.region}, {row.tier}": row
@@ -262,39 +302,44 @@ def _group_by_name(
     fair: bool,
     note: str,
 ) -> Iterator[Group]:
-    """Yield a group with a row per name and column, if at least two runs have any.
+    """Yield a group with a figure per name and column, if at least two runs have rows.
 
-    ``fair``: the runs may be ranked, so that figures are marked better or worse.
+    ``rows_by_run`` has the rows of each run by name, ``columns`` the columns by heading. With
+    ``fair``, figures are marked better or worse.
     """
     if not _has_several(rows_by_run):
         return
     rows = [
         _compare(
             column,
-            f"{name}: {head}",
+            f"{name}: {heading}",
             [getattr(rows.get(name), column.name, None) for rows in rows_by_run],
             fair=fair,
         )
         for name in dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
-        for head, column in columns.items()
+        for heading, column in columns.items()
     ]
     yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
 
 
-def _has_several(parts: Sequence[Any]) -> bool:
-    return sum(bool(part) for part in parts) > 1
+def _has_several(values_of_runs: Sequence[Any]) -> bool:
+    """Return whether at least two runs have a value that is not empty."""
+    return sum(bool(value) for value in values_of_runs) > 1
 
 
 def _value(row: StoredPolicy | None, name: str, tier: str) -> Any:
-    """Return the value of a column, or that of ``tier`` in a column by tier; None without one."""
+    """Return the value of the column ``name`` of a policy; None if it has none.
+
+    In a column with a value per tier, it is the value of ``tier``.
+    """
     value = row.columns.get(name) if row else None
     return (value or {}).get(tier) if tier else value
 
 
 def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> ComparedFigure:
-    """Return a figure of all runs, with changes and marks against the first run.
+    """Return a figure of all runs, with changes and marks relative to the first run.
 
-    ``fair``: the runs may be ranked, so that figures are marked better or worse.
+    Without ``fair``, the runs are not ranked and all marks are "".
     """
     first, *others = values
     return ComparedFigure(
@@ -308,16 +353,17 @@ def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -
     )
 
 
-def _numbers(*values: Any) -> bool:
+def _are_numbers(*values: Any) -> bool:
+    """Return whether all values are numbers; True and False are not."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def _change(column: Column, first: Any, value: Any) -> float | None:
-    """Return the change from ``first``: a fraction, or a difference for shares.
+    """Return the change from ``first`` to ``value`` as a fraction, for shares as a difference.
 
-    None: there is no number to compare.
+    None if one is not a number, or if only ``first`` is zero.
     """
-    if not _numbers(first, value):
+    if not _are_numbers(first, value):
         return None
     if column.unit == SHARE:
         return float(value - first)
@@ -327,8 +373,11 @@ def _change(column: Column, first: Any, value: Any) -> float | None:
 
 
 def _mark(column: Column, first: Any, value: Any) -> str:
-    """Return "better", "worse" or "" for a value against the first run's."""
-    if not (column.better and _numbers(first, value)):
+    """Return "better" or "worse" for ``value`` compared with ``first``.
+
+    Return "" if they are within the tolerance, are not numbers, or have no better direction.
+    """
+    if not (column.better and _are_numbers(first, value)):
         return ""
     tolerance = EQUAL_SLO if column.unit == SHARE else TOLERANCE * max(abs(first), abs(value))
     if abs(value - first) <= tolerance:

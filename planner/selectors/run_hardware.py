@@ -1,4 +1,4 @@
-"""Load the user's own hardware as a run stored it, in the types of the core.
+"""Load the user's own hardware as a run stored it.
 
 Later edits and fits do not change it.
 """
@@ -54,7 +54,7 @@ class StoredPrices:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHardware:
-    """What a scenario names of the user's own hardware; ``Run.resolved`` has it as JSON."""
+    """The user's own hardware that a scenario names; ``Run.resolved`` has it as JSON."""
 
     gpus: dict[str, StoredSpec] = field(default_factory=dict)
     models: dict[str, StoredSpec] = field(default_factory=dict)
@@ -65,12 +65,12 @@ class ResolvedHardware:
 
 
 def stored_hardware(resolved: Mapping[str, Any]) -> UserFacts:
-    """Return the user's hardware facts, as a run stored them, for ``build_hardware``."""
+    """Return the user's hardware facts from ``Run.resolved``; raise as ``hardware_of``."""
     return hardware_of(from_json(ResolvedHardware, resolved))
 
 
 def hardware_of(resolved: ResolvedHardware) -> UserFacts:
-    """Return the user's hardware facts; raise CatalogueError for a removed profile."""
+    """Return the user's hardware facts; raise CatalogueError if a profile was removed."""
     versions = ProfileVersion.objects.select_related("profile")
     rows = versions.in_bulk([stored.id for stored in resolved.profiles.values()])
     for name, stored in resolved.profiles.items():
@@ -79,9 +79,13 @@ def hardware_of(resolved: ResolvedHardware) -> UserFacts:
                 f"Profile {name}, version {stored.version}, has been removed. Choose another."
             )
     facts = UserFacts(
-        gpus={n: spec_of(GpuSpec, n, g.facts, g.provenance) for n, g in resolved.gpus.items()},
+        gpus={
+            name: spec_of(GpuSpec, name, gpu.facts, gpu.provenance)
+            for name, gpu in resolved.gpus.items()
+        },
         models={
-            n: spec_of(ModelSpec, n, m.facts, m.provenance) for n, m in resolved.models.items()
+            name: spec_of(ModelSpec, name, model.facts, model.provenance)
+            for name, model in resolved.models.items()
         },
     )
     measured = measurements_of_files(resolved.measured, facts) if resolved.measured else None
@@ -96,9 +100,9 @@ def hardware_of(resolved: ResolvedHardware) -> UserFacts:
 
 
 def _kernel_source(number: int) -> KernelSource:
-    """Return the source of measured kernels with this id.
+    """Return the source of the measured kernels in the calibration with this id.
 
-    A removed file gets a path that does not exist, so that an error appears only if it is read.
+    If it was removed, the path does not exist, so that an error appears only if it is read.
     """
     row = Calibration.objects.filter(pk=number).first()
     if row is None:

@@ -1,4 +1,4 @@
-"""Read runs, their results, and what they save."""
+"""Read runs, their results and tables, and the savings of policies."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from planner.domain.formats import figure
-from planner.domain.replay.equal_attainment import EQUAL_SLO as EQUAL
+from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.domain.serialise import from_json
 from planner.errors import NotReady
@@ -22,7 +22,7 @@ from planner.storage import row_arrays
 
 T = TypeVar("T")
 
-RECENT = 6  # runs below another list
+RECENT = 6  # most runs of a short list
 POOLS = 3  # most pools that an answer names
 MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
@@ -35,7 +35,7 @@ def runs_list() -> QuerySet[Run]:
 
 
 def runs_with_answers() -> QuerySet[Run]:
-    """Return the runs of ``runs_list``, each with the parts of its result that answer_of reads."""
+    """Return the runs of ``runs_list``, each with the values that ``answer_of`` reads."""
     return runs_list().annotate(
         headline=Coalesce(KT("result__headline"), KT("result__verdict")),
         policy_label=KT("result__recommended__label"),
@@ -51,7 +51,7 @@ def runs_with_answers() -> QuerySet[Run]:
 
 
 def recent_runs() -> list[Run]:
-    """Return the newest runs with answers, without imports of traces and parts of sweeps."""
+    """Return the newest runs with answers, without trace imports and runs of sweeps."""
     answers = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
     return list(answers[:RECENT])
 
@@ -63,7 +63,10 @@ def scheduled_runs() -> list[Run]:
 
 
 def answer_of(run: Run) -> str:
-    """Return the answer or the problem of a run of ``runs_with_answers`` in a few words, or ""."""
+    """Return the answer or the problem of a run in a few words; "" if it has neither.
+
+    The run must come from ``runs_with_answers``.
+    """
     figures = vars(run)
     if figures["policy_label"] and figures["policy_usd"]:
         basis = ", not simulated" if run.kind == Run.Kind.PLAN else ""
@@ -80,20 +83,21 @@ def answer_of(run: Run) -> str:
 
 
 def _pools_text(run: Run) -> str:
-    """Return the req/s per replica of the first pools of a run of ``runs_with_answers``.
+    """Return the capacity per replica of the first pools of a run, as text in req/s.
 
-    It is that in the pool that the demand needs, or of a replica alone if that is not known.
+    It is that in the pool that the demand needs, or that of a replica alone if this is not known.
+    The run must come from ``runs_with_answers``.
     """
-    figures, pools, before, place = vars(run), list[str](), "", ""
+    figures, pools, model_before, place = vars(run), list[str](), "", ""
     for i in range(POOLS):
         model, role, rps = (figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps"))
         if rps:
-            words = [] if model == before else [model]
+            words = [] if model == model_before else [model]
             words += [role] if role in ("prefill", "decode") else []
             in_pool_rps = _rps_in_pool(run, i)
             place = place or (" in its pool" if in_pool_rps else "")
             pools.append(" ".join([*words, figure(in_pool_rps or float(rps))]))
-            before = model
+            model_before = model
     more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
     return f"{', '.join(pools)}{more} req/s per replica{place}"
 
@@ -119,13 +123,13 @@ def run_get(run_id: int) -> Run:
 
 
 def latest_plan(name: str) -> Run | None:
-    """Return the latest completed plan or comparison of that name; None: there is none."""
+    """Return the newest completed plan or comparison of the scenario ``name``, or None."""
     plans = Run.objects.filter(kind__in=(Run.Kind.PLAN, Run.Kind.COMPARE))
     return plans.filter(name=name, state=Run.State.COMPLETED).first()
 
 
 def run_preview(run: Run) -> dict[str, Any] | None:
-    """Return the answer so far of a run that is going on (``Preview`` as JSON), or None."""
+    """Return the preliminary result of an unfinished run (``Preview`` as JSON), or None."""
     preview: dict[str, Any] | None = None if run.is_finished else run.result.get("preview")
     return preview
 
@@ -140,29 +144,30 @@ def run_result(run: Run) -> dict[str, Any]:
 
 
 def typed_result(run: Run, kind: type[T]) -> T:
-    """Return the result of a completed run as its type; raise NotReady as ``run_result`` does."""
+    """Return the result of a run as the dataclass ``kind``; raise NotReady as ``run_result``."""
     return from_json(kind, run_result(run))
 
 
 def stored_result(run: Run) -> StoredResult:
-    """Return the shared parts of a completed run's result; raise NotReady as ``run_result``.
+    """Return the parts of a result that all kinds of runs share; raise NotReady as ``run_result``.
 
-    A page asks for them many times, so they stay with the row.
+    A page asks for them many times, so they are kept on the object ``run``.
     """
-    document, cached = run_result(run), vars(run).get("stored")
-    if cached is None or cached[0] is not document:
-        cached = vars(run)["stored"] = document, typed_result(run, StoredResult)
-    stored: StoredResult = cached[1]
+    document = run_result(run)
+    parsed_document, stored = vars(run).get("stored", (None, None))
+    if not isinstance(stored, StoredResult) or parsed_document is not document:
+        stored = typed_result(run, StoredResult)
+        vars(run)["stored"] = document, stored
     return stored
 
 
 def run_tables(run: Run) -> list[str]:
-    """Return the names of the tables of a completed run."""
+    """Return the names of the tables of a run; [] if it is not completed."""
     return row_arrays.tables_list(run.store) if run.state == Run.State.COMPLETED else []
 
 
 def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
-    """Return ``limit`` rows (None: all) of a table of a completed run, from row ``offset`` on."""
+    """Return rows of a table of a completed run: ``limit`` (None: all) from ``offset`` on."""
     run_result(run)
     return row_arrays.table_read(run.store, name, offset, limit)
 
@@ -174,7 +179,7 @@ def run_table_rows(run: Run, name: str) -> int:
 
 
 def run_table_path(run: Run, name: str) -> Path:
-    """Return the Parquet file of a table."""
+    """Return the path of the Parquet file of a table of a completed run."""
     run_result(run)
     return row_arrays.table_path(run.store, name)
 
@@ -182,11 +187,11 @@ def run_table_path(run: Run, name: str) -> Path:
 def savings(
     policies: Mapping[str, StoredPolicy], baseline: str
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return {policy: {measure: {"value", "baseline", "saved", "fraction", "equal"}}}.
+    """Return the savings of each policy, by measure in MEASURES.
 
-    A negative saving is a loss. ``fraction`` is a share of the baseline's value, None if that value
-    is zero. ``equal`` is the share of cost saved at the baseline's SLO attainment. It is None if
-    the attainments are equal or a cost is not known.
+    A saving has the keys ``value``, ``baseline``, ``saved``, ``fraction`` and ``equal``. A negative
+    saving is a loss. ``fraction`` is a share of the baseline's value, None if that value is zero.
+    ``equal`` is that of ``saving_at_equal`` for the cost, else None.
     """
     base = policies[baseline]
     savings: dict[str, dict[str, dict[str, float | None]]] = {}
@@ -205,19 +210,20 @@ def savings(
 
 
 def saving_at_equal(policy: StoredPolicy, base: StoredPolicy) -> float | None:
-    """Return the saving in cost of a policy over another at equal SLO attainment, as a share.
+    """Return the saving in cost of a policy over ``base`` at equal SLO attainment, as a share.
 
-    Each cost is divided by that of a static fleet with the same attainment (``flat_usd``). None if
-    the attainments are equal, or if a cost is not known.
+    To compare unequal attainments, each cost is divided by ``flat_usd``, the cost of a static fleet
+    with the same attainment. None if the attainments are equal, or if a cost is not known.
     """
     pairs = (
         (share, base.slo_attainment.get(tier)) for tier, share in policy.slo_attainment.items()
     )
     is_unequal = any(
-        share is not None and other is not None and abs(share - other) > EQUAL
+        share is not None and other is not None and abs(share - other) > EQUAL_SLO
         for share, other in pairs
     )
-    flat, flat_base, cost = policy.flat_usd, base.flat_usd, policy.cost_usd
-    if not (is_unequal and flat and flat_base and base.cost_usd) or cost is None:
+    if not (is_unequal and policy.flat_usd and base.flat_usd and base.cost_usd):
         return None
-    return 1 - cost * flat_base / flat / base.cost_usd
+    if policy.cost_usd is None:
+        return None
+    return 1 - (policy.cost_usd / policy.flat_usd) / (base.cost_usd / base.flat_usd)

@@ -19,7 +19,7 @@ from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import outline, parse, section_of
 from planner.models import Run, Scenario, ScenarioVersion
 from planner.selectors.lookup import row_by_name
-from planner.selectors.run_comparison_figures import Setting
+from planner.selectors.run_comparison_figures import Setting, compare_settings
 
 NEWEST = 5  # scenarios whose models and GPU types come first; reading one takes milliseconds
 
@@ -102,7 +102,10 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
 
 
 def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
-    """Return a comparison from its columns, two of which the database gives as JSON text."""
+    """Return a comparison from the columns that ``latest_comparisons`` selects.
+
+    The database gives two of them, ``meets_slo`` and ``replicas``, as JSON text.
+    """
     meets_slo, steps = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
     span = span_of(from_json(ScheduleRow, step) for step in steps or ())
     replicas = span_text(span) if span else None
@@ -116,21 +119,17 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
 
 
 def scenario_get(name: str) -> Scenario:
-    """Return a scenario by name or id."""
+    """Return a scenario by name or id; raise NotFound."""
     return row_by_name(Scenario.objects.all(), "scenario", name)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
-    """The differences between two versions.
+    """The differences between two versions of a scenario."""
 
-    ``settings`` has the pair of values of each, None if one version lacks it. ``lines`` is a
-    unified diff of the documents.
-    """
-
-    settings: tuple[Setting, ...]
+    settings: tuple[Setting, ...]  # with the values (old, new)
     same: int  # number of settings with equal values
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # unified diff of the documents
     notes: tuple[str, ...]
 
 
@@ -141,7 +140,7 @@ def versions_of(scenario: Scenario) -> QuerySet[ScenarioVersion]:
 
 
 def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion]:
-    """Return the versions that changed a section; all versions if no ``part`` is named."""
+    """Return the versions that changed the section ``part`` of a scenario; "": all versions."""
     if not part:
         return versions_of(scenario)
     numbers, before = [], None
@@ -161,7 +160,7 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
         numbers = versions_of(scenario).values_list("number", flat=True)
         raise NotFound(
             f"{scenario.name} has no version {number}. Choose from "
-            f"{', '.join(str(held_number) for held_number in sorted(numbers)[-10:])}."
+            f"{', '.join(map(str, sorted(numbers)[-10:]))}."
         )
     return version
 
@@ -169,34 +168,36 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
 def compare_versions(
     old: ScenarioVersion, new: ScenarioVersion, part: str = ""
 ) -> VersionDifference:
-    """Compare two versions, or one section of them."""
+    """Compare two versions, or only their section ``part``."""
     notes: list[str] = []
-    before, after = (_settings(version, notes) for version in (old, new))
-    keys = [
-        setting
-        for setting in dict.fromkeys([*before, *after])
-        if not part or (setting == part or setting.startswith((f"{part}.", f"{part}[")))
-    ]
-    rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
-    different = tuple(row for row in rows if row.values[0] != row.values[1])
+    different, same = compare_settings([_settings(version, part, notes) for version in (old, new)])
     return VersionDifference(
         settings=() if notes else different,
-        same=0 if notes else len(rows) - len(different),
+        same=0 if notes else same,
         lines=tuple(_lines(old, new, part)),
         notes=tuple(notes),
     )
 
 
-def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
-    """Return a version's settings by address; if it cannot be read, {} and a note."""
+def _settings(version: ScenarioVersion, part: str, notes: list[str]) -> dict[str, Any]:
+    """Return the settings of a version by address.
+
+    ``part`` limits them to one section; "": all sections. If the version cannot be read, return {}
+    and add a sentence to ``notes``.
+    """
     try:
-        return values_by_address(parse(version.document, version.name))
+        settings = values_by_address(parse(version.document, version.name))
     except ScenarioError:
         notes.append(
             f"Version {version.number} was written for another release of this program and cannot "
             "be read. Only the files are compared, not their settings."
         )
         return {}
+    return {
+        address: value
+        for address, value in settings.items()
+        if not part or address == part or address.startswith((f"{part}.", f"{part}["))
+    }
 
 
 def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:

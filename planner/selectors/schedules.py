@@ -23,12 +23,12 @@ def schedules_list() -> QuerySet[Schedule]:
 
 
 def schedule_get(name: str) -> Schedule:
-    """Return a schedule by name or id."""
+    """Return a schedule by name or id; raise NotFound."""
     return row_by_name(schedules_list(), "schedule", name)
 
 
 def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
-    """Return the firings of a schedule, or of all if none is given."""
+    """Return the firings of a schedule, newest first; None: of all schedules."""
     rows = Firing.objects.select_related("schedule", "proposal", "by")
     return rows.filter(schedule=schedule) if schedule else rows
 
@@ -39,7 +39,7 @@ def firing_get(number: int) -> Firing:
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
-    """Return comparisons of plans with actual traffic, of one ``schedule``; None: all."""
+    """Return the comparisons of plans with actual traffic, of a ``schedule``; None: of all."""
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
@@ -49,13 +49,10 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSpeed:
-    """The speed of one kind of replica that live sources measured.
+    """The speed of one kind of replica that a live source measured under a plan."""
 
-    It belongs to a plan that has ended (``outcome``), or to an active plan (``source``).
-    """
-
-    outcome: int | None
-    source: str
+    outcome: int | None  # id of the comparison with actual traffic, if the plan has ended
+    source: str  # name of the source, if the plan is active
     scenario: str
     ends: datetime
     drift: SpeedDrift
@@ -76,12 +73,12 @@ def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
         for pk, scenario, ends, drifts in rows
         for drift in drifts or ()
     ]
-    same = [
+    of_replica = [
         speed
         for speed in speeds
         if (speed.drift.model, speed.drift.gpu) == (model, gpu) and speed.drift.tp in (tp, None)
     ]
-    return sorted(same, key=lambda speed: speed.ends, reverse=True)
+    return sorted(of_replica, key=lambda speed: speed.ends, reverse=True)
 
 
 def outcome_get(number: int) -> Outcome:

@@ -12,21 +12,18 @@ from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.places import how_tos_with
 from planner.selectors.profiles import profiles_list
 
-MOST = 5  # things of one kind
+MOST = 5  # most results of one kind
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object or page that a search found; ``key`` is its number or name in its URL.
-
-    Without a key, the page has an element with the id ``part``.
-    """
+    """An object or page that a search found."""
 
     kind: str
     label: str
-    page: str
-    key: int | str = ""
-    part: str = ""
+    page: str  # name of the page's route
+    key: int | str = ""  # number or name of the object in the URL
+    part: str = ""  # id of the element on the page, if there is no key
 
 
 def things_found(text: str) -> list[Found]:
@@ -64,6 +61,9 @@ def things_found(text: str) -> list[Found]:
 def _rows(
     rows: QuerySet[Any, Any], kind: str, page: str, *, named: bool = False
 ) -> Iterator[Found]:
-    """Yield the first rows; their URL has the number, or with ``named`` the name."""
+    """Yield the first MOST of ``rows`` as results that link to ``page``.
+
+    Links have the ids of rows or, with ``named``, their names.
+    """
     for row in rows.only("pk", "name")[:MOST]:
         yield Found(kind, row.name, page, row.name if named else row.pk)

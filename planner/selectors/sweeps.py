@@ -16,8 +16,8 @@ from planner.selectors.lookup import row_by_number
 from planner.selectors.runs import stored_result, typed_result
 
 DEFAULT = FIGURES[0]
-# Names of a figure in a simulated policy's row, and in the totals of a plan that was not simulated.
-SIMULATED = {
+# By figure: its column in a simulated policy, and its attribute in the totals of a plan.
+SOURCES = {
     "cost_usd": ("cost_usd", "usd"),
     "gpu_hours": ("gpu_hours", "gpu_hours"),
     "energy_kwh": ("energy_kwh", "kwh"),
@@ -27,7 +27,7 @@ SIMULATED = {
 
 
 def run_figures(run: Run) -> dict[str, float | None]:
-    """Return the figures of a run's recommended policy, or else of its plan; None: unknown."""
+    """Return the figures of a run's recommended policy, or else of its plan, by name."""
     result = stored_result(run)
     policy = result.policies.get(result.default_policy)
     totals = result.plan and result.plan.totals
@@ -36,7 +36,7 @@ def run_figures(run: Run) -> dict[str, float | None]:
     )
     values: dict[str, float | None] = {
         name: policy.columns.get(simulated) if policy else getattr(totals, planned, None)
-        for name, (simulated, planned) in SIMULATED.items()
+        for name, (simulated, planned) in SOURCES.items()
     }
     shares = [share for share in (attainment or {}).values() if share is not None]
     values |= {"attainment": min(shares, default=None), "replicas": _max_replicas(run)}
@@ -47,12 +47,12 @@ def run_figures(run: Run) -> dict[str, float | None]:
 
 
 def _max_replicas(run: Run) -> float | None:
-    """Return the most replicas that the plan of a run has in a period; None without a plan."""
+    """Return the largest number of replicas in any period of a run's plan; None without one."""
     plan = typed_result(run, PlannedReplicas).plan
-    periods = Counter[datetime]()
+    replicas = Counter[datetime]()  # by period
     for decision in plan.decisions if plan else ():
-        periods[decision.period] += decision.target
-    return float(max(periods.values())) if periods else None
+        replicas[decision.period] += decision.target
+    return float(max(replicas.values())) if replicas else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def figure_by_name(name: str, figures: Sequence[Figure] = FIGURES) -> Figure:
 
 
 def sweep_cells(sweep: Sweep) -> list[Cell]:
-    """Return every cell with the figures of its run, row by row."""
+    """Return the cells of a sweep, row by row, each with the figures of its completed run."""
     runs, cells = {run.cell: run for run in _runs(sweep)}, []
     for index, values in enumerate(product(*(axis["values"] for axis in sweep.axes))):
         run = runs.get(index)
@@ -107,7 +107,7 @@ def _runs(sweep: Sweep) -> QuerySet[Run]:
 
 
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
-    """Return the grid of one figure of the runs, with the best cells and the time left."""
+    """Return the grid of one figure of the runs of a sweep."""
     cells = rank_cells(sweep_cells(sweep), figure)
     columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
@@ -125,9 +125,9 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
 
 
 def _seconds_left(runs: list[Run], going: int) -> float | None:
-    """Return the estimated seconds until all runs have ended, or None.
+    """Return the estimated seconds until the ``going`` runs have ended, from the pace so far.
 
-    It is an extrapolation from the first start to the last end so far.
+    None if no run is going on, or if none has ended yet.
     """
     spans = [(run.started_at, run.finished_at) for run in runs]
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]

@@ -15,7 +15,7 @@ from planner.errors import NotReady
 from planner.inputs.ingest import DemandColumns, bin_requests, read_demand
 from planner.inputs.live.samples import Samples
 from planner.inputs.live.series_store import GrowingSeries
-from planner.models import Source, SourceReading, Trace
+from planner.models import Source, Trace
 from planner.selectors.lookup import row_by_name
 from planner.storage import row_arrays
 
@@ -43,9 +43,9 @@ def ready_trace(name: str) -> Trace:
 
 
 def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
-    """Return the demand per model, region and tier.
+    """Return the demand of a trace by model, region and tier.
 
-    Requests are counted in bins of ``bin_s``. A demand file keeps its own bins.
+    Requests are counted in bins of ``bin_s`` seconds. A demand file keeps its own bins.
     """
     folder = row_arrays.local_path(trace.store)
     if trace.kind == Trace.Kind.DEMAND:
@@ -60,10 +60,10 @@ def trace_character(trace: Trace) -> Character:
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
-    """Return demand over time of the largest labels of one kind.
+    """Return the demand of a trace over time, for a chart, by the largest values of one column.
 
-    The kinds (``by``) are "all", "model", "region", "tier" and "series". Bins are as wide as a
-    chart needs. The table is empty if there are no such labels.
+    ``by`` is "all", "model", "region", "tier" or "series". The table is empty if the trace does not
+    have that column.
     """
     return stored_rates(row_arrays.local_path(trace.store), by)
 
@@ -82,7 +82,7 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
             f"Trace {trace.name} has no calendar times, only seconds from its start. Rank its days "
             "in the list of days instead."
         )
-    # It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
+    # The stored totals per bin suffice, so that millions of requests are not read.
     return window_rank(
         stored_total(row_arrays.local_path(trace.store)), start.timestamp(), end.timestamp()
     )
@@ -98,7 +98,7 @@ class Gaps:
 
 
 def sources_list() -> QuerySet[Source]:
-    """Return all live sources."""
+    """Return all sources of live traffic, each with its owner and trace."""
     return Source.objects.select_related("owner", "trace")
 
 
@@ -107,15 +107,13 @@ def source_get(name: str) -> Source:
     return row_by_name(sources_list(), "source", name)
 
 
-def readings_list(source: Source) -> QuerySet[SourceReading]:
-    """Return the readings of a source, the newest first."""
-    return source.readings.all()
-
-
 def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
-    """Return the bins in ``[start, end)`` (None: no limit) by model, region, tier and time."""
+    """Return the samples of a live source in ``[start, end)``; None: no limit.
+
+    They have a row per model, region, tier and bin.
+    """
     series = GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
@@ -123,7 +121,7 @@ def source_series(
 
 
 def source_gaps(source: Source) -> Gaps:
-    """Return the gaps of the source's trace as last published."""
+    """Return the gaps in the trace of a live source, as of its last reading."""
     report = source.trace.report if source.trace is not None else {}
     series = report.get("series", [])
     known_until = source.trace.end_at if source.trace is not None else None

@@ -18,7 +18,8 @@ from planner.inputs.profiles.tuning import (
 )
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.hardware import gpu_get, model_get, model_in_precision
-from planner.selectors.measured_corrections import KERNEL_FILE, calibration_rows
+from planner.selectors.hardware_rows import rows_of
+from planner.selectors.measured_corrections import KERNEL_FILE, calibration_table
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
 from planner.services.calibrations import read_kernel_file
@@ -201,7 +202,7 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
     """
     if calibration.kind != Calibration.Kind.BENCHMARK:
         raise CatalogueError(f"{calibration.name} holds no benchmark rows. Upload such a file.")
-    rows = calibration_rows(calibration)
+    rows = rows_of(calibration_table(calibration))
     matching = (rows.model == model) & (rows.gpu == gpu)
     matching &= np.isnan(rows.tp) | (rows.tp == tp)
     if not matching.any():

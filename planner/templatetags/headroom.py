@@ -31,14 +31,13 @@ from planner.services.cron import Cron, zone_of
 from planner.version import VERSION
 
 register = template.Library()
-for formatter in (figure, percent, signed_percent, milliseconds, duration, rough_duration, when):
+for formatter in (
+    compact, duration, figure, milliseconds, percent, proper_name, rough_duration, signed_percent,
+    tpot, when,
+):  # fmt: skip
     register.filter(formatter)
-
-register.filter(compact)
-register.filter(proper_name)
-register.filter(tpot)
-register.filter("meaning", meaning_of)
-register.filter("answer", answer_of)
+for name, named_filter in (("answer", answer_of), ("bound", limit_name), ("meaning", meaning_of)):
+    register.filter(name, named_filter)
 
 PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
@@ -58,7 +57,7 @@ STATE_COLOURS = {
     "problem": "orange",
 }
 
-# Words of the audit log's actions, where they are not those of the interface.
+# Words of the interface for actions of the audit log, where they differ.
 ACTION_WORDS = {
     "asked": "started",
     "made": "created",
@@ -77,20 +76,18 @@ PROVENANCE_COLOURS = {
     "modelled": "purple",
     "assumed": "orange",
 }
-
-
 FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load"}
 
 
 @register.filter
 def fact_label(name: str) -> str:
-    """Return the label of an attribute of a measurement, such as its GPU or load."""
-    return FACTS.get(name, name.replace("_", " ").capitalize())
+    """Return the label of a fact of a measurement, such as "GPU" for ``gpu``."""
+    return FACTS.get(name, spaced(name))
 
 
 @register.filter
 def per(value: Any, size: float) -> float | None:
-    """Return ``bytes|per:1e9`` in units of ``size``; None stays None."""
+    """Divide a number, as ``bytes|per:1e9`` for GB; None stays None."""
     return value / float(size) if isinstance(value, int | float) else None
 
 
@@ -119,7 +116,7 @@ def cron_words(line: str) -> str:
 
 @register.filter
 def when_in(moment: Any, zone: str) -> str:
-    """Format a moment as ``when`` does, in a zone that is not the reader's."""
+    """Format a time as ``when`` does, but in ``zone`` instead of the reader's time zone."""
     token = ZONE.set(zone_of(zone))
     try:
         return when(moment)
@@ -153,9 +150,6 @@ def get(mapping: Any, key: Any) -> Any:
 def unlocalised(value: float) -> str:
     """Return a float with all its digits and a decimal point, for scripts and tests."""
     return repr(float(value))
-
-
-register.filter("bound", limit_name)
 
 
 @register.filter
@@ -195,20 +189,20 @@ def time_left(run: Run) -> float | None:
 
 @register.filter
 def waits_long(run: Run) -> bool:
-    """Return whether a run has been waiting for a worker for long."""
+    """Return whether a run has waited for a worker for over PENDING_LONG_S seconds."""
     waited = (timezone.now() - run.created_at).total_seconds()
     return run.state == Run.State.PENDING and waited > PENDING_LONG_S
 
 
 @register.filter
 def no_worker(runs: list[Run]) -> bool:
-    """Return whether a run waits long although none is running, so that no worker can be active."""
+    """Return whether no worker can be active: a run waits long although no run is computed."""
     return any(map(waits_long, runs)) and all(run.state != Run.State.RUNNING for run in runs)
 
 
 @register.filter
 def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
-    """Return the first few line numbers that were rejected for this reason."""
+    """Return the numbers of the first lines that an import rejected for ``reason``."""
     return [line for line, why, _ in report.get("reject_samples", []) if why == reason]
 
 
@@ -281,7 +275,7 @@ def panel(
     classes: str = "",
     width: str = "col-12",
 ) -> SafeString:
-    """Return a chart in a card with the column class ``width``; "" without a figure."""
+    """Return a chart in a card, or "" without a figure; ``width`` is the card's CSS class."""
     if not figure:
         return SafeString("")
     return format_html(

@@ -14,28 +14,28 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A place of the menu with its jobs, and whether the current page belongs to it."""
+    """An entry of the menu, as the user may see it."""
 
     place: Place
-    jobs: tuple[Job, ...]
-    active: bool
+    jobs: tuple[Job, ...]  # pages below the entry that the user may open
+    active: bool  # whether the current page belongs to the entry
     here: str  # name of the current page
 
 
 @register.simple_tag(takes_context=True)
 def navigation(context: dict[str, Any]) -> list[Entry]:
-    """Return the places of the menu, with the jobs that the user may do."""
+    """Return the entries of the menu, with the pages that the user may open."""
     return [_entry(context, place) for place in PLACES]
 
 
 @register.simple_tag(takes_context=True)
 def account(context: dict[str, Any]) -> Entry:
-    """Return the pages of the account and of the workspace's people that the user may open."""
+    """Return the entry of the menu for the account and the workspace's people."""
     return _entry(context, ACCOUNT)
 
 
 def _entry(context: dict[str, Any], place: Place) -> Entry:
-    """Return a place of the menu with the jobs that the user may do."""
+    """Return ``place`` as an entry of the menu for the user and page of ``context``."""
     here = _page(context)
     return Entry(
         place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here
@@ -44,7 +44,10 @@ def _entry(context: dict[str, Any], place: Place) -> Entry:
 
 @register.simple_tag(takes_context=True)
 def tabs(context: dict[str, Any]) -> Entry | None:
-    """Return the place of the current page with its lists; None on pages below a list."""
+    """Return the entry with the tabs of the current page, the lists beside it.
+
+    None if the page is not a list of an entry that has several.
+    """
     for entry in (*navigation(context), account(context)):
         lists = tuple(job for job in entry.jobs if job.page not in NEEDS_PLANNER)
         if len(lists) > 1 and any(job.page == entry.here for job in lists):
@@ -60,6 +63,6 @@ def help_address(context: dict[str, Any]) -> str:
 
 
 def _page(context: dict[str, Any]) -> str:
-    """Return the name of the current page; "" without one."""
+    """Return the name of the current page's route; "" if it has none."""
     match = context["request"].resolver_match
     return (match.url_name if match else None) or ""

@@ -1,4 +1,4 @@
-"""Provide the common parts of tables, so that no template repeats them."""
+"""Provide the parts that the tables of all pages share."""
 
 from django import template
 from django.utils.html import format_html, format_html_join
@@ -9,7 +9,7 @@ register = template.Library()
 
 @register.simple_tag
 def heads(*labels: str) -> SafeString:
-    """Return the column headings.
+    """Return the cells of the column headings.
 
     ``num:Cost, $`` is a heading of numbers with their unit. ``hidden:Action`` is for screen readers
     only. An empty label has no column.
@@ -18,7 +18,7 @@ def heads(*labels: str) -> SafeString:
 
 
 def _head(label: str) -> SafeString:
-    """Return the cell of a table's heading; ``num:`` and ``hidden:`` before the label style it."""
+    """Return the cell of a column heading; ``label`` is one of ``heads``."""
     kind, colon, text = label.partition(":")
     if colon and kind == "num":
         name, _, unit = text.partition(", ")
@@ -50,7 +50,7 @@ def table(content: str, label: str, *labels: str, look: str = "", id: str = "") 
 
 @register.simple_block_tag
 def datum(content: str, title: str) -> SafeString:
-    """Return an item of a grid of data, the block, below its title."""
+    """Return an item of a grid of data: the title, and below it the content of the block."""
     return format_html(
         '<div class="datagrid-item"><div class="datagrid-title">{}</div>'
         '<div class="datagrid-content wrap text-break">{}</div></div>',

@@ -1,6 +1,6 @@
-"""Define fields of bodies, and make them from the types of rows.
+"""Define fields and serializers of request and response bodies.
 
-Unknown fields, unknown choices and infinite numbers are refused.
+Requests with unknown fields, unknown choices or infinite numbers are refused.
 """
 
 import math
@@ -25,7 +25,7 @@ class StrictSerializer(serializers.Serializer[Any]):
     """A serializer that refuses unknown fields, with an error at each of them."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return validated values; raise ValidationError for names of unknown fields."""
+        """Return the validated values; raise ValidationError if ``data`` has unknown fields."""
         if isinstance(data, dict):  # JSON objects and forms
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
@@ -40,14 +40,14 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 def _list_choices_in_error(field: Any) -> None:
-    """Let the error message of a field with choices list them; other fields stay."""
+    """Let the error message of a field with choices list the choices."""
     if isinstance(field, serializers.ChoiceField):
         names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
         field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {names}."
 
 
 class RowNumber(serializers.IntegerField):
-    """The number of a row, such as a run, within the integers of the database."""
+    """The id of a row, such as a run: a positive 32-bit integer."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(min_value=1, max_value=2**31 - 1, **more)
@@ -61,7 +61,7 @@ class OptionalText(serializers.CharField):
 
 
 class RelatedText(serializers.CharField):
-    """A text of a related row, by its path; null without that row."""
+    """A text of a related row at a dotted path, such as "owner.username"; null without that row."""
 
     def __init__(self, path: str, **more: Any) -> None:
         super().__init__(source=path, default=None, allow_null=True, **more)
@@ -79,9 +79,10 @@ class FiniteField(serializers.FloatField):
 
 
 class LinkField(serializers.URLField):
-    """The address of ``view`` whose argument ``name`` is an attribute of the row.
+    """The address of the API's ``view`` for a row.
 
-    ``attribute`` may be a path. The address is null if the attribute is.
+    The row's ``attribute``, which may be a dotted path, is the argument ``name`` of the view. The
+    address is null if the attribute is None.
     """
 
     def __init__(self, view: str, name: str, attribute: str = "pk", **more: Any) -> None:
@@ -89,7 +90,7 @@ class LinkField(serializers.URLField):
         self._view, self._name, self._attribute_of = f"api:{view}", name, attrgetter(attribute)
 
     def to_representation(self, row: Any) -> Any:
-        """Return the address of the row's resource; None if the row has none."""
+        """Return the address of the view for ``row``, or None."""
         try:
             argument = self._attribute_of(row)
         except AttributeError:  # a related row that is None
@@ -101,9 +102,10 @@ class LinkField(serializers.URLField):
 
 
 class TypedField(serializers.Field[Any, Any, Any, Any]):
-    """A value of a type that ``as_json`` writes, described by ``schema_of``.
+    """A read-only value of the type ``kind``; ``as_json`` writes it, ``schema_of`` describes it.
 
-    ``compute`` returns it for the row. Without it, the value is the attribute of the field's name.
+    ``compute`` returns the value for a row. Without ``compute``, the value is the row's attribute
+    of the field's name.
     """
 
     def __init__(self, kind: Any, compute: Callable[[Any], Any] | None = None, **more: Any) -> None:
@@ -118,9 +120,9 @@ class TypedField(serializers.Field[Any, Any, Any, Any]):
 
 
 def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]]:
-    """Return a serializer of the fields of a dataclass, except those of ``without``.
+    """Return a serializer class for the dataclass ``kind``, without the fields ``without``.
 
-    The comments at its fields are their descriptions.
+    The comments at the dataclass's fields become the descriptions.
     """
     hints, notes = get_type_hints(kind), field_notes(kind)
     typed_fields = {

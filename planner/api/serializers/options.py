@@ -1,4 +1,4 @@
-"""Describe the options of runs as request bodies, by kind of run.
+"""Define request bodies with the options of runs, of exports and of reading files.
 
 The options are declared in planner.domain, so that the API accepts and refuses the same values as
 the command line.
@@ -30,9 +30,9 @@ from planner.models import Run
 SOLVERS = options_in(plan.Options)["solver"].choices
 METHODS = options_in(forecast.Options)["method"].choices
 FORMATS = list(OFFERED["format"].choices)
-WORK = [kind for kind in Run.Kind.choices if kind[0] in KINDS]
-ORIGINS = ("scenario", "document", "trace")  # fields that say what a run is about
-OF_JSON: dict[str, Callable[..., Any]] = {  # field by JSON type
+WORK = [(kind, label) for kind, label in Run.Kind.choices if kind in KINDS]
+ORIGINS = ("scenario", "document", "trace")  # fields that name the input data of a run
+FIELD_OF_JSON_TYPE: dict[str, Callable[..., Any]] = {
     "boolean": serializers.BooleanField,
     "integer": serializers.IntegerField,
     "number": FiniteField,
@@ -49,17 +49,16 @@ class BytesField(serializers.FileField):
 
 
 class OptionsSerializer(StrictSerializer):
-    """A body with ``declared`` options of the domain, besides the fields of the class."""
+    """A request body with the fields of the class, and one for each option in ``declared``."""
 
     declared: ClassVar[Mapping[str, Option]] = {}
 
     def get_fields(self) -> FieldsByName:
-        """Return the declared fields, and one for each other option."""
-        declared_fields = super().get_fields()
-        options = {
-            name: option for name, option in self.declared.items() if name not in declared_fields
+        """Return the fields of the class, and one for each option that has no such field."""
+        fields = super().get_fields()
+        return fields | {
+            name: field_of(option) for name, option in self.declared.items() if name not in fields
         }
-        return declared_fields | {name: field_of(option) for name, option in options.items()}
 
 
 class ReadingRequest(StrictSerializer):
@@ -72,20 +71,20 @@ class ReadingRequest(StrictSerializer):
     )
 
     def get_fields(self) -> FieldsByName:
-        """Return the declared fields, and one for each option of reading a file."""
+        """Return the fields of the class, and one for each option of reading a file."""
         return super().get_fields() | {
             name: _reading_field(option) for name, option in OFFERED.items()
         }
 
     def validate_map(self, value: list[str]) -> dict[str, str]:
-        """Return the columns by field."""
+        """Return the columns by field; raise ValidationError if a text is not FIELD=COLUMN."""
         try:
             return column_mapping(value)
         except IngestError as problem:
             raise serializers.ValidationError(str(problem)) from None
 
     def options(self, file_name: str) -> IngestOptions:
-        """Return the options of reading; raises IngestError if they contradict each other."""
+        """Return the options for reading a file; raise IngestError if they contradict."""
         chosen: Values = self.validated_data
         return IngestOptions.of(file_name, chosen, chosen.get("map"))
 
@@ -118,7 +117,7 @@ def field_of(option: Option) -> Any:
         "max_length": option.longest,
     }
     limits = {name: value for name, value in limits.items() if value is not None}
-    field: Callable[..., Any] = partial(OF_JSON[option.type], **limits)
+    field: Callable[..., Any] = partial(FIELD_OF_JSON_TYPE[option.type], **limits)
     # A choice is checked against its values, whatever their type.
     if option.choices:
         field = partial(serializers.ChoiceField, option.choices)
@@ -129,9 +128,9 @@ def field_of(option: Option) -> Any:
 
 
 def chosen_values(declared: type[RunOptions], values: Values) -> Values:
-    """Return those of the ``declared`` options that ``values`` gives, checked and as stored.
+    """Return the options in ``values``, validated as options of the class ``declared``.
 
-    Raises ValidationError with the faults by field.
+    They have the form in which a run stores them. Raises ValidationError with the faults by field.
     """
     try:
         return options_of(declared, values).explicit_values()
@@ -145,9 +144,10 @@ def chosen_values(declared: type[RunOptions], values: Values) -> Values:
 
 
 def run_options(body: Values) -> Values:
-    """Return the ``options`` of a body for a run of its ``kind``, checked and as stored.
+    """Return the validated ``options`` of a ``body`` that starts a run of its ``kind``.
 
-    Raises ValidationError with the faults below the field ``options``.
+    They have the form in which a run stores them. Raises ValidationError with the faults below the
+    field ``options``.
     """
     try:
         return chosen_values(KINDS[body["kind"]].options, body.get("options", {}))
@@ -170,7 +170,10 @@ class ScenarioGiven(StrictSerializer):
     )
 
     def validate(self, attrs: Values) -> Values:
-        """Return the one origin of the data and the chosen options; raise for several or none."""
+        """Return {name of the input data: its value, "options": validated options}.
+
+        Raises ValidationError unless exactly one of ORIGINS is given.
+        """
         known = [name for name in ORIGINS if name in self.fields]
         origin = {name: value for name, value in attrs.items() if name in ORIGINS}
         if len(origin) != 1:
@@ -187,7 +190,7 @@ class TraceOrScenario(ScenarioGiven):
 
 
 def request_of(kind: str) -> type[ScenarioGiven]:
-    """Return the request body of a kind of run: its source and its options."""
+    """Return the serializer of the request that starts a run of ``kind``."""
     base: type[ScenarioGiven] = ScenarioGiven
     declared = KINDS[kind].options
     if kind == Run.Kind.FORECAST:

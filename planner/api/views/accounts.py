@@ -139,9 +139,9 @@ class LoginView(ApiView):
     def post(self, request: Request) -> Response:
         """Log in: exchange your name and password for a token."""
         sent = valid(Login(data=request.data))
-        who = {key: sent.pop(key) for key in ("username", "password")}
-        with login_attempt(request._request, who["username"]):
-            user = authenticate(request, **who)
+        credentials = {key: sent.pop(key) for key in ("username", "password")}
+        with login_attempt(request._request, credentials["username"]):
+            user = authenticate(request, **credentials)
             if not isinstance(user, User):
                 raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
         code = sent.pop("code")

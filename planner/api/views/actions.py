@@ -1,4 +1,4 @@
-"""Start runs of a scenario given in the body, as the commands of the same names do."""
+"""Start a run of a scenario or trace that the body names, at the address of the kind of run."""
 
 from typing import ClassVar
 
@@ -16,8 +16,8 @@ from planner.services.scenarios import document_run, scenario_run
 from planner.services.traces import trace_run
 
 
-# The start of a run, at the address of its kind. No docstring: ``schema.verb`` gives the summary.
-class VerbView(ApiView):
+# No docstring: ``schema.run_start`` gives the summary of each kind.
+class RunStartView(ApiView):
     kind: ClassVar[str]
 
     def post(self, request: Request) -> Response:
@@ -37,9 +37,10 @@ class VerbView(ApiView):
         return run_response(run, request)
 
 
-def _view(kind: str) -> type[VerbView]:
+def _view(kind: str) -> type[RunStartView]:
+    """Return the view that starts runs of ``kind``, such as PdRatioView for pd-ratio."""
     name = f"{kind.title().replace('-', '')}View"
-    view: type[VerbView] = schema.verb(kind)(type(name, (VerbView,), {"kind": kind}))
+    view: type[RunStartView] = schema.run_start(kind)(type(name, (RunStartView,), {"kind": kind}))
     return view
 
 

@@ -50,7 +50,7 @@ PLAN_OPTIONS = {
     for name, option in options_in(ExportOptions).items()
     if name in ("policy", "region", "model", "repeat", "timezone", "names")
 }
-NONE = "No plan is active. Activate a plan with POST and the number of its run."
+NO_PLAN = "No plan is active. Activate a plan with POST and the number of its run."
 
 
 class WhySaid(StrictSerializer):
@@ -162,7 +162,7 @@ class InForceView(ApiView):
         scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
         plan = active_plan(scenario) if scenario else active_plans().first()
         if plan is None:
-            raise NotFound(NONE)
+            raise NotFound(NO_PLAN)
         return Response(InForce(plan).data)
 
     @operation(
@@ -193,10 +193,11 @@ class InForceView(ApiView):
         """
         scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
         plan = active_plan(scenario) if scenario else None
-        if (scenario and plan is None) or not plan_end(
-            user=self.user, now=timezone.now(), plan=plan
-        ):
-            raise NotFound(NONE)
+        if scenario and plan is None:
+            raise NotFound(NO_PLAN)
+        # Without a plan, the service ends the only active one.
+        if not plan_end(user=self.user, now=timezone.now(), plan=plan):
+            raise NotFound(NO_PLAN)
 
 
 @lists(KeptPlan, rows=lambda: activated_plans().defer("pools"))

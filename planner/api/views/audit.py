@@ -44,5 +44,5 @@ class AuditListView(ListView[AuditRecord]):
 
     def get_queryset(self) -> QuerySet[AuditRecord]:
         query = valid(AuditQuery(data=self.request.query_params))
-        words = {name: query[name] for name in ("actor", "action", "search")}
-        return audit_list(all_workspaces=self.user.is_superuser, **words)
+        filters = {name: query[name] for name in ("actor", "action", "search")}
+        return audit_list(all_workspaces=self.user.is_superuser, **filters)

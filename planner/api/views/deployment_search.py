@@ -18,7 +18,7 @@ from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
 
-LIMITS = ("ttft_ms", "tbt_ms", "rps")  # null: none
+LATENCY_LIMITS = ("ttft_ms", "tbt_ms")
 
 
 class ConfigureRequest(OptionsSerializer):
@@ -41,9 +41,9 @@ class ConfigureRequest(OptionsSerializer):
     )
 
     def get_fields(self) -> FieldsByName:
-        """Return the fields; limits may be null, which means no limit."""
+        """Return the fields; latency limits and the request rate may be null, which means none."""
         declared = super().get_fields()
-        for name in LIMITS:
+        for name in (*LATENCY_LIMITS, "rps"):
             declared[name].allow_null = True
         return declared
 
@@ -100,7 +100,7 @@ class ConfigureScenarioView(ApiView):
         deployments. Nothing is stored.
         """
         sent = valid(IntoScenario(data=request.data))
-        limits = {name: sent.get(name) for name in LIMITS[:2]}
+        limits = {name: sent.get(name) for name in LATENCY_LIMITS}
         document = scenario_with_deployments(
             model=sent["model"],
             profiles=sent["profiles"],

@@ -34,10 +34,11 @@ LIBRARIES = ("django", "djangorestframework", "drf-spectacular")
 
 @cache
 def document(format: str) -> bytes:
-    """Return the OpenAPI document as "yaml" or "json", with the same bytes for every caller.
+    """Return the OpenAPI document in the ``format`` "yaml" or "json".
 
     drf-spectacular is not thread-safe while it creates its first document, which takes seconds on a
-    busy machine. Therefore one thread of one process creates it. All others wait and read its file.
+    busy machine. Therefore one thread of one process creates the document. All others wait and read
+    the file.
     """
     folder = row_arrays.data_dir() / FOLDER / code_digest()
     with row_arrays.lock_folder(FOLDER, lambda: None):
@@ -48,7 +49,7 @@ def document(format: str) -> bytes:
 
 
 def _write(folder: Path) -> None:
-    """Write the document in both formats; readers see the folder only when it is complete."""
+    """Write the document in both formats; ``folder`` appears only when it is complete."""
     schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
     with replace_folder(folder) as draft:
         for format, renderer in FORMATS.items():
@@ -58,7 +59,7 @@ def _write(folder: Path) -> None:
 
 @cache
 def code_digest() -> str:
-    """Return the release, with a digest of all code that the document depends on."""
+    """Return the release and a digest of all code that the document depends on, as one name."""
     digest = hashlib.sha256()
     for library in LIBRARIES:
         digest.update(importlib.metadata.version(library).encode())
@@ -90,7 +91,7 @@ def docs(request: HttpRequest) -> HttpResponse:
 
 @csrf_exempt  # it changes nothing; a POST also gets 404
 def not_found(request: HttpRequest) -> HttpResponse:
-    """Return 404 as a problem; if only the final slash is missing, name the right address."""
+    """Return 404 as a problem document; it names the address if only a final slash is missing."""
     detail = "Not found. /api/v1/docs/ lists every address."
     if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
         detail = f"Not found. Addresses end with a slash: {request.path}/"

@@ -76,12 +76,12 @@ class EstimateRows(serializers.Serializer[Any]):
 
 
 class CsvRows(BaseParser):
-    """A parser of CSV with one estimate per row; its result equals ``{"rows": [...]}``."""
+    """A parser of CSV with one deployment per row, as if JSON ``{"rows": [...]}`` had been sent."""
 
     media_type = "text/csv"
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        """Return the rows of a CSV body without empty cells; raise IngestError for a fault."""
+        """Return {"rows": [cells by column, without empty ones]}; raise IngestError for a fault."""
         text = utf8_text(stream.read(), "The body", "Save the file as UTF-8.", IngestError)
         lines = csv_rows(text, "The body", IngestError)
         _, columns = next(lines, (1, []))

@@ -15,6 +15,8 @@ from planner.services.fleet_imports import PoolFacts, fleet_import
 
 
 class FleetRequest(OptionsSerializer):
+    """A description of the current deployment, and facts that it does not state."""
+
     declared = options_in(PoolFacts)
     text = serializers.CharField(
         max_length=MAX_CHARACTERS,

@@ -1,6 +1,6 @@
 """Serve GPU types, models, prices and carbon."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, state_tag, valid, validated, version_of_client
 from planner.api.filters import NumberPagination, page_response
 from planner.api.results import schema_of
-from planner.api.schema import CONFIG, GPU, LOCATION, MODEL, F, operation, removal
+from planner.api.schema import CONFIG, GPU, LOCATION, MODEL, operation, removal
 from planner.api.serializers.fields import (
     FieldsByName,
     FiniteField,
@@ -36,7 +36,6 @@ from planner.selectors.hardware import (
     PriceRow,
     fit_on_gpu,
     gpu_sources,
-    model_memory,
     weight_bytes,
 )
 from planner.services import hardware, imports
@@ -44,7 +43,7 @@ from simulation.performance.specs import KINDS, GpuSpec, Provenance
 
 
 def _quantity_fields(quantities: tuple[user_hardware.Quantity, ...]) -> FieldsByName:
-    """Return a field for each quantity, with its limits and its unit."""
+    """Return a request field for each quantity, with its limits and its unit."""
     fields: FieldsByName = {}
     for quantity in quantities:
         kind: Any = serializers.IntegerField if quantity.whole else FiniteField
@@ -73,7 +72,7 @@ class _Request(StrictSerializer):
         return {**super().get_fields(), **_quantity_fields(self.quantities)}
 
     def facts(self) -> Values:
-        """Return the given values apart from name, kind and source: the quantities, or a config."""
+        """Return the given quantities or config: all values except name, kind and source."""
         values = self.validated_data.items()
         return {name: value for name, value in values if name not in ("name", "kind", "source")}
 
@@ -131,7 +130,7 @@ class GpuItem(_Item):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
-        """Return what users would give for this GPU type, as in a request that adds one."""
+        """Return the quantities of a GPU type in the units of a request that adds one."""
         values = user_hardware.gpu_form_values(entry.spec)
         facts = {quantity.name: values.get(quantity.name) for quantity in user_hardware.GPU}
         return {**facts, "family": entry.spec.family}
@@ -155,7 +154,7 @@ class ModelItem(_Item):
 
     @extend_schema_field(schema_of(Fit))
     def get_fit(self, entry: Entry[Any, OwnModel]) -> Values:
-        return asdict(model_memory(entry.spec, self.context["gpu"]).fit)
+        return asdict(fit_on_gpu(entry.spec, self.context["gpu"], "bf16"))
 
 
 class ModelDetail(ModelItem):
@@ -258,31 +257,26 @@ USUAL_GPU = "H100-SXM"  # a model's ``fit`` is for it, unless the request names 
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
 
 
-def listing(item: Any, search: Any = Search, **more: Any) -> Callable[[F], F]:
-    """Return a decorator for an operation that lists ``item``s, with the query of ``search``."""
-    return operation({200: item(many=True)}, parameters=[search], **more)
-
-
 class EntryView(ApiView):
     """A GPU type or model, built in or your own."""
 
     request_class: ClassVar[Any]  # serializer of the request
     item_class: ClassVar[Any]  # serializer of the entry
-    entry: ClassVar[Any]  # function that returns the entry of a name
+    entry: ClassVar[Any]  # function that returns the entry with a name
     save: ClassVar[Any]  # function that stores an entry and returns its row
 
     def answer(self, name: str, code: int = status.HTTP_200_OK) -> Response:
-        """Return the response with the entry of this name, and status ``code``.
+        """Return the response with the entry called ``name`` and the status ``code``.
 
-        A user's entries have the ETag that If-Match accepts. Built-in entries have an ETag of their
-        bytes.
+        The ETag of a user's entry is one that If-Match accepts. A built-in entry cannot be changed,
+        so its ETag is the usual digest of the body.
         """
         entry = self.entry(name)
         headers = {"ETag": state_tag(entry.row, self.request)} if entry.row else {}
         return self.row_response(self.item_class, entry, code, headers, **self.context())
 
     def save_request(self, row: Any = None) -> Response:
-        """Save the request as a new entry, or in place of ``row``, and answer with the entry."""
+        """Save the request as a new entry, or as the new values of ``row``; return the response."""
         sent = validated(self.request_class(data=self.request.data))
         values = sent.validated_data
         saved = self.save(
@@ -297,7 +291,7 @@ class EntryView(ApiView):
         return self.answer(saved.name, status.HTTP_200_OK if row else status.HTTP_201_CREATED)
 
     def context(self) -> Values:
-        """Return the context of the entry's serializer, besides the request."""
+        """Return the context that the serializer of the entry needs besides the request."""
         return {}
 
 
@@ -330,7 +324,7 @@ class ModelEntry(EntryView):
 class GpuListView(GpuEntry):
     pagination_class = NumberPagination
 
-    @listing(GpuItem, operation_id="hardware_gpus_list")
+    @operation({200: GpuItem(many=True)}, parameters=[Search], operation_id="hardware_gpus_list")
     def get(self, request: Request) -> Response:
         """List GPU types: built-in ones and your own."""
         search = valid(Search(data=request.query_params)).get("search", "")
@@ -365,7 +359,9 @@ class GpuView(GpuEntry):
 class ModelListView(ModelEntry):
     pagination_class = NumberPagination
 
-    @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
+    @operation(
+        {200: ModelItem(many=True)}, parameters=[ModelSearch], operation_id="hardware_models_list"
+    )
     def get(self, request: Request) -> Response:
         """List models and the memory that they need."""
         query = valid(ModelSearch(data=request.query_params))
@@ -427,7 +423,9 @@ class HardwareFileView(ApiView):
 class PriceListView(ApiView):
     pagination_class = NumberPagination
 
-    @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
+    @operation(
+        {200: PriceItem(many=True)}, parameters=[PriceSearch], operation_id="hardware_prices_list"
+    )
     def get(self, request: Request) -> Response:
         """List prices by provider, region and GPU; your own price lists come first."""
         query = valid(PriceSearch(data=request.query_params))
@@ -474,7 +472,9 @@ class PriceListDetailView(ApiView):
 class CarbonListView(ApiView):
     pagination_class = NumberPagination
 
-    @listing(CarbonItem, operation_id="hardware_carbon_list")
+    @operation(
+        {200: CarbonItem(many=True)}, parameters=[Search], operation_id="hardware_carbon_list"
+    )
     def get(self, request: Request) -> Response:
         """List carbon of the grid and PUE by region."""
         search = valid(Search(data=request.query_params)).get("search", "")

@@ -54,18 +54,8 @@ class ChannelMade(ChannelItem):
 class DeliveryItem(serializers.ModelSerializer[Delivery]):
     class Meta:
         model = Delivery
-        fields = [
-            "id",
-            "channel",
-            "event",
-            "text",
-            "url",
-            "state",
-            "tries",
-            "problem",
-            "created_at",
-            "sent_at",
-        ]
+        fields = ["id", "channel", "event", "text", "url", "state", "tries", "problem",
+                  "created_at", "sent_at"]  # fmt: skip
 
 
 class ChannelsView(ApiView):

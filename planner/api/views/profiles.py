@@ -1,6 +1,6 @@
 """Serve profiles, the measurements behind them, and observations that tune them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -210,7 +210,7 @@ class MeasurementsRequest(OptionsSerializer):
     )
 
     def reading_options(self) -> CalibrationOptions:
-        """Return how to read the file; the other fields of the body are no options."""
+        """Return the options for reading the file: the body without file and source."""
         values: Values = self.validated_data
         return CalibrationOptions(
             **{name: values[name] for name in CalibrationOptions.model_fields if name in values}
@@ -261,9 +261,8 @@ class FitRequest(ComputeRequest):
     rows_gpu = OptionalText(max_length=200)
 
 
-class CompareAsked(StrictSerializer):
+class CompareAsked(VersionQuery):
     profile = serializers.CharField(max_length=200)
-    version = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
     rows_model = OptionalText(max_length=200)
     rows_gpu = OptionalText(max_length=200)
 
@@ -301,19 +300,15 @@ class ObservationsRequest(StrictSerializer):
     )
 
 
-def checks_json(checks: Iterable[Check]) -> list[Values]:
-    """Return the checks of a profile as JSON."""
-    return [asdict(check) for check in checks]
-
-
 PREVIEW_ROWS = 20
 JSON_ROWS = 1000
 
 
 def new_version(request: Any, example: Values) -> Callable[[F], F]:
-    """Describe an operation that creates a version of a profile.
+    """Return a decorator for an operation that creates a version of a profile.
 
-    The operation is safe to repeat with a key.
+    ``request`` is the serializer of its body, ``example`` such a body. The operation accepts an
+    idempotency key.
     """
     examples = {"For instance": example}
     return operation(
@@ -378,7 +373,7 @@ class ProfileChecksView(ApiView):
         """Get the checks of a profile and its errors."""
         query = valid(VersionQuery(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
-        checks = checks_json(profile.checks)
+        checks = [asdict(check) for check in profile.checks]
         return Response({"profile": profile.name, "version": profile.version, "checks": checks})
 
 
@@ -394,10 +389,10 @@ class ProfileResidualsView(ApiView):
         query = valid(ResidualsQuery(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
         table = known.profile_residuals(profile)
-        part = table.slice(query["offset"], query.get("limit"))
+        page = table.slice(query["offset"], query.get("limit"))
         if request.accepted_renderer.format == "csv":
-            return Response(part)
-        rows = table_rows(part.head(query.get("limit") or JSON_ROWS))
+            return Response(page)
+        rows = table_rows(page.head(query.get("limit") or JSON_ROWS))
         total = table.height
         return Response(
             {"profile": profile.name, "version": profile.version, "total": total, "rows": rows}
@@ -472,14 +467,14 @@ class CalibrationComparisonsView(ApiView):
         It changes nothing.
         """
         query = valid(CompareAsked(data=request.data))
-        errors, table = profile_compare(
+        compared, table = profile_compare(
             profile_name=query["profile"],
             version=query.get("version"),
             calibration=calibration_get(number),
             rows_model=query["rows_model"],
             rows_gpu=query["rows_gpu"],
         )
-        checks = checks_json(errors)
+        checks = [asdict(check) for check in compared]
         rows = table_rows(table.head(JSON_ROWS))
         return Response({"profile": query["profile"], "checks": checks, "residuals": rows})
 
@@ -505,7 +500,7 @@ class ObservationsView(ApiView):
 
 
 def _created_response(view: ApiView, version: ProfileVersion) -> Response:
-    """Return 201 with the new version of a profile."""
+    """Return the response 201 with the new version of a profile."""
     name = version.profile.name
     url = reverse("api:profile", kwargs={"name": name}, request=view.request)
     profile = known.profile_get(name, version.version)
@@ -516,6 +511,6 @@ def _created_response(view: ApiView, version: ProfileVersion) -> Response:
 def _calibration_response(
     view: ApiView, row: Calibration, code: int = status.HTTP_200_OK
 ) -> Response:
-    """Return uploaded measurements with their first rows."""
+    """Return the response with uploaded measurements, their first rows and status ``code``."""
     preview = table_rows(calibration_table(row).head(PREVIEW_ROWS))
     return view.row_response(CalibrationDetail, row, code, preview=preview)

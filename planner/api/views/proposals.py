@@ -116,7 +116,7 @@ class ProposeRequest(OptionsSerializer):
     draft = serializers.BooleanField(required=False, default=False)
 
     def validate(self, attrs: Values) -> Values:
-        """Return the values with those of PLAN_OPTIONS, checked, as ``options``."""
+        """Return the values; those of PLAN_OPTIONS are validated and grouped under ``options``."""
         options = {name: attrs.pop(name) for name in PLAN_OPTIONS if name in attrs}
         chosen_values(ExportOptions, options)
         return attrs | {"options": options}
@@ -324,5 +324,5 @@ class ReviewRulesView(ApiView):
 
 
 def _current(proposal: Proposal) -> Response:
-    """Return the answer to a change: the proposal as it is stored now."""
+    """Return the response with a proposal as it is stored now, after a change."""
     return Response(ProposalDetail(proposal_get(proposal.pk)).data)

@@ -138,9 +138,9 @@ class RunSavingsView(ApiView):
             raise NotReady(f"Run {run_id} simulated no policies; compare a scenario for savings.")
         baseline = query.get("baseline") or result.baseline
         if baseline not in policies:
-            there_are = ", ".join(policies)
+            known = ", ".join(policies)
             raise exceptions.ValidationError(
-                {"baseline": f"{baseline!r} is not in this run. Known: {there_are}."}
+                {"baseline": f"{baseline!r} is not in this run. Known: {known}."}
             )
         return Response({"baseline": baseline, "policies": savings(policies, baseline)})
 
@@ -170,7 +170,7 @@ class RunSweepView(ApiView):
 
 
 def _run_and_pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
-    """Return the run and the chosen part of its provisioning result."""
+    """Return a provisioning run, and the figures of the pool and phase that the request names."""
     query = valid(PoolQuery(data=request.query_params))
     run = run_get(run_id)
     return run, pool_of_run(run, query.get("pool", ""), query.get("phase", ""))
@@ -206,15 +206,15 @@ class RunTableView(ApiView):
         Parquet file. Use it for `requests`, which has a row per request of the replay.
         """
         query = valid(TableRowsQuery(data=request.query_params))
-        run, form = run_get(run_id), request.accepted_renderer.format
+        run, format = run_get(run_id), request.accepted_renderer.format
         offset, limit = query["offset"], query.get("limit")
         total = run_table_rows(run, table)
-        name = f"run-{run_id}-{table}.{form}"
-        if form == "parquet":
+        name = f"run-{run_id}-{table}.{format}"
+        if format == "parquet":
             # Send the stored file instead of loading the whole table.
             file = run_table_path(run, table).open("rb")
             return FileResponse(file, as_attachment=True, filename=name, content_type=PARQUET)
-        if form == "csv":
+        if format == "csv":
             if limit is None and total > CSV_ROWS:
                 raise NotReady(
                     f"Table {table} has {total:,} rows, and a CSV holds {CSV_ROWS:,} at most. Give "
@@ -224,13 +224,13 @@ class RunTableView(ApiView):
             return Response(run_table(run, table, offset, limit), headers=headers)
         limit = limit or JSON_ROWS
         rows = run_table(run, table, offset, limit)
-        part = {"total": total, "offset": offset, "limit": limit}
-        body = {"table": table, "columns": rows.columns, **part, "rows": table_rows(rows)}
+        page = {"total": total, "offset": offset, "limit": limit}
+        body = {"table": table, "columns": rows.columns, **page, "rows": table_rows(rows)}
         return Response(body)
 
 
 def _run_response(view: ApiView, run: Run) -> Response:
-    """Return a run; an unfinished one asks the client to poll again."""
+    """Return the response with a run; Retry-After tells the client to poll an unfinished one."""
     headers = {} if run.is_finished else {"Retry-After": "1"}
     return view.row_response(RunDetail, run, headers=headers)
 
@@ -274,5 +274,4 @@ class RunComparisonView(ApiView):
         `note` gives the reason.
         """
         query = valid(RunsQuery(data=request.query_params))
-        beside = compare_runs(runs_to_compare(query["run"]), query["policy"])
-        return Response(as_json(beside))
+        return Response(as_json(compare_runs(runs_to_compare(query["run"]), query["policy"])))

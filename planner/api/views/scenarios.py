@@ -1,4 +1,4 @@
-from typing import Any, cast
+from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers, status
@@ -18,7 +18,13 @@ from planner.api.filters import ListView, ScenarioFilter, StrictFilter, StrictOr
 from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
-from planner.api.serializers.fields import LinkField, RelatedText, StrictSerializer, Values
+from planner.api.serializers.fields import (
+    LinkField,
+    OptionalText,
+    RelatedText,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.options import RunRequest
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
@@ -58,34 +64,22 @@ class ScenarioDetail(ScenarioItem):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
 
     def to_representation(self, scenario: Scenario) -> Values:
-        return super().to_representation(cast(Scenario, _ParsedScenario(scenario)))
-
-
-class _ParsedScenario:
-    """A scenario with ``spec`` and ``problem``, for which its document is parsed once."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self.spec: Values | None = None
-        self.problem = ""
+        """Return the fields of a scenario; parse its document once for ``spec`` and ``problem``."""
+        row: Any = scenario
+        row.spec, row.problem = None, ""
         try:
-            self.spec = parse(scenario.document, scenario.name).model_dump(mode="json")
+            row.spec = parse(scenario.document, scenario.name).model_dump(mode="json")
         except ScenarioError as error:
-            self.problem = str(error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scenario, name)
+            row.problem = str(error)
+        return super().to_representation(scenario)
 
 
 class DocumentRequest(StrictSerializer):
     document = serializers.CharField(
         trim_whitespace=False, help_text="The scenario file as YAML, with comments."
     )
-    message = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Change note of the version.",
+    message = OptionalText(
+        max_length=MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
     )
 
 
@@ -98,11 +92,8 @@ class ChangeRequest(StrictSerializer):
         allow_empty=False,
         help_text='By dotted path, such as {"horizon.period_s": 900}; null removes a key.',
     )
-    message = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Change note of the version.",
+    message = OptionalText(
+        max_length=MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
     )
 
     def validate(self, attrs: Values) -> Values:
@@ -173,7 +164,7 @@ class ScenarioView(ApiView):
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
 
     def _save(self, request: Request, name: str, sent: Values) -> Response:
-        """Save the document or the changes; the service checks If-Match."""
+        """Save the new document or the changes in ``sent``; raise VersionConflict by If-Match."""
         scenario = scenario_get(name)
         save = scenario_update if "document" in sent else scenario_edit
         version = version_of_client(request, scenario)
@@ -204,7 +195,7 @@ class ScenarioRunsView(ApiView):
 def _scenario_response(
     view: ApiView, scenario: Scenario, code: int = status.HTTP_200_OK
 ) -> Response:
-    """Return a scenario with its ETag."""
+    """Return the response with a scenario, its ETag and the status ``code``."""
     return view.row_response(
         ScenarioDetail, scenario, code, {"ETag": state_tag(scenario, view.request)}
     )

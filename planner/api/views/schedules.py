@@ -60,7 +60,7 @@ class ScheduleChange(OptionsSerializer):
     options = serializers.DictField(required=False, help_text="Run options.")
 
     def get_fields(self) -> FieldsByName:
-        """Return the model's fields; the policy may be empty, and limits may be null."""
+        """Return the fields of the settings; the policy may be empty, and limits may be null."""
         fields = super().get_fields()
         policy: Any = fields["policy"]
         policy.allow_blank = True
@@ -69,7 +69,7 @@ class ScheduleChange(OptionsSerializer):
         return fields
 
     def validate(self, attrs: Values) -> Values:
-        """Return the values by the names of the model's fields, with the scenario itself."""
+        """Return the values by field of the model, with the row of the scenario for its name."""
         fields = {MODEL_FIELDS.get(name, name): value for name, value in attrs.items()}
         if "scenario" in fields:
             fields["scenario"] = scenario_get(fields["scenario"])
@@ -83,7 +83,7 @@ class ScheduleRequest(ScheduleChange):
     scenario = serializers.CharField(max_length=120, help_text="Name or id of the scenario.")
 
     def get_fields(self) -> FieldsByName:
-        """Return the fields; a new schedule must have a time."""
+        """Return the fields; a new schedule needs a cron line."""
         fields = super().get_fields()
         fields["cron"].required = True
         return fields

@@ -26,7 +26,6 @@ from planner.inputs.live.samples import COUNTED, FIGURES, HISTOGRAM_FIELDS, KEYS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
 from planner.selectors.traces import (
-    readings_list,
     source_gaps,
     source_get,
     source_series,
@@ -45,7 +44,7 @@ SETTINGS = "By kind. " + " ".join(
     f"{kind}: {', '.join(model.model_fields) or 'nothing'}." for kind, model in KINDS.items()
 )
 PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}
-LARGEST = {"kv_use": 1}  # a share
+UPPER_LIMITS = {"kv_use": 1}  # a share
 
 
 class SourceLinks(serializers.Serializer[Any]):
@@ -126,20 +125,20 @@ class SampleRow(StrictSerializer):
     time = serializers.DateTimeField(help_text="Start of the bin.")
 
     def get_fields(self) -> FieldsByName:
-        """Return the time, and a field for each label, figure and histogram of a bin."""
+        """Return a field for the time, and for each label, figure and histogram of a bin."""
         labels = {key: serializers.CharField(max_length=80, required=False) for key in KEYS}
         figures = {
             name: FiniteField(
                 required=False,
                 min_value=0,
-                max_value=LARGEST.get(name),
+                max_value=UPPER_LIMITS.get(name),
                 help_text=WORDS[name],
             )
             for name in FIGURES
         }
         histograms = {
-            name: Histogram(required=False, help_text=f"{WORDS[what]}: count by upper bound.")
-            for name, what in HISTOGRAM_FIELDS.items()
+            name: Histogram(required=False, help_text=f"{WORDS[quantity]}: count by upper bound.")
+            for name, quantity in HISTOGRAM_FIELDS.items()
         }
         return super().get_fields() | labels | figures | histograms
 
@@ -159,7 +158,7 @@ class Bin(serializers.Serializer[Any]):
     bin_start = serializers.IntegerField(help_text="Start of the bin, s since the epoch.")
 
     def get_fields(self) -> FieldsByName:
-        """Return the start of the bin, its labels and its figures."""
+        """Return a field for the start of the bin, each label and each figure."""
         figures = {
             name: serializers.FloatField(allow_null=True, help_text=WORDS[name]) for name in FIGURES
         }
@@ -301,7 +300,7 @@ class SourceReadingsView(ListView[SourceReading]):
     def get_queryset(self) -> QuerySet[SourceReading]:
         if getattr(self, "swagger_fake_view", False):
             return SourceReading.objects.none()
-        return readings_list(source_get(self.kwargs["name"]))
+        return source_get(self.kwargs["name"]).readings.all()  # newest first
 
 
 class SourceSeriesView(ApiView):

@@ -54,7 +54,7 @@ class CharacterQuery(serializers.Serializer[Any]):
     end = serializers.DateTimeField(required=False, help_text="End of the window.")
 
     def validate(self, attrs: Values) -> Values:
-        """Check that both ends of the range or neither are given."""
+        """Raise ValidationError if only one end of the window is given."""
         if len(attrs) == 1:
             raise serializers.ValidationError("Give start and end both, or neither.")
         return attrs

@@ -68,13 +68,7 @@ class RestoreRequest(StrictSerializer):
     message = OptionalText(max_length=MAX_MESSAGE_CHARACTERS)
 
 
-class RestorePartRequest(RestoreRequest):
-    part = serializers.ChoiceField(
-        PARTS,
-        required=False,
-        default="",
-        help_text="Section to restore. Default: the whole document.",
-    )
+class RestorePartRequest(RestoreRequest, SectionQuery):
     into = OptionalText(
         max_length=120, help_text="Name or id of the scenario that receives the section."
     )

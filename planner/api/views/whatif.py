@@ -87,7 +87,7 @@ class WhatIfRequest(StrictSerializer):
     )
 
     def chosen(self) -> Values:
-        """Return the values by name of a setting or by address."""
+        """Return the changed values, by name of a what-if setting or by address in the scenario."""
         return chosen_of(self.validated_data)
 
 

@@ -230,6 +230,7 @@ class InvitationView(ApiView):
 
 
 def _invitation(request: Request, person: User, path: str, code: int) -> Response:
+    """Return the response with the invitation of ``person`` to the page ``path`` ("": none)."""
     address = request.build_absolute_uri(path) if path else ""
     answer = {"user": person.username, "role": person.role}
     return Response(Invitation(answer | {"invitation": address}).data, code)

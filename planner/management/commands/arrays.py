@@ -14,6 +14,8 @@ class Command(HeadroomCommand):
         return arrays.arrays_copy_to_bucket()
 
     def words(self, answer: arrays.BucketCopy) -> str:
-        first = f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} moved from this machine"
-        lost = "".join(f"\nlost: {name}" for name in answer.lost)
-        return f"{first}, {len(answer.lost):,} lost{lost}"
+        counts = (
+            f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} moved from this machine, "
+            f"{len(answer.lost):,} lost"
+        )
+        return "\n".join([counts, *(f"lost: {name}" for name in answer.lost)])

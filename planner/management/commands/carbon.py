@@ -10,7 +10,7 @@ from planner.inputs.catalogue import grid
 from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, carbon_by_hour, hourly_of_csv
 from planner.management.base import Document, HeadroomCommand
 
-LARGEST_BYTES = 20_000_000  # room for years of five-minute values
+LARGEST_BYTES = 20_000_000  # years of five-minute values
 
 
 class Command(HeadroomCommand):

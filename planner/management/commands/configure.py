@@ -4,7 +4,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
 
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
-from planner.domain.deployment_search.results import MeasuredRows, Row, Side
+from planner.domain.deployment_search.results import Row, Side
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
 from planner.domain.report import limit_name
@@ -21,13 +21,13 @@ COLUMNS = {
     "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "limit": "limit",
     "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
-MOVED = {"your rows": "moved"}
+IF_MEASURED = {"your rows": "moved"}  # only if measured rows change a speed
 GROUPS = {
     "load": ("model", "isl", "osl", "rps"),
     "limits": ("ttft_ms", "tbt_ms", "percentile"),
     "search": ("gpus", "engines", "precisions", "top"),
 }
-FOR_RATE = {"replicas": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
+IF_RATE = {"replicas": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
 
 
 def _price(text: str) -> tuple[str, float]:
@@ -66,15 +66,17 @@ class Command(HeadroomCommand):
         return search_deployments(query, self.progress, measured)
 
     def words(self, answer: DeploymentSearchResult) -> str:
-        columns = (FOR_RATE if answer.rps else {}) | COLUMNS
-        columns |= MOVED if any(row.own for row in answer.candidates) else {}
+        columns = (IF_RATE if answer.rps else {}) | COLUMNS
+        columns |= IF_MEASURED if any(row.own for row in answer.candidates) else {}
         rows = table_lines([_candidate_texts(row) for row in answer.candidates], columns)
         others = table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
-        out = [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
-        rests = [f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions]
+        ruled_out = [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
+        assumptions = [
+            f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions
+        ]
         searched = f"{answer.evaluated:,} candidates in {answer.seconds:.1f} s"
         profiles = [profile for row in answer.candidates[:1] for profile in row.profiles or ()]
-        flow = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
+        in_yaml = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
         rows = rows or [
             "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
         ]
@@ -82,26 +84,22 @@ class Command(HeadroomCommand):
             [
                 f"{answer.model}, {searched}, ranked by {answer.ranked_by}", "",
                 *rows, "", "The best of each GPU type", *others, "",
-                "Profiles of the best, for a scenario", *(f"  - {{{row}}}" for row in flow), "",
-                "Ruled out", *out, "", *rests,
+                "Profiles of the best, for a scenario", *(f"  - {{{row}}}" for row in in_yaml), "",
+                "Ruled out", *ruled_out, "", *assumptions,
             ]
         )  # fmt: skip
 
 
 def _candidate_texts(row: Row) -> dict[str, object]:
-    """Return a candidate with the texts of its columns."""
+    """Return a candidate as a dict with the values of all COLUMNS."""
+    moved = ""  # factors of the correction by measured rows
+    if row.own:
+        moved = f"decode x {row.own.decode_factor:.2f}, prefill x {row.own.prefill_factor:.2f}"
     return asdict(row) | {
         "error_ttft": row.expected_error.ttft, "error_tbt": row.expected_error.tbt,
-        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": _correction_text(row.own),
+        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": moved,
         "limit": limit_name(row.bound_by),
     }  # fmt: skip
-
-
-def _correction_text(measured: MeasuredRows | None) -> str:
-    """Return how your own measured rows changed the speeds."""
-    if measured is None:
-        return ""
-    return f"decode x {measured.decode_factor:.2f}, prefill x {measured.prefill_factor:.2f}"
 
 
 def deployment(row: Row) -> str:
@@ -115,6 +113,6 @@ def deployment(row: Row) -> str:
 
 
 def _widths(side: Row | Side) -> str:
-    """Return the widths above one, in parentheses."""
+    """Return the parallelism above one in parentheses, such as " (tp 4, pp 2)"; "" if none."""
     widths = [f"{name} {getattr(side, name)}" for name in WIDTHS if getattr(side, name) > 1]
     return f" ({', '.join(widths)})" if widths else ""

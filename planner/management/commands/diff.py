@@ -38,23 +38,27 @@ class Command(HeadroomCommand):
 
 
 def _aligned_lines(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[str]:
-    """Return rows of a label and a text per run as aligned lines."""
+    """Return aligned lines: a line of headings, then ``rows`` of a label and a text per run.
+
+    ``first`` is the heading of the labels, ``heads`` are those of the runs.
+    """
     return align_cells([[first, *heads], *rows], [False, *[True] * len(heads)])
 
 
 def _setting(row: Setting) -> list[str]:
-    """Return a setting and its value in each run."""
+    """Return the cells of a setting: its address, and its value in each run."""
     return [row.key, *(NOTHING if value is None else parameter_text(value) for value in row.values)]
 
 
 def _figures(row: ComparedFigure) -> list[str]:
-    """Return a figure of each run, with its change and its mark."""
+    """Return the cells of a figure: its label, and for each run value, change and mark."""
     cells = [row.label]
     for value, change, mark in zip(row.values, row.changes, row.marks, strict=True):
         text = NOTHING if value is None else figure_text(value, row.unit)
-        words = ""
+        change_text = ""
         if change:
-            words = f"{100 * change:+.2f} points" if row.unit == SHARE else signed_percent(change)
-        below = " ".join(filter(None, (words, mark)))
-        cells.append(f"{text} ({below})" if below else text)
+            points = f"{100 * change:+.2f} points"
+            change_text = points if row.unit == SHARE else signed_percent(change)
+        change_and_mark = " ".join(filter(None, (change_text, mark)))
+        cells.append(f"{text} ({change_and_mark})" if change_and_mark else text)
     return cells

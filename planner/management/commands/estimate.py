@@ -93,7 +93,7 @@ def rate_lines(at_rate: RateAnswer | None) -> list[str]:
 
 
 def own_lines(answer: EstimateAnswer) -> list[str]:
-    """Return the effect of your own measurements, and the most useful next one."""
+    """Return the lines on the effect of your measurements, and on the most useful next one."""
     own, next_row, lines = answer.own, answer.next_measurement, list(answer.notes or ())
     if own:
         lines.append(
@@ -113,6 +113,7 @@ def own_lines(answer: EstimateAnswer) -> list[str]:
 
 
 def _line(row: EstimateAnswer | Refused) -> str:
+    """Return one estimate, or the reason why it is refused, in one line."""
     if isinstance(row, Refused):
         return f"refused: {row.refused}"
     error = row.expected_error
@@ -125,5 +126,5 @@ def _line(row: EstimateAnswer | Refused) -> str:
 
 
 def expected_error_text(half: float, nine_of_ten: float) -> str:
-    """Return the expected error as text."""
+    """Return the errors within which half, and nine of ten, of all estimates are, as text."""
     return f"half within {half:.0%}, nine of ten within {nine_of_ten:.0%}"

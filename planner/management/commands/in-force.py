@@ -23,7 +23,7 @@ from planner.services.active_plans import plan_activate, plan_end, plan_restore
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # export options that do not apply
 COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}
-KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", "until": "until",
+HISTORY = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", "until": "until",
         "by": "by", "why": "why"}  # fmt: skip
 
 
@@ -59,8 +59,7 @@ class Command(HeadroomCommand):
             plan_restore(plan=again, user=None, now=now, message=options.message)
         elif options.none:
             current = active_plan(options.scenario)
-            # Without a scenario, ``plan_end`` ends the only active plan or refuses if there are
-            # several.
+            # For None, ``plan_end`` ends the only active plan, and refuses if there are several.
             if current or not options.scenario:
                 plan_end(user=None, now=now, plan=current)
         elif options.run is not None:
@@ -75,7 +74,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: Document) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
-            return "\n".join(table_lines(answer["plans"], KEPT))
+            return "\n".join(table_lines(answer["plans"], HISTORY))
         lines = []
         for plan in answer["plans"]:
             lines.append(

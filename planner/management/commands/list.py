@@ -54,10 +54,10 @@ class Command(HeadroomCommand):
         return {options.what: rows, "count": len(matching)}
 
     def words(self, answer: Document) -> str:
-        what, *_ = answer
+        what = next(iter(answer))  # the key of the rows
         if not answer[what]:
             return f"No {what} here."
-        # A problem may have several sentences, and a row has one line. ``--json`` has all of it.
+        # A problem may have several sentences, but a row has one line. --json has all of it.
         rows = [
             {
                 name: shorten(str(cell), MOST_CHARACTERS) if name == "problem" else cell

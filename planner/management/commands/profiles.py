@@ -27,9 +27,7 @@ from planner.services.calibrations import (
 )
 from planner.services.profile_fits import profile_compute, profile_fit
 
-LINES = 10  # of reasons, and of effects, on a terminal
-
-
+MOST_LINES = 10  # of reasons, and of effects, on a terminal
 LIMITS = {
     "max_batch": "most sequences of a batch",
     "max_batch_tokens": "most tokens of an iteration",
@@ -59,22 +57,24 @@ class Command(HeadroomCommand):
             type=int,
             help="number of the version. Default: the latest",
         )
-        take = self._action(actions, "import", "fit a profile to measurements and keep it")
-        take.add_argument("file", type=Path, nargs="*", help="benchmark rows, or measured kernels")
-        take.add_argument("--kind", required=True, choices=KINDS, help="kind of the profile")
-        take.add_argument("--name", help="name. Default: model, GPU and tp")
-        take.add_argument(
+        importing = self._action(actions, "import", "fit a profile to measurements and keep it")
+        importing.add_argument(
+            "file", type=Path, nargs="*", help="benchmark rows, or measured kernels"
+        )
+        importing.add_argument("--kind", required=True, choices=KINDS, help="kind of the profile")
+        importing.add_argument("--name", help="name. Default: model, GPU and tp")
+        importing.add_argument(
             "--format", default="auto", choices=CALIBRATION_FORMATS, help="format of the file"
         )
-        take.add_argument("--model", help="model of the profile. Default: that of the file")
-        take.add_argument("--gpu", help="GPU type. Default: that of the file")
-        take.add_argument(
+        importing.add_argument("--model", help="model of the profile. Default: that of the file")
+        importing.add_argument("--gpu", help="GPU type. Default: that of the file")
+        importing.add_argument(
             "--tp", type=int, help="GPUs of a replica. Default: that of the file, or 1"
         )
-        take.add_argument("--precision", default="bf16", help="precision of the weights")
-        take.add_argument("--source", default="", help="source of the measurement")
+        importing.add_argument("--precision", default="bf16", help="precision of the weights")
+        importing.add_argument("--source", default="", help="source of the measurement")
         for limit, text in LIMITS.items():
-            take.add_argument(flag_of(limit), type=int, help=text)
+            importing.add_argument(flag_of(limit), type=int, help=text)
 
         keep = self._action(
             actions, "keep", "store measured rows, which correct estimates and sizes"
@@ -83,14 +83,14 @@ class Command(HeadroomCommand):
         add_options(keep, options_in(CalibrationOptions))
         keep.add_argument("--source", default="", help="source of the measurement")
 
-        undo = self._action(actions, "remove", "remove stored rows and their effect")
-        undo.add_argument("calibration", type=int, help="number printed by profiles keep")
+        removal = self._action(actions, "remove", "remove stored rows and their effect")
+        removal.add_argument("calibration", type=int, help="number printed by profiles keep")
 
     def add_output(self, parser: ArgumentParser) -> None:
         """Add nothing here: each action has these options itself."""
 
     def _action(self, actions: _SubParsersAction[Any], name: str, help: str) -> ArgumentParser:
-        """Add an action with its help and the options of its answer."""
+        """Add an action to the command, and return its parser with the options on the output."""
         parser: ArgumentParser = actions.add_parser(
             name, help=help, description=help, formatter_class=HelpFormatter
         )
@@ -145,7 +145,7 @@ def _detail(profile: KnownProfile) -> Document:
 
 
 def _import(options: Namespace) -> Document:
-    """Fit or compute a profile from files and return it."""
+    """Fit or compute a profile from the files of the options, and return it as JSON data."""
     texts = {name: getattr(options, name) for name in ("format", "model", "gpu")}
     reading = CalibrationOptions(**texts, tp=options.tp or 1)
     files = [
@@ -173,7 +173,7 @@ def _import(options: Namespace) -> Document:
 
 
 def _keep(options: Namespace) -> Document:
-    """Store a file of measurements and return a summary."""
+    """Store a file of measurements, and return which estimates use it, as JSON data."""
     reading = CalibrationOptions(**options_from_command_line(CalibrationOptions, options))
     calibration = calibration_path(
         user=None, path=options.file, options=reading, source=options.source
@@ -195,7 +195,7 @@ def _keep(options: Namespace) -> Document:
 
 
 def _calibration_lines(answer: Document) -> list[str]:
-    """Return the rows that are kept and used, the reasons for the others, and the effects."""
+    """Return the lines on a stored file: rows that estimates use, why not others, and effects."""
     lines = [
         f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
         f"kept. Estimates and sizes use {answer['served']:,}"
@@ -203,12 +203,12 @@ def _calibration_lines(answer: Document) -> list[str]:
     reasons = [row for row in answer["row_uses"] if row["reason"]]
     lines += [
         f"  row {row['row']}, weight {row['weight']:.0%}: {row['reason']}"
-        for row in reasons[:LINES]
+        for row in reasons[:MOST_LINES]
     ]
     lines += [
         f"  {each['model']} on {each['gpus']} x {each['gpu']}, {each['concurrency']:g} in flight: "
         f"TTFT x {each['ttft_factor']:.2f}, TPOT x {each['tbt_factor']:.2f}"
-        for each in answer["effects"][:LINES]
+        for each in answer["effects"][:MOST_LINES]
     ]
     if answer["missing"]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in answer["missing"])
@@ -217,7 +217,7 @@ def _calibration_lines(answer: Document) -> list[str]:
 
 
 def profile_document(known: KnownProfile) -> Document:
-    """Return a profile as a row of a list; ``error`` is the error in its main check."""
+    """Return a profile as a row of a list; ``error`` is that of the check that states its error."""
     check = known.stated_check
     return {
         "name": known.name,
@@ -242,23 +242,24 @@ def profile_document(known: KnownProfile) -> Document:
 
 
 def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]) -> ProfileSpec:
-    """Return the profile to create, from the options and from the arrangement in the file.
+    """Return the profile to create from the options and from the file of benchmark rows.
 
-    Raises PlannerError unless exactly one arrangement in the file fits the options.
+    An arrangement is a model on a number of GPUs of one type. Raises PlannerError unless exactly
+    one arrangement in the file matches the options.
     """
     chosen = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
     arrangement: Document = {}
     if rows is not None:
         arrangements: list[Document] = rows.report["arrangements"]
-        fitting = [candidate for candidate in arrangements if _agrees(candidate, chosen)]
+        fitting = [candidate for candidate in arrangements if _matches(candidate, chosen)]
         if len(fitting) != 1:
-            have = "; ".join(
+            names = "; ".join(
                 f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
                 for row in arrangements[:10]
             )
             raise PlannerError(
                 f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, "
-                f"--gpu and --tp. Choose one of: {have}."
+                f"--gpu and --tp. Choose one of: {names}."
             )
         arrangement = fitting[0]
     model = chosen.get("model") or model_known_as(arrangement.get("model") or "")
@@ -282,8 +283,11 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
     )
 
 
-def _agrees(arrangement: Document, chosen: Document) -> bool:
-    """Return whether an arrangement of a file fits the options."""
+def _matches(arrangement: Document, chosen: Document) -> bool:
+    """Return whether an arrangement in a file has the model, gpu and tp in ``chosen``.
+
+    A value that is missing on either side matches any.
+    """
     for key, catalogue_name in (("model", model_known_as), ("gpu", gpu_known_as)):
         in_file = arrangement[key]
         if key in chosen and in_file and chosen[key] not in (in_file, catalogue_name(in_file)):
@@ -292,6 +296,7 @@ def _agrees(arrangement: Document, chosen: Document) -> bool:
 
 
 def _line(row: Document) -> str:
+    """Return a profile with its error in one line."""
     version = f" version {row['version']}" if row["version"] else ""
     error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"
     return (

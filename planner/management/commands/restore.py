@@ -32,7 +32,7 @@ class Command(HeadroomCommand):
 
     def answer(self, options: Namespace) -> backups.RestoreSummary:
         try:
-            # A running server or worker would write while rows are replaced.
+            # A running server or worker would write rows while they are replaced.
             with only_one(settings.HEADROOM_DATA_DIR):
                 return backups.restore(
                     options.file,

@@ -111,7 +111,7 @@ class Command(HeadroomCommand):
 
 
 def _fields(command: Command, options: Namespace) -> Document:
-    """Return the settings of a schedule that the command line gives, by the service's names."""
+    """Return the settings of a schedule on the command line, by argument of the services."""
     fields = options_from_command_line(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
@@ -126,9 +126,10 @@ def _fields(command: Command, options: Namespace) -> Document:
 
 
 def _scenario(command: Command, source: str) -> Scenario:
-    """Return a stored scenario; the scenario of a file is stored first if its name is new.
+    """Return the stored scenario that ``source`` names, by name or id or as a file.
 
-    Raises PlannerError if another scenario of that name is stored.
+    The scenario of a file is stored if its name is new. Raises PlannerError if a different scenario
+    of that name is stored.
     """
     document, name = load_scenario(source, command.progress)
     scenario = Scenario.objects.filter(name=name).first()
@@ -141,7 +142,7 @@ def _scenario(command: Command, source: str) -> Scenario:
 
 
 def _add(command: Command, options: Namespace) -> Document:
-    """Create a schedule; raise PlannerError without --scenario or --cron."""
+    """Create a schedule and return it; raise PlannerError without --scenario or --cron."""
     fields = _fields(command, options)
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:
@@ -166,7 +167,7 @@ def _resume(command: Command, options: Namespace) -> Document:
 
 
 def _fire(command: Command, options: Namespace) -> Document:
-    """Fire a schedule now and execute its run."""
+    """Fire a schedule now, execute its run, and return the firing."""
     firing = schedule_fire(
         schedule=schedule_get(options.name), user=None, now=options.now,
         as_of=options.as_of, enqueue=False,
@@ -175,7 +176,7 @@ def _fire(command: Command, options: Namespace) -> Document:
 
 
 def _tick(command: Command, options: Namespace) -> Document:
-    """Fire all schedules that are due, and execute their runs."""
+    """Fire all schedules that are due, execute their runs, and return the firings."""
     tick = schedules_tick(now=options.now, enqueue=False)
     fired = command.execute_runs(list(tick.fired), options.now)
     return _firings([*tick.settled, *fired])
@@ -197,7 +198,7 @@ def _outcomes(command: Command, options: Namespace) -> Document:
 
 
 def _with_local_time(row: Document) -> Document:
-    """Return a schedule with its next time in the zone of its cron line."""
+    """Return a schedule with the key ``next``: its next time, in the time zone of its cron line."""
     due = datetime.fromisoformat(row["next_due"]).astimezone(ZoneInfo(row["timezone"]))
     return row | {"next": due.isoformat(timespec="minutes")}
 
@@ -211,7 +212,10 @@ def _firings(firings: Iterable[Firing]) -> Document:
 
 
 def _document(row: Model, attributes: Mapping[str, str]) -> Document:
-    """Return attributes of a row as JSON, by key; null without the row that has the attribute."""
+    """Return values of a row as JSON data.
+
+    ``attributes`` has a dotted path of attributes by key. A value is null if a row on its path is.
+    """
     values: Document = {}
     for key, path in attributes.items():
         value: Any = row

@@ -89,7 +89,10 @@ class Command(HelpedCommand):
     def _lock_and_listen(
         self, host: str, port: int | None, check: bool, demo: bool
     ) -> tuple[IO[str], socket]:
-        """Return the lock of the data folder and the listening socket; exit if one is refused."""
+        """Return the lock of the data folder and the listening socket.
+
+        Exits if an option is not valid, if the product runs already, or if the port is in use.
+        """
         if port is None:
             # A check must not collide with a running site.
             port = 0 if check else DEFAULT_PORT
@@ -111,11 +114,11 @@ class Command(HelpedCommand):
             self._refuse(str(problem))
 
     def _print_login(self, password: str) -> None:
-        """Print how to sign in: with the demo's ``password``, or "" if there is no demo."""
+        """Print how to sign in; ``password`` is that of the demo, "" if there is no demo."""
         if password:
             self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
             self.stdout.write(f"Demo approver: user {DEMO_APPROVER}, the same password")
-        elif self._nobody():
+        elif self._has_no_users():
             self.stdout.write(
                 f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
                 "the page of this site where NAME chooses a password."
@@ -123,7 +126,7 @@ class Command(HelpedCommand):
         self.stdout.flush()
 
     def _check(self, address: str, password: str, children: Children) -> None:
-        """Check the running site, with the demo if it has a ``password``."""
+        """Check pages and workers of the running site, and the demo if there is a ``password``."""
 
         def say(what: str) -> None:
             self.stdout.write(f"Check: {what}")
@@ -136,7 +139,7 @@ class Command(HelpedCommand):
             )
 
     def _demo(self) -> str:
-        """Create the demo's user, trace, scenario and first run; return the password."""
+        """Create the demo's users, scenario and first run if missing; return the password."""
         password = stored_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
         people = User.objects.filter(username__in=(DEMO_USER, DEMO_APPROVER))
         if not people.filter(username=DEMO_USER).exists():
@@ -152,13 +155,14 @@ class Command(HelpedCommand):
         connection.close()  # this process only waits from here on
         return password
 
-    def _nobody(self) -> bool:
-        anybody = User.objects.exists()
+    def _has_no_users(self) -> bool:
+        """Return whether nobody has an account yet."""
+        has_users = User.objects.exists()
         connection.close()  # this process only waits from here on
-        return not anybody
+        return not has_users
 
     def _refuse(self, sentence: str) -> NoReturn:
-        """Print a message and exit with 2."""
+        """Print ``sentence`` to stderr and exit with 2."""
         self.stderr.write(sentence)
         sys.exit(2)
 

@@ -97,27 +97,29 @@ class Command(HeadroomCommand):
 
 
 def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
-    """Return the kind and the settings of a source from the options."""
+    """Return (kind, settings) of a source from the options.
+
+    Without --kind, the kind follows from the location: --bucket, --url or --path.
+    """
     settings: Document = {}
     for pair in options.set:
         key, value = name_and_value("--set", pair, "KEY=VALUE, such as region=us-east")
         # A dot sets one entry of a nested setting: match.namespace=prod.
-        inside, _, label = key.partition(".")
-        if label:
-            settings.setdefault(inside, {})[label] = value
+        outer, _, inner = key.partition(".")
+        if inner:
+            settings.setdefault(outer, {})[inner] = value
         else:
             settings[key] = value
     for name in ("url", "path", "bucket"):
         if getattr(options, name):
             settings[name] = getattr(options, name)
-    # Without --kind, the location implies it.
     implied = {"bucket": options.bucket, "prometheus": options.url, "folder": options.path}
     kind = options.kind or next((kind for kind, location in implied.items() if location), "samples")
     return kind, settings
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Return a time with its zone, or None; raises SourceError."""
+    """Return the time of --until, None if ``text`` is None; raise SourceError without a zone."""
     if text is None:
         return None
     moment = parse_datetime(text)
@@ -127,7 +129,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _source_line(source: Source) -> Document:
-    """Return the row of a source in the list: its state, and how far and complete it was read."""
+    """Return a source as JSON data: its state, how far it was read, and its gaps."""
     gaps = source_gaps(source)
     return {
         "name": source.name,

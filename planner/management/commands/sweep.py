@@ -68,6 +68,6 @@ class Command(HeadroomCommand):
 
 
 def _axis(text: str) -> Axis:
-    """Return a setting and its values from KEY=A,B."""
+    """Return the axis of a sweep, a setting and its values, from the text KEY=A,B."""
     key, values = name_and_value("--vary", text, "the setting and its values as KEY=A,B")
     return Axis(key, tuple(values_of(values, f"--vary {key}")))

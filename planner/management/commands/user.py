@@ -56,8 +56,8 @@ class Command(HeadroomCommand):
         if not name:
             raise PlannerError(f"user {action}: the name is missing. Give it after {action}.")
         if action in ("add", "join", "role") and role is None:
-            there_are = ", ".join(User.Role.values)
-            raise PlannerError(f"user {action}: --role is missing. Choose from {there_are}.")
+            roles = ", ".join(User.Role.values)
+            raise PlannerError(f"user {action}: --role is missing. Choose from {roles}.")
         if action == "add":
             invited = people.person_invite(by=None, name=name, role=role)
             return _person_line(invited.person) | {"invitation": invited.path}

@@ -16,8 +16,8 @@ from planner.services.whatif import what_if_answer, what_if_simulate
 
 
 class Command(ReportCommand):
-    found: WhatIf | None = None  # None: simulated
-    before: WhatIf | None  # the plan without changes; None if nothing is changed
+    changed: WhatIf | None = None  # the plan with changes; None if they are simulated
+    unchanged: WhatIf | None  # the plan without changes; None if nothing is changed
     help = "Plan a run again with changed settings: cost, GPU-hours, energy and peak replicas."
     examples = (
         "whatif 12 --growth 1.2",
@@ -61,20 +61,20 @@ class Command(ReportCommand):
         if options.simulate:
             simulated = what_if_simulate(run=run, user=None, chosen=chosen, enqueue=False)
             return execute(simulated, self.progress)
-        self.before = what_if_answer(run, {}) if chosen and not options.json else None
-        self.found = what_if_answer(run, chosen)
-        return {"run": options.run, **as_json(self.found)}
+        self.unchanged = what_if_answer(run, {}) if chosen and not options.json else None
+        self.changed = what_if_answer(run, chosen)
+        return {"run": options.run, **as_json(self.changed)}
 
     def words(self, answer: Document) -> str:
-        if self.found is None:
+        if self.changed is None:
             return super().words(answer)
-        title, same = f"What-if of run {answer['run']}", self.before is None
-        report = answer_report(title, self.before, self.found, same=same)
+        title, is_same = f"What-if of run {answer['run']}", self.unchanged is None
+        report = answer_report(title, self.unchanged, self.changed, same=is_same)
         return report_text(report, self.stdout)
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
-    """Return (name, number) of each NAME=NUMBER; raises PlannerError."""
+    """Return (name, number) of each text NAME=NUMBER; raise PlannerError for any other text."""
     pairs = []
     for text in texts:
         name, _, value = text.rpartition("=")

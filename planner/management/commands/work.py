@@ -12,7 +12,7 @@ from planner.management.help import HelpedCommand
 
 
 def runs_exceed_container() -> str:
-    """Return a message if the runs of all workers exceed the container's memory limit, or ""."""
+    """Return a message if the runs of all workers may exceed the container's memory, else ""."""
     limit, run_mb = container_mb(), settings.HEADROOM_MAX_RUN_MB
     workers = worker_count(settings.HEADROOM_WORKER_CONCURRENCY)
     if limit is None or run_mb * workers <= limit:

@@ -1,4 +1,4 @@
-"""Share the parts of all manifests: documents, metadata, head comments, and YAML.
+"""Share the parts of all manifests: documents, metadata, comments and YAML.
 
 YAML text that is more than a word is quoted: YAML 1.1 reads 07:30, no and 1e3 as other types.
 """
@@ -6,25 +6,25 @@ YAML text that is more than a word is quoted: YAML 1.1 reads 07:30, no and 1e3 a
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from planner.domain.formats import duration, when
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, Pool, place_of
+from planner.outputs.plans import Plan, Pool, place_of, pool_text
 from planner.outputs.weekly_pattern import DAY, WEEK
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
 APPS = "apps/v1"
 
-Fields = dict[str, Any]  # fields of a Kubernetes object or of a part of one, as YAML has them
+Fields = dict[str, Any]  # fields of a Kubernetes object, or of an object in one
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 # Lines without leading or trailing spaces, which a literal block keeps as they are.
 _LINES = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?\n){2,}")
-_OTHER = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
+_NOT_TEXT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Export:
 
     @property
     def moment(self) -> datetime:
-        """Return the time whose replicas a file without a schedule states, in the plan's zone."""
+        """Return the local time for which a file without a schedule states the replicas."""
         return self.plan.local(self.options.at or self.plan.begins)
 
     def replicas(self, pool: Pool) -> int:
@@ -50,14 +50,11 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object and the comment lines above it, its ``head``.
-
-    ``schema`` names the schema that validates the object.
-    """
+    """An object of an exported file."""
 
     body: Mapping[str, Any]
-    schema: str
-    head: tuple[str, ...] = ()
+    schema: str  # name of the schema that validates it
+    comment: tuple[str, ...] = ()  # lines above it
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +74,10 @@ def deployment(pool: Pool) -> Target:
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> Fields:
-    """Return the metadata of an object of a pool, called ``name`` (default: as the pool).
+    """Return the metadata of an object of a pool, called ``name`` ("": the name of the pool).
 
     Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
-    one region.
+    one region. ``annotations`` are added to those of all objects.
     """
     plan, cap, clock = export.plan, pool.facts.power_cap_w, pool.facts.clock_mhz
     return {
@@ -113,10 +110,27 @@ def metadata(
     }
 
 
-def covered_time(plan: Plan) -> str:
-    """Return the time that a plan covers as text, for an annotation.
+def pool_document(
+    export: Export, pool: Pool, api: str, kind: str, schema: str, spec: Fields, **more: Any
+) -> Document:
+    """Return an object of one pool with its comment.
 
-    A trace without dates has days of the trace.
+    ``schema`` names the schema that validates it. ``more`` are ``name`` and ``annotations`` of
+    ``metadata``.
+    """
+    body = {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": metadata(export, pool, **more),
+        "spec": spec,
+    }
+    return Document(body, schema, (pool_text(pool),))
+
+
+def covered_time(plan: Plan) -> str:
+    """Return the first and last time that a plan covers, and its repeat, as text.
+
+    For a trace without dates, times are days of the trace.
     """
     if plan.clock != "utc":
         return f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}, {plan.repeat}"
@@ -133,7 +147,8 @@ def prometheus_trigger(
 ) -> Fields:
     """Return a trigger of KEDA that requests ``query / threshold`` replicas.
 
-    A query without a result is 0, or an error; None leaves that to KEDA's default.
+    ``no_result_is_zero``: a query without a result counts as 0 (True) or is an error (False). None
+    leaves that to KEDA.
     """
     metadata: Fields = {
         "serverAddress": export.options.prometheus, "query": query, "threshold": f"{threshold:.6g}",
@@ -145,11 +160,16 @@ def prometheus_trigger(
     }  # fmt: skip
 
 
-def heading(export: Export, *more: str) -> tuple[str, ...]:
-    """Return the comment above the first object: the plan, its dates and notes; ``more`` last."""
+def _file_comment(export: Export, notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the lines at the top of a file: the plan, its dates and the notes on it.
+
+    ``notes`` are on the format. Some lines may be empty.
+    """
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     covered = f"{_utc(plan.begins)} to {_utc(plan.ends)}"
+    startups_s = [pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None]
+    startup = f" ({max(startups_s):g} s here)" if startups_s else ""
     if plan.clock != "utc":
         days = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
         covered = f"{days} of the trace, which has no dates"
@@ -162,18 +182,18 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
         else "A rule and its limits, as tuned. It has no schedule.",
         *(() if plan.rule else (
             f"Times are in {plan.zone} and mark when scaling starts. New replicas serve one cold "
-            f"start later{_startup(plan)}, when their period begins.",
+            f"start later{startup}, when their period begins.",
         )),
         *plan.notes,
         *_power_cap_notes(plan),
-        *more,
+        *notes,
         "Each region is a separate cluster. Apply one with kubectl apply -l "
         f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
     )  # fmt: skip
 
 
 def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the notes on power caps and clocks, which no autoscaler sets."""
+    """Return the notes on GPU power caps and clocks, which no autoscaler sets."""
     settings = (
         (f"{OURS}/gpu-power-cap-watts", "limit: nvidia-smi -pl WATTS", "power_cap_w"),
         (f"{OURS}/gpu-clock-mhz", "clock: nvidia-smi -lgc MHZ", "clock_mhz"),
@@ -186,7 +206,7 @@ def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def schedule_only_note(plan: Plan) -> tuple[str, ...]:
-    """Return the note for files that have a schedule but leave out the scaling by load."""
+    """Return the note for a file that has the schedule of a plan but not its reactive guard."""
     if not plan.has_guard:
         return ()
     return (
@@ -195,39 +215,34 @@ def schedule_only_note(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def place_words(pool: Pool) -> str:
-    """Return the model, region and hardware of a pool as text."""
-    return f"{pool.model} in {pool.region}: {pool.arrangement}"
-
-
-def _startup(plan: Plan) -> str:
-    """Return the longest known cold start of the pools as text, or ""."""
-    known = [pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None]
-    return f" ({max(known):g} s here)" if known else ""
-
-
 def _utc(moment: datetime) -> str:
     """Return a time in UTC as text."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Document]:
-    """Return ``documents`` with the comment lines ``head`` above the first one."""
+def with_file_comment(export: Export, documents: Sequence[Document], *notes: str) -> list[Document]:
+    """Return ``documents``, the first one below the comment on the whole file.
+
+    ``notes`` are lines on the format of the file.
+    """
     first, *rest = documents
-    lines = tuple(line for line in head if line)
+    lines = tuple(line for line in _file_comment(export, notes) if line)
     # An empty line separates the comment of the file from that of the object.
-    return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]
+    return [replace(first, comment=(*lines, "", *first.comment)), *rest]
 
 
 def _cycle(plan: Plan) -> str:
-    """Return in words how the plan repeats, and the assumption of ``replicas_without_gaps``."""
+    """Return as text how the plan repeats, and which counts apply outside its dates.
+
+    ``replicas_without_gaps`` computes these counts.
+    """
     if plan.repeat == "once":
         return "Once, on these dates."
     every = "day" if plan.repeat == "daily" else "week"
     cycle = timedelta(minutes=DAY if every == "day" else WEEK)
     length = plan.ends - plan.begins
     largest_note = " (the largest count, if several of its days coincide)" if length > cycle else ""
-    rest = cycle - length  # of each cycle, which the plan does not cover
+    uncovered = cycle - length  # time of each cycle that the plan does not cover
     if every == "day":
         rule_for_gaps = "its last count holds"
     elif length < timedelta(minutes=DAY):
@@ -236,36 +251,37 @@ def _cycle(plan: Plan) -> str:
         )
     else:
         rule_for_gaps = "the largest count of its other days at that time of day applies"
-    rest_note = (
-        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, "
+    gap_note = (
+        f" It does not cover {duration(uncovered.total_seconds())} of each {every}. There, "
         f"{rule_for_gaps} (not simulated)."
-        if rest > timedelta(0)
+        if uncovered > timedelta(0)
         else ""
     )
     return (
         f"Repeats every {every}{largest_note}. It was planned for these dates, so plan again when "
-        f"traffic changes.{rest_note}"
+        f"traffic changes.{gap_note}"
     )
 
 
-def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
-    """Return ``documents`` as a YAML stream, each below its comment lines in ``heads``."""
+def yaml_text(documents: Sequence[Document]) -> str:
+    """Return ``documents`` as a YAML stream, each below its comment."""
     return "---\n".join(
-        "".join(f"# {line}".rstrip() + "\n" for line in _lines_of(head))
-        + "".join(f"{line}\n" for line in _block(document, 0))
-        for document, head in zip(documents, heads, strict=True)
+        "".join(f"# {line}".rstrip() + "\n" for text in document.comment for line in _lines(text))
+        + "".join(f"{line}\n" for line in _block(document.body, depth=0))
+        for document in documents
     )
 
 
-def _lines_of(head: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a comment, split at every break, so that none of its text leaves it."""
-    for line in head:
-        # YAML 1.1 also breaks lines at NEL, LS and PS.
-        yield from re.split(r"[\r\n\x85\u2028\u2029]", line)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, split at every break of YAML 1.1, which has NEL, LS and PS too.
+
+    A comment with an unsplit break would end there, and the rest would be read as YAML.
+    """
+    return re.split(r"[\r\n\x85\u2028\u2029]", text)
 
 
 def _block(value: Any, depth: int) -> Iterator[str]:
-    """Yield the lines of a mapping or list in block style."""
+    """Yield the lines of a mapping or list in block style, indented by ``depth`` levels."""
     pad = "  " * depth
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -288,12 +304,12 @@ def _block(value: Any, depth: int) -> Iterator[str]:
 
 
 def _needs_block(value: Any) -> bool:
-    """Return whether a value needs its own lines below its key."""
+    """Return whether a value is a mapping or list with items, which needs lines of its own."""
     return isinstance(value, Mapping | list | tuple) and bool(value)
 
 
 def _scalar(value: Any) -> str:
-    """Return a scalar as YAML; it is quoted if it could be read as another type."""
-    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _OTHER:
+    """Return a scalar as YAML; text is quoted if it is more than a word, or not read as text."""
+    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _NOT_TEXT:
         return value
     return json.dumps(value)  # JSON is valid flow style in every YAML version

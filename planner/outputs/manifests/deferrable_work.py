@@ -13,9 +13,9 @@ NOTES = (
 
 
 def documents(export: Export) -> list[Document]:
-    """Return a ConfigMap for each region of the plan whose deferrable work moves."""
+    """Return a ConfigMap for each region in which the plan moves deferrable work."""
     plan, options = export.plan, export.options
-    out = []
+    config_maps = []
     for region, pools in plan.by_region():
         models = {pool.model for pool in pools}
         rows = [row for row in plan.work if row.region == region and row.model in models]
@@ -35,5 +35,5 @@ def documents(export: Export) -> list[Document]:
             },
             "data": {FILE: work_csv(rows)},
         }
-        out.append(Document(body, "deferrable-work", NOTES))
-    return out
+        config_maps.append(Document(body, "deferrable-work", NOTES))
+    return config_maps

@@ -9,15 +9,13 @@ from planner.outputs.manifests.common import (
     Export,
     Fields,
     Target,
-    heading,
     metadata,
-    place_words,
-    with_head,
+    with_file_comment,
     yaml_text,
 )
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
-from planner.outputs.plans import Pool, Rule
+from planner.outputs.plans import Pool, Rule, pool_text
 from planner.policies.builtin.dynamo_planner import DynamoPlanner
 from simulation.policies.dynamo_planner import POWER_BUDGET, TBT_LIMIT, TTFT_LIMIT
 
@@ -43,7 +41,7 @@ def documents(export: Export) -> list[Document]:
     ]
     if not all(pool.least for pool in plan.pools):
         notes.append("Without any worker, Dynamo's frontend forgets the model (404).")
-    return with_head(documents, heading(export, *notes))
+    return with_file_comment(export, documents, *notes)
 
 
 def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Document]:
@@ -51,7 +49,7 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
     documents = []
     for service in services(export.plan.pools, "dynamo"):
         documents.append(_graph(export, service))
-        text = yaml_text([planner_config(rule, policy, service)], [()])
+        text = yaml_text([Document(planner_config(rule, policy, service), schema="")])
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -64,7 +62,7 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
         "PATH/planner.yaml.",
         "backend is assumed. A power budget needs prefill and decode pools with power caps.",
     )
-    return with_head(documents, heading(export, *notes))
+    return with_file_comment(export, documents, *notes)
 
 
 def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
@@ -118,17 +116,13 @@ def _graph(export: Export, service: Service) -> Document:
         "apiVersion": API,
         "kind": KIND,
         "metadata": metadata(export, service.decode, service.name),
-        "spec": {"components": [_component(export, pool) for pool in service.pools]},
-    }
-    return Document(body, "dynamo", tuple(place_words(pool) for pool in service.pools))
-
-
-def _component(export: Export, pool: Pool) -> Fields:
-    """Return the component of a pool, with its initial replicas."""
-    role = component_of(pool)
-    return {
-        "name": role, "type": role, "replicas": export.replicas(pool), "scalingAdapter": {},
+        "spec": {"components": [
+            {"name": component_of(pool), "type": component_of(pool),
+             "replicas": export.replicas(pool), "scalingAdapter": {}}
+            for pool in service.pools
+        ]},
     }  # fmt: skip
+    return Document(body, "dynamo", tuple(map(pool_text, service.pools)))
 
 
 def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:

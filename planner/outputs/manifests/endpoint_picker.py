@@ -10,13 +10,12 @@ from planner.outputs.manifests.common import (
     Export,
     Fields,
     Target,
-    metadata,
-    place_words,
+    pool_document,
     prometheus_trigger,
     scale_target,
 )
 from planner.outputs.object_names import LONGEST, name_of
-from planner.outputs.plans import Pool, Rule
+from planner.outputs.plans import Pool, Rule, pool_text
 from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
 from simulation.policies.endpoint_picker import (
     CLAMP,
@@ -72,30 +71,25 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
         advanced["scalingModifiers"] = {
             "formula": formula(*policy.targets), "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, pool),
-        "spec": {
-            "scaleTargetRef": scale_target(target),
-            "pollingInterval": round(policy.interval_s),
-            "minReplicaCount": max(pool.least, policy.min_replicas),
-            "maxReplicaCount": pool.ceiling,
-            "advanced": advanced,
-            "triggers": [
-                prometheus_trigger(export, name, query, threshold)
-                for name, query, threshold in _triggers(policy, pool, rule, export)
-            ],
-        },
+    spec = {
+        "scaleTargetRef": scale_target(target),
+        "pollingInterval": round(policy.interval_s),
+        "minReplicaCount": max(pool.least, policy.min_replicas),
+        "maxReplicaCount": pool.ceiling,
+        "advanced": advanced,
+        "triggers": [
+            prometheus_trigger(export, name, query, threshold)
+            for name, query, threshold in _triggers(policy, pool, rule, export)
+        ],
     }
-    return Document(body, "keda", (place_words(pool),))
+    return pool_document(export, pool, API, KIND, "keda", spec)
 
 
 def latency_formula(out_above: float, in_below: float) -> str:
-    """Return the replicas that the latency signal requests, as a KEDA expression.
+    """Return the KEDA expression of the replicas that the latency signal requests.
 
-    Their ``saturation`` is the larger of TTFT and TBT over its limit. Replicas grow with it above
-    ``out_above``, and shrink with it below ``in_below``.
+    Its trigger ``saturation`` is the larger of TTFT / limit and TBT / limit. Replicas grow with it
+    above ``out_above``, and shrink with it below ``in_below``.
     """
     # Replicas that are not ready yet will lower the saturation, so credit them.
     credit = "(readyReplicas > 0 && readyReplicas < replicas ? readyReplicas / replicas : 1)"
@@ -108,9 +102,10 @@ def latency_formula(out_above: float, in_below: float) -> str:
 
 
 def queue_guard_formula(queue: float, running: float) -> str:
-    """Return the replicas that the guarded queue signal requests, as a KEDA expression.
+    """Return the KEDA expression of the replicas that the guarded queue signal requests.
 
-    ``queue`` and ``running`` are requests per replica. Replicas that are pending count.
+    ``queue`` and ``running`` are the targets in requests per replica. Pending replicas count as
+    available.
     """
     return (
         f"let queue_per_replica = {queue:.6g}; let running_per_replica = {running:.6g}; "
@@ -127,9 +122,9 @@ def _triggers(
 ) -> list[tuple[str, str, float]]:
     """Return the triggers of a pool: name, Prometheus query and threshold of each.
 
-    The policy's name says which signal they follow: requests in flight, queue, saturation, tokens
-    or, in all other cases, the larger of TTFT and TBT over its limit. A given namespace is part of
-    each query, since other namespaces may run the same model.
+    The name of the policy says which signal they follow: requests in flight, queue, saturation,
+    tokens or (``epp-latency``) latency relative to its limit. If a namespace is given, queries are
+    limited to it, since other namespaces may run the same model.
     """
     target, running_target = policy.targets
     namespace = export.options.namespace
@@ -167,36 +162,37 @@ def _token_triggers(
     """
     velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
     if velocity is None:
-        raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
+        raise PlannerError(f"The result has no {VELOCITY} of {pool_text(pool)}.")
     endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
     backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
     memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
-    queries = {"prefill": backlog, "decode": memory}
-    triggers = [
-        (role, query, target)
-        for (role, query), target in zip(queries.items(), policy.targets, strict=True)
-    ]
-    return [each for each in triggers if each[0] == pool.role] or triggers
+    prefill_target, decode_target = policy.targets
+    by_role = {
+        "prefill": ("prefill", backlog, prefill_target),
+        "decode": ("decode", memory, decode_target),
+    }
+    return [by_role[pool.role]] if pool.role in by_role else [*by_role.values()]
 
 
 def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:
-    """Return the query of the larger of TTFT and TBT over its limit, as a mean over ``MEAN_S``.
+    """Return the query of the larger of TTFT / limit and TBT / limit, averaged over MEAN_S seconds.
 
-    ``labels`` select the model. A predicted latency is used where there is one.
+    ``labels`` is the PromQL label matcher of the model. Predicted latencies replace measured ones
+    where they exist.
     """
     limits_ms = ((TTFT, rule.computed_for(pool, TTFT_LIMIT) or policy.ttft_ms),
                  (TBT, rule.computed_for(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
-    shares = [
+    ratios = [
         f"({_quantile(predicted, labels)} >= 0 or {_quantile(measured, labels)})"
         f" / {limit_ms / 1000:.6g} >= 0"
         for (measured, predicted), limit_ms in limits_ms
         if limit_ms
     ]
-    # Series with equal labels would replace each other, so each share gets a label of its own.
-    larger_share = " or ".join(
-        f'label_replace({share}, "of", "{i}", "", "")' for i, share in enumerate(shares)
+    # Series with equal labels would replace each other, so each ratio gets a label of its own.
+    larger_ratio = " or ".join(
+        f'label_replace({ratio}, "of", "{i}", "", "")' for i, ratio in enumerate(ratios)
     )
-    capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
+    capped = f"clamp_max(max({larger_ratio}) or vector(0), {CLAMP:g})"
     return f"avg_over_time({capped}[{MEAN_S:g}s:15s])"
 
 
@@ -207,9 +203,9 @@ def _quantile(metric: str, labels: str) -> str:
 
 
 def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> Fields:
-    """Return the steps of one scaling direction for the HPA's ``behavior``.
+    """Return the rules of one scaling direction for the HPA's ``behavior``.
 
-    ``own`` has the rules of the scenario for this direction. None: the ``published`` rules apply.
+    ``own`` has the rules of the scenario for this direction; None: those of llm-d (``published``).
     """
     direction = published if own is None else own.rule()
     steps = (("Percent", direction.percent), ("Pods", direction.replicas))

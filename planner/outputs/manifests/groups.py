@@ -28,10 +28,10 @@ class Service:
 
 
 def services(pools: Iterable[Pool], kind: str) -> list[Service]:
-    """Return the services that the pools form: a pool of its own, or prefill and decode pools.
+    """Return the services of ``pools``: an aggregated pool, or a prefill and a decode pool.
 
-    Raises PlannerError if a disaggregated service does not have exactly one pool of each role. The
-    format ``kind`` cannot describe more.
+    Raises PlannerError if a disaggregated service does not have exactly one pool of each role,
+    because the format ``kind`` cannot describe it.
     """
     services: list[Service] = []
     roles_by_service: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}

@@ -9,11 +9,9 @@ from planner.outputs.manifests.common import (
     Export,
     Fields,
     deployment,
-    heading,
-    metadata,
-    place_words,
+    pool_document,
     scale_target,
-    with_head,
+    with_file_comment,
 )
 from planner.outputs.manifests.rules import loads_of, pod_metric
 from planner.outputs.object_names import label_of
@@ -23,7 +21,7 @@ API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
 def documents(export: Export) -> list[Document]:
-    """Return one HorizontalPodAutoscaler per pool, which follows the plan or its rule's metric."""
+    """Return one HorizontalPodAutoscaler per pool, on Headroom's metric or that of a rule."""
     plan = export.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)
@@ -46,12 +44,19 @@ def documents(export: Export) -> list[Document]:
         autoscaler(
             export,
             pool,
-            [_metric(plan, pool), *_load_metrics(pool)],
+            # An HPA uses the largest result of all metrics, so the guard only adds replicas.
+            [
+                _metric(plan, pool),
+                *(
+                    external(load.metric, {"deployment": pool.name}, quantity(load.threshold))
+                    for load in loads_of(pool, "")
+                ),
+            ],
             behaviour=keda.behaviour(plan, pool),
         )
         for pool in plan.pools
     ]
-    return with_head(documents, heading(export, *notes, *scale_to_zero_note(plan)))
+    return with_file_comment(export, documents, *notes, *scale_to_zero_note(plan))
 
 
 def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
@@ -79,19 +84,14 @@ def autoscaler(
     """
     # Without HPAScaleToZero, Kubernetes refuses 0.
     minimum = max(export.plan.min_replicas(pool), 1)
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, pool, annotations=annotations),
-        "spec": {
-            "scaleTargetRef": scale_target(deployment(pool)),
-            "minReplicas": minimum,
-            "maxReplicas": max(pool.ceiling, minimum),
-            "metrics": metrics,
-            **({"behavior": behaviour} if behaviour else {}),
-        },
+    spec = {
+        "scaleTargetRef": scale_target(deployment(pool)),
+        "minReplicas": minimum,
+        "maxReplicas": max(pool.ceiling, minimum),
+        "metrics": metrics,
+        **({"behavior": behaviour} if behaviour else {}),
     }
-    return Document(body, "hpa", (place_words(pool),))
+    return pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
 
 
 def _metric(plan: Plan, pool: Pool) -> Fields:
@@ -108,9 +108,9 @@ def _metric(plan: Plan, pool: Pool) -> Fields:
 
 
 def external(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
-    """Return an external metric, of which the HPA gives each replica the part ``per_replica``.
+    """Return an external metric, from which the HPA requests value / ``per_replica`` replicas.
 
-    With 1, the value of the metric is the number of replicas to run.
+    ``per_replica`` is a Kubernetes quantity.
     """
     return {
         "type": "External",
@@ -119,14 +119,6 @@ def external(name: str, labels: dict[str, str], per_replica: str = "1") -> Field
             "target": {"type": "AverageValue", "averageValue": per_replica},
         },
     }
-
-
-def _load_metrics(pool: Pool) -> list[Fields]:
-    """Return the load metrics of a guarded pool; an HPA uses the largest result of its metrics."""
-    return [
-        external(load.metric, {"deployment": pool.name}, quantity(load.threshold))
-        for load in loads_of(pool, "")
-    ]
 
 
 def _guard_notes(plan: Plan) -> Iterator[str]:
@@ -144,5 +136,5 @@ def _guard_notes(plan: Plan) -> Iterator[str]:
 
 
 def quantity(value: float) -> str:
-    """Return a number as a Kubernetes quantity in thousandths, such as 1500m."""
+    """Return a number as a Kubernetes quantity in thousandths: 1.5 is 1500m."""
     return f"{round(value * 1000)}m"

@@ -13,12 +13,10 @@ from planner.outputs.manifests.common import (
     Fields,
     Target,
     deployment,
-    heading,
-    metadata,
-    place_words,
+    pool_document,
     prometheus_trigger,
     scale_target,
-    with_head,
+    with_file_comment,
 )
 from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
@@ -29,8 +27,6 @@ from planner.policies.builtin.token_velocity import TokenVelocity
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
-
-
 GUARDED = (
     "The triggers by load add replicas above the schedule, up to maxReplicaCount. In the "
     "simulation, that was as many as the region's GPUs or fleet.maximum allow. The largest trigger "
@@ -47,7 +43,7 @@ GUARDED = (
 def documents(export: Export) -> list[Document]:
     """Return one ScaledObject per pool."""
     documents = [scaled_object(export, pool, deployment(pool)) for pool in export.plan.pools]
-    return with_head(documents, heading(export, *trigger_notes(export.plan)))
+    return with_file_comment(export, documents, *trigger_notes(export.plan))
 
 
 def trigger_notes(plan: Plan) -> tuple[str, ...]:
@@ -86,7 +82,7 @@ def scaled_object(
     """Return the ScaledObject of a pool, which scales ``target``.
 
     ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
-    applies to steps down. ``name`` is that of the object; default: as the pool.
+    applies to steps down. ``name`` is the name of the object; "": that of the pool.
     """
     rule = export.plan.rule
     if rule is not None and isinstance(rule.policy, EndpointPicker):
@@ -97,20 +93,15 @@ def scaled_object(
         config["name"] = name_of([object_name])
     if not extra:
         config["behavior"] = behaviour(export.plan, pool)
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, pool, name, annotations),
-        "spec": {
-            "scaleTargetRef": scale_target(target),
-            "pollingInterval": POLL_S,
-            "minReplicaCount": export.plan.min_replicas(pool),
-            "maxReplicaCount": pool.ceiling,
-            **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
-            "triggers": [*triggers(export, pool), *extra],
-        },
+    spec = {
+        "scaleTargetRef": scale_target(target),
+        "pollingInterval": POLL_S,
+        "minReplicaCount": export.plan.min_replicas(pool),
+        "maxReplicaCount": pool.ceiling,
+        **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
+        "triggers": [*triggers(export, pool), *extra],
     }
-    return Document(body, "keda", (place_words(pool),))
+    return pool_document(export, pool, API, KIND, "keda", spec, name=name, annotations=annotations)
 
 
 def behaviour(plan: Plan, pool: Pool) -> Fields:
@@ -133,7 +124,7 @@ def behaviour(plan: Plan, pool: Pool) -> Fields:
 
 
 def triggers(export: Export, pool: Pool) -> list[Fields]:
-    """Return the triggers of a pool: its rule's query, or the plan's schedule and load guard."""
+    """Return the triggers of a pool: the query of a rule, or the plan's schedule and load guard."""
     plan = export.plan
     if plan.rule:
         query, threshold = (
@@ -142,13 +133,13 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
             else (query_of(plan.rule, pool.name), plan.rule.target)
         )
         return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
-    floor = plan.min_replicas(pool)
+    minimum = plan.min_replicas(pool)
     if plan.repeat == "once":
-        scheduled = dated_slots(pool.steps, floor)
+        scheduled = dated_slots(pool.steps, minimum)
     else:
-        scheduled = slots(plan.replicas_by_minute(pool), floor)
+        scheduled = slots(plan.replicas_by_minute(pool), minimum)
     # KEDA requires a trigger even if the minimum is enough.
-    all_day = Slot((), 0, DAY - 1, max(floor, 1))
+    all_day = Slot(days=(), start=0, minutes=DAY - 1, replicas=max(minimum, 1))
     crons = [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(scheduled, start=1)]
     return [
         *(crons or [_cron(plan.zone, all_day, "always")]),
@@ -184,29 +175,29 @@ def _cron(zone: str, slot: Slot, name: str) -> Fields:
 
 def cron_fields(slot: Slot) -> tuple[str, str]:
     """Return the five cron fields of the start and of the end of a time slot."""
-    ends = slot.start + slot.minutes
-    return _cron_fields(slot.start, slot, 0), _cron_fields(ends % DAY, slot, ends // DAY)
+    return _cron_time(slot, slot.start), _cron_time(slot, slot.start + slot.minutes)
 
 
-def _cron_fields(minute: int, slot: Slot, later: int) -> str:
-    """Return the five cron fields of a minute of the day, ``later`` days after those of a slot."""
+def _cron_time(slot: Slot, minutes: int) -> str:
+    """Return the five cron fields of a time, ``minutes`` after midnight of the days of a slot."""
+    days_later, minute = divmod(minutes, DAY)
     clock = f"{minute % 60} {minute // 60}"
     if slot.date is not None:
-        on = slot.date + timedelta(days=later)
-        return f"{clock} {on.day} {on.month} *"
-    return f"{clock} * * {_days(slot.days, later)}"
+        date = slot.date + timedelta(days=days_later)
+        return f"{clock} {date.day} {date.month} *"
+    return f"{clock} * * {_weekdays(slot.days, days_later)}"
 
 
-def _days(days: tuple[int, ...], later: int) -> str:
-    """Return days of the week (Monday is 0), moved ``later`` by some days, as a cron field.
+def _weekdays(days: tuple[int, ...], days_later: int) -> str:
+    """Return days of the week (Monday is 0), each moved by ``days_later``, as a cron field.
 
-    Cron counts from Sunday, which is 0. "*" stands for every day.
+    Cron counts from Sunday, which is 0. No days are every day, "*".
     """
-    runs: list[list[int]] = []  # of days in a row, which become "1-5"
-    for day in sorted((day + later + 1) % DAYS for day in days):
-        if runs and runs[-1][-1] == day - 1:
-            runs[-1].append(day)
+    ranges: list[list[int]] = []  # consecutive days, which become "1-5"
+    for day in sorted((day + days_later + 1) % DAYS for day in days):
+        if ranges and ranges[-1][-1] == day - 1:
+            ranges[-1].append(day)
         else:
-            runs.append([day])
-    spans = (f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
-    return ",".join(spans) or "*"
+            ranges.append([day])
+    texts = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in ranges)
+    return ",".join(texts) or "*"

@@ -25,14 +25,11 @@ Documents = Callable[[Export], list[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest format: its ``label`` in menus, and the function that makes its objects.
+    """A format that carries out a plan, such as a KEDA ScaledObject."""
 
-    ``own`` names the options that only some formats read, this one among them.
-    """
-
-    label: str
-    documents: Documents
-    own: tuple[str, ...] = ()
+    label: str  # in menus
+    documents: Documents  # function that returns its objects
+    own: tuple[str, ...] = ()  # options that this format reads and not all others do
 
 
 USUAL = "keda"  # its schedule needs no metrics source
@@ -64,6 +61,4 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     for document in documents:
         object_name = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{object_name} to {kind}")
-    return yaml_text(
-        [document.body for document in documents], [document.head for document in documents]
-    )
+    return yaml_text(documents)

@@ -5,13 +5,11 @@ from planner.outputs.manifests.common import (
     Document,
     Export,
     Fields,
-    heading,
     metadata,
-    place_words,
-    with_head,
+    with_file_comment,
 )
 from planner.outputs.manifests.groups import Service, services
-from planner.outputs.plans import Pool
+from planner.outputs.plans import Pool, pool_text
 
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
@@ -27,11 +25,11 @@ def documents(export: Export) -> list[Document]:
     if not all(pool.least for pool in plan.pools):
         notes.append("KServe keeps one replica if the plan has none, so minReplicas is 1.")
     documents = [_service(export, service) for service in services(plan.pools, "kserve")]
-    return with_head(documents, heading(export, *notes))
+    return with_file_comment(export, documents, *notes)
 
 
 def _service(export: Export, service: Service) -> Document:
-    """Return the object of a service."""
+    """Return the LLMInferenceService of a service."""
     prefill = service.prefill
     body = {
         "apiVersion": API,
@@ -42,7 +40,7 @@ def _service(export: Export, service: Service) -> Document:
             **({"prefill": _role(export, prefill)} if prefill else {}),
         },
     }
-    return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
+    return Document(body, "kserve", tuple(map(pool_text, service.pools)))
 
 
 def _role(export: Export, pool: Pool) -> Fields:

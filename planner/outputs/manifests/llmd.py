@@ -4,17 +4,15 @@ from planner.outputs.manifests.common import (
     Document,
     Export,
     Fields,
-    heading,
-    place_words,
     schedule_only_note,
-    with_head,
+    with_file_comment,
 )
 from planner.outputs.manifests.groups import Service, services
-from planner.outputs.plans import Pool
+from planner.outputs.plans import Pool, pool_text
 
 
 def documents(export: Export) -> list[Document]:
-    """Return the values of each service."""
+    """Return the Helm values of each service."""
     plan = export.plan
     notes = [
         f"The replicas are those of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}), because values "
@@ -28,7 +26,7 @@ def documents(export: Export) -> list[Document]:
             "Helm takes the values of one release. Export each region and model, or split this "
             "file at the lines ---."
         )
-    return with_head(documents, heading(export, *notes))
+    return with_file_comment(export, documents, *notes)
 
 
 def _values(export: Export, service: Service) -> Document:
@@ -44,8 +42,7 @@ def _values(export: Export, service: Service) -> Document:
         if service.prefill is None
         else _role(export, service.prefill),
     }
-    heads = tuple(place_words(pool) for pool in service.pools)
-    return Document(body, "llm-d", (f"Release {service.name}", *heads))
+    return Document(body, "llm-d", (f"Release {service.name}", *map(pool_text, service.pools)))
 
 
 def _role(export: Export, pool: Pool) -> Fields:

@@ -1,10 +1,10 @@
 """Write models that share GPUs as AIBrix ModelClaims, one per model and GPU.
 
-A claim selects a warm runtime pool by the label ``pool.aibrix.ai/name``. Fields and rules are those
-of AIBrix's API (api/model/v1alpha1 @ 1de52d83) and documentation
-(docs/source/features/modelclaim.rst @ 01e507d). AIBrix divides a GPU by ``perGPU``. Its footprint
-has allocator memory that no weights tell, so it is measured. Its KV floor is that of the longest
-request, which is also the engine's limit.
+A claim asks for a share of a GPU for one model. It selects a warm runtime pool by the label
+``pool.aibrix.ai/name``. Fields and rules are those of AIBrix's API (api/model/v1alpha1 @ 1de52d83)
+and documentation (docs/source/features/modelclaim.rst @ 01e507d). The share ``perGPU`` has two
+parts. The footprint is all GPU memory but the KV cache. It includes memory of the allocator, so it
+is measured. The KV floor is the KV cache of the longest request, which is also the engine's limit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
 from planner.models import Run
-from planner.outputs.manifests.common import OURS, Fields, yaml_text
+from planner.outputs.manifests.common import OURS, Document, Fields, yaml_text
 from planner.outputs.object_names import label_of, name_of
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import typed_result
@@ -28,10 +28,10 @@ POOL = "pool.aibrix.ai/name"
 
 
 def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Return the claims of a run of ``share`` as YAML.
+    """Return the ModelClaims of a run of kind ``share`` as YAML, one per model on a shared GPU.
 
-    Raises NotReady for another kind of run, if no models share a GPU, if a footprint is missing, or
-    if a GPU's claims need more memory than it has.
+    Raises NotReady for another kind of run, if no models share a GPU, if the memory footprint of a
+    model is missing, or if the claims of a GPU need more memory than it has.
     """
     from planner.outputs.validation import check  # slow to import; no page needs it
 
@@ -43,22 +43,22 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
         raise NotReady(f"No models share a GPU in run {run.pk}, so there are no claims.")
     figures = {(model.region, model.model): model for model in result.models}
     footprints = _footprints_gib(options, [model for gpu in shared for model in gpu.models])
-    bodies, heads = [], []
+    documents = []
     for gpu in shared:
         models = [figures[gpu.region, model] for model in gpu.models]
         needed_gib = _needed_gib(run, gpu, models, footprints)
         for i, model in enumerate(models):
             body = _claim(run, gpu, model, options, footprints[model.model])
             check(KIND, body, body["metadata"]["name"])
-            bodies.append(body)
-            heads.append(_head(run, gpu, needed_gib, now) if i == 0 else ())
-    return yaml_text(bodies, heads).encode()
+            comment = _gpu_comment(run, gpu, needed_gib, now) if i == 0 else ()
+            documents.append(Document(body, KIND, comment))
+    return yaml_text(documents).encode()
 
 
 def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, float]:
-    """Return the measured GiB of each model besides its KV cache; raise NotReady if one is missing.
+    """Return the measured footprint (GPU memory without KV cache) of each model, in GiB.
 
-    Raises NotReady too if the options give one of a model that shares no GPU.
+    Raises NotReady if one of ``models`` is missing in the options, or if they name another model.
     """
     pairs = (text.rpartition("=") for text in options.footprints)
     footprints = {model: float(size) for model, _, size in pairs}
@@ -84,6 +84,7 @@ def _needed_gib(
         raise NotReady(f"Run {run.pk} is of an earlier release. Run share again for its claims.")
     needed = sum(footprints[model.model] + (model.kv_floor_gib or 0.0) for model in models)
     if needed > gpu.memory_gib:
+        # With TIME, the models of a GPU take turns, and idle engines sleep.
         asleep = " AIBrix also reserves it for engines that sleep." if gpu.way == TIME else ""
         raise NotReady(
             f"{gpu.name}: footprints and KV floors take {needed:.1f} GiB of "
@@ -137,8 +138,8 @@ def _repository(model: str) -> str:
     return repository_id
 
 
-def _head(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:
-    """Return the comment above the claims of one GPU, which reserve ``needed_gib``."""
+def _gpu_comment(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:
+    """Return the comment lines above the claims of one GPU, which reserve ``needed_gib``."""
     sleep = "Let idle engines of the pool sleep: the plan loads their weights from host memory."
     return (
         f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu.name}: "

@@ -61,23 +61,23 @@ def query_of(rule: Rule, name: str) -> str:
 
 
 def velocity_query(pool: Pool, rule: Rule, target: float) -> tuple[str, float]:
-    """Return the PromQL query of a pool's work, and the work to give each of its replicas.
+    """Return (PromQL query of a pool's load, target load per replica) for ``token-velocity``.
 
-    The work of prefill is prompt tokens/s, that of decode the requests in flight. ``target`` is the
-    share of a replica's capacity. Raises PlannerError if the run computed no capacity.
+    The load of prefill is prompt tokens/s, that of decode requests in flight. ``target`` is the
+    share of a replica's capacity to use. Raises PlannerError if the run computed no capacity.
     """
     pods = f'{{pod=~"{pool.name}-.*"}}'
-    what = VELOCITY if pool.role == "prefill" else DECODE_BATCH
-    capacity = rule.computed_for(pool, what)
+    capacity_name = VELOCITY if pool.role == "prefill" else DECODE_BATCH
+    capacity = rule.computed_for(pool, capacity_name)
     if capacity is None:
-        raise PlannerError(f"The result has no {what} of {pool.name}.")
+        raise PlannerError(f"The result has no {capacity_name} of {pool.name}.")
     if pool.role == "prefill":
         return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", capacity * target
     return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", capacity * target
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:
-    """Return the name of the pod metric of a rule, and the PromQL expression behind it.
+    """Return the name of the pod metric that a rule follows, and its PromQL expression.
 
     Raises PlannerError if no serving engine offers the metric.
     """
@@ -101,32 +101,27 @@ class Load:
 
 
 def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
-    """Return the load metrics of a pool's guard; ``pods`` is a PromQL label matcher.
+    """Yield the load metrics of a pool's guard; nothing if it has no guard.
 
-    Replicas are added if the load exceeds the target for ``rise_s`` (minimum over that time). They
-    are kept for ``fall_s`` (maximum over that time).
+    ``pods`` is the PromQL label matcher of its pods. Replicas are added if the load exceeds the
+    target for ``rise_s`` (minimum over that time). They are kept for ``fall_s`` (maximum over that
+    time).
     """
     guard = pool.guard
     if guard is None:
         return
-    # n replicas have the capacity of a * (n - k sqrt(n)) replicas in a large pool.
+    # n replicas have the capacity of a * (n - k sqrt(n)) replicas in a large pool, because small
+    # pools absorb less variation (square-root staffing).
     a, k = guard.staffing(pool.least, pool.most)
-    for name, metric, counter, capacity in (
-        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
-        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
-    ):
-        if np.isfinite(capacity):
-            rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
-            served = _maximum_over_time(_minimum_over_time(rate, guard), guard)
-            yield _load_in_replicas(Load(name, metric, served, capacity * a), k, pool)
+    yield from (_load_in_replicas(load, k, pool) for load in _token_loads(guard, pods, a))
     in_flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
     most_in_flight = max(round(PILED_UP * guard.in_flight * a), 1)
     running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
     if k:
         running = f"({running} - {k:.6g} * sqrt({running}))"
-    pile = f"({in_flight} > {most_in_flight} * {running})"
-    piled_up = _maximum_over_time(pile, guard)
+    above_limit = f"({in_flight} > {most_in_flight} * {running})"
+    piled_up = _maximum_over_time(above_limit, guard)
     metric = f"headroom_guard_in_flight_over_{most_in_flight}"
     yield _load_in_replicas(Load("piled-up", metric, piled_up, guard.in_flight * a), k, pool)
     late = " + ".join(
@@ -137,34 +132,56 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     if late and np.isfinite(guard.allowed_late):
         replicas = _replicas_for_late(guard, late, pods, a)
         metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_late_{pool.name}")
-        # A pile makes requests late for other reasons. "> 0" drops the 0 / 0 without requests.
-        counted = f"({replicas} > 0 unless max_over_time({pile}[{LATE_S:g}s:{CHECK_S}s]))"
+        # Requests that pile up are late for another reason, which the metric above covers. "> 0"
+        # drops the 0 / 0 without requests.
+        was_above = f"max_over_time({above_limit}[{LATE_S:g}s:{CHECK_S}s])"
+        counted = f"({replicas} > 0 unless {was_above})"
         yield Load("late", metric, _maximum_over_time(counted, guard), 1.0)
 
 
-def _late_share(metric: str, limit_s: float, pods: str) -> str:
-    """Return the query of the share of requests over a limit in the last ``LATE_S`` seconds.
+def _token_loads(guard: Guard, pods: str, a: float) -> Iterator[Load]:
+    """Yield the loads by prompt and output tokens/s, for the work that the pool does.
 
-    Between the ends of a bucket, values are assumed evenly spread, as ``histogram_quantile`` does.
+    ``a`` is the capacity of a replica relative to one in a large pool.
+    """
+    for name, metric, counter, capacity in (
+        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
+        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
+    ):
+        if np.isfinite(capacity):
+            rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
+            lasting = _maximum_over_time(_minimum_over_time(rate, guard), guard)
+            yield Load(name, metric, lasting, capacity * a)
+
+
+def _late_share(metric: str, limit_s: float, pods: str) -> str:
+    """Return the query of the share of requests over a limit in the last LATE_S seconds.
+
+    ``metric`` is a latency histogram. In the bucket that contains ``limit_s``, values are assumed
+    evenly spread, as ``histogram_quantile`` assumes.
     """
     ends = BUCKETS_S[metric]
-    above = min(bisect_left(ends, limit_s), len(ends) - 1)
-    low, high = (0.0, *ends)[above], ends[above]
-    part = min(1.0, (limit_s - low) / (high - low))
-    within = [f'{share:.6g} * sum(rate({metric}_bucket{{{pods},le="{end}"}}[{LATE_S:g}s]))'
-              for share, end in ((part, high), (1 - part, low)) if share and end]  # fmt: skip
+    bucket = min(bisect_left(ends, limit_s), len(ends) - 1)
+    low, high = (0.0, *ends)[bucket], ends[bucket]
+    weight = min(1.0, (limit_s - low) / (high - low))
+    # Buckets are cumulative, so requests within the limit are interpolated between both ends.
+    within = [f'{w:.6g} * sum(rate({metric}_bucket{{{pods},le="{end}"}}[{LATE_S:g}s]))'
+              for w, end in ((weight, high), (1 - weight, low)) if w and end]  # fmt: skip
     return f"1 - ({' + '.join(within)}) / sum(rate({metric}_count{{{pods}}}[{LATE_S:g}s]))"
 
 
 def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
     """Return the query of the replicas that late requests require (``guard._instances_for_late``).
 
-    ``late`` is the query of their share. Of all replicas for the load, those of the last ``LATE_S``
-    are multiplied by the square root of that share over AIM of the allowed one. ``a`` is the
-    capacity of a replica, relative to a large pool.
+    ``late`` is the query of the share of late requests. Replicas per token/s in the last LATE_S
+    seconds are multiplied by the square root of late share / (AIM * allowed share). ``a`` is the
+    capacity of a replica relative to one in a large pool.
     """
-    prompts = np.isfinite(guard.prompt_tps)
-    counter, capacity = (PROMPTS, guard.prompt_tps) if prompts else (OUTPUTS, guard.output_tps)
+    counter, capacity = (
+        (PROMPTS, guard.prompt_tps)
+        if np.isfinite(guard.prompt_tps)
+        else (OUTPUTS, guard.output_tps)
+    )
     tokens = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
     mean_tokens = f"sum(rate({counter}{{{pods}}}[{LATE_S:g}s]))"
     replicas = f"avg_over_time(count({RUNNING}{{{pods}}})[{LATE_S:g}s:{CHECK_S}s])"
@@ -176,10 +193,10 @@ def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
 
 
 def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:
-    """Return the load with a query that gives replicas, for a pool with less capacity when small.
+    """Return a load whose query counts replicas, because small pools have less capacity each.
 
-    The query solves n - k sqrt(n) = load / threshold for n (square-root staffing), with the ``k``
-    of this pool. With k = 0 the load is returned as it is.
+    The query solves n - k sqrt(n) = load / threshold for n (square-root staffing). With k = 0 the
+    load is returned as it is.
     """
     if not k:
         return load
@@ -192,10 +209,10 @@ def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:
 
 
 def _minimum_over_time(query: str, guard: Guard) -> str:
-    """Return a query for the minimum over the time for which the load must last."""
+    """Return the query of the minimum over ``rise_s``, for which a load must last."""
     return f"min_over_time({query}[{max(guard.rise_s, CHECK_S):.0f}s:{CHECK_S}s])"
 
 
 def _maximum_over_time(query: str, guard: Guard) -> str:
-    """Return a query for the maximum over the time for which added replicas are kept."""
+    """Return the query of the maximum over ``fall_s``, for which added replicas are kept."""
     return f"max_over_time({query}[{max(guard.fall_s, CHECK_S):.0f}s:{CHECK_S}s])"

@@ -9,12 +9,10 @@ from planner.outputs.manifests.common import (
     Document,
     Export,
     deployment,
-    heading,
-    metadata,
-    place_words,
+    pool_document,
     prometheus_trigger,
     scale_target,
-    with_head,
+    with_file_comment,
 )
 from planner.outputs.plans import Pool
 
@@ -23,7 +21,7 @@ WVA_METRIC = "wva_desired_replicas"
 
 
 def documents(export: Export) -> list[Document]:
-    """Return one object per pool, of the kind that the options choose."""
+    """Return one object per pool, of the kind that the option ``form`` names."""
     plan, form = export.plan, export.options.form
     notes = [
         "WVA scales on load. minReplicas and maxReplicas are the lowest and highest counts of the "
@@ -39,11 +37,11 @@ def documents(export: Export) -> list[Document]:
     else:
         notes.append("For releases up to v0.8.0. Later releases ignore it.")
         documents = [_legacy(export, pool) for pool in plan.pools]
-    return with_head(documents, heading(export, *notes))
+    return with_file_comment(export, documents, *notes)
 
 
 def wva_annotations(pool: Pool) -> dict[str, str]:
-    """Return the annotations that mark the objects that WVA scales."""
+    """Return the annotations that let WVA scale the object of a pool."""
     return {
         "llm-d.ai/managed": "true",
         "llm-d.ai/model-id": pool.model,
@@ -81,17 +79,11 @@ def _scaled_object(export: Export, pool: Pool) -> Document:
 
 def _legacy(export: Export, pool: Pool) -> Document:
     """Return the VariantAutoscaling of a pool, for releases up to v0.8.0."""
-    cost = cost_of(pool)
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, pool),
-        "spec": {
-            "scaleTargetRef": scale_target(deployment(pool)),
-            "modelID": pool.model,
-            **({"variantCost": cost} if cost else {}),
-            "minReplicas": export.plan.min_replicas(pool),
-            "maxReplicas": max(pool.most, 1),
-        },
+    spec = {
+        "scaleTargetRef": scale_target(deployment(pool)),
+        "modelID": pool.model,
+        **({"variantCost": cost} if (cost := cost_of(pool)) else {}),
+        "minReplicas": export.plan.min_replicas(pool),
+        "maxReplicas": max(pool.most, 1),
     }
-    return Document(body, "wva", (place_words(pool),))
+    return pool_document(export, pool, API, KIND, "wva", spec)

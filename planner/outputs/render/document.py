@@ -4,17 +4,17 @@ from dataclasses import dataclass, replace
 
 from planner.domain.report import Block, Note, Report, Section, Table
 
-BRIEF = 8  # most rows of a table before the appendix
-WARNINGS = 4  # most warnings before the appendix
+MOST_ROWS = 8  # of a table in the main part
+MOST_WARNINGS = 4  # in the main part
 EXPLAINS = 3  # relative width of a column that explains the others, and may be left out
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A printed report: warnings and sections of the main part, and those of the appendix."""
+    """A printed report: the main part, and an appendix."""
 
-    warnings: tuple[str, ...]
-    decision: tuple[Section, ...]
+    warnings: tuple[str, ...]  # of the main part
+    decision: tuple[Section, ...]  # of the main part
     appendix: tuple[Section, ...]
 
 
@@ -32,28 +32,30 @@ def document_of(report: Report) -> Document:
     ]
     in_order = sorted(report.sections, key=lambda section: section.order)
     details = [section for section in in_order if section.group is not None]
-    if further_warnings := report.warnings[WARNINGS:]:
+    if further_warnings := report.warnings[MOST_WARNINGS:]:
         details.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
-    brief = [replace(part, blocks=tuple(map(_brief_block, part.blocks))) for part in decision]
-    return Document(report.warnings[:WARNINGS], tuple(brief), (*complete, *details))
+    brief = [
+        replace(section, blocks=tuple(map(_brief_block, section.blocks))) for section in decision
+    ]
+    return Document(report.warnings[:MOST_WARNINGS], tuple(brief), (*complete, *details))
 
 
 def _is_long(table: Table) -> bool:
     """Return whether a table has too many rows for the main part."""
-    return len(table.rows) > BRIEF
+    return len(table.rows) > MOST_ROWS
 
 
 def _brief_block(block: Block) -> Block:
-    """Return the first rows of a long table, without its explanatory columns."""
+    """Return a long table cut to MOST_ROWS, without explanatory columns; other blocks unchanged."""
     if not isinstance(block, Table) or not _is_long(block):
         return block
     columns = [i for i, head in enumerate(block.heads) if not i or head.wide < EXPLAINS]
-    more = f"{len(block.rows) - BRIEF:,} more rows are in the appendix."
+    more = f"{len(block.rows) - MOST_ROWS:,} more rows are in the appendix."
     return replace(
         block,
         heads=tuple(block.heads[i] for i in columns),
-        rows=tuple(tuple(row[i] for i in columns) for row in block.rows[:BRIEF]),
-        marked=frozenset(i for i in block.marked if i < BRIEF),
+        rows=tuple(tuple(row[i] for i in columns) for row in block.rows[:MOST_ROWS]),
+        marked=frozenset(i for i in block.marked if i < MOST_ROWS),
         note=f"{block.note} {more}".strip(),
-        shades=tuple(tuple(row[i] for i in columns) for row in block.shades[:BRIEF]),
+        shades=tuple(tuple(row[i] for i in columns) for row in block.shades[:MOST_ROWS]),
     )

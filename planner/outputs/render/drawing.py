@@ -1,4 +1,4 @@
-"""Draw the charts of a report as shapes at positions, for SVG and PDF alike."""
+"""Draw the charts of a report as lines, boxes and texts at positions, for SVG and PDF alike."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ from planner.domain.formats import digits, local, when
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
 
 WIDTH, HEIGHT = 700.0, 220.0  # points
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0  # margins around the axes
+PLOT_WIDTH = WIDTH - LEFT - RIGHT
 BAR, LABEL = 19.0, 250.0  # height of a horizontal bar's row; width of its label
+NOTE = 130.0  # width of the note behind a horizontal bar
+MOST_CHARACTERS = 54  # of the label of a horizontal bar
 SIZE = 9.0  # font size
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
 SKY, PURPLE = "#56B4E9", "#CC79A7"
@@ -72,12 +75,12 @@ class Drawing:
 
 
 def draw_chart(chart: Chart, clock: str = "utc") -> Drawing:
-    """Draw a chart; ``clock`` says how its times are written."""
+    """Draw a chart; ``clock`` is "utc", or "relative" for a trace without dates."""
     return _horizontal(chart) if chart.horizontal else _over_x(chart, clock)
 
 
 def colour_of(series: Series) -> str | None:
-    """Return the colour of a series, or of its role; None: the next one of the other colours."""
+    """Return the colour of a series, its own or that of its role; None if it has neither."""
     if series.colour is not None:
         return OTHERS[series.colour % len(OTHERS)]
     if series.role is Role.FORECAST and series.shape is Shape.BAND:
@@ -86,16 +89,16 @@ def colour_of(series: Series) -> str | None:
 
 
 def _series_with_colours(chart: Chart) -> Iterator[tuple[Series, str]]:
-    """Yield the series with their colours."""
+    """Yield the series of a chart, each with its colour; those without one get OTHERS in turn."""
     other_colours = cycle(OTHERS)
     for series in chart.series:
         yield series, colour_of(series) or next(other_colours)
 
 
 def _horizontal(chart: Chart) -> Drawing:
-    """Draw horizontal bars with their labels and notes, one below the other, shortest first.
+    """Draw horizontal bars with labels and notes, one below the other, shortest first.
 
-    Each bar is the stack of the values of all series at its place.
+    A bar stacks the values of all series with the same label.
     """
     stacks: dict[str, list[tuple[float, str]]] = {}
     notes: dict[str, str] = {}
@@ -106,14 +109,13 @@ def _horizontal(chart: Chart) -> Drawing:
                 notes[str(x)] = series.notes[i]
     totals = {name: sum(value for value, _ in stack) for name, stack in stacks.items()}
     longest = max(totals.values(), default=0.0) or 1.0
-    room = WIDTH - LABEL - 130.0  # of the bars; notes take the rest
     parts: list[Path | Box | Text] = []
     for i, name in enumerate(sorted(stacks, key=totals.__getitem__)):
         y, x_end = i * BAR + 4.0, LABEL
-        label = name if len(name) <= 54 else f"{name[:52]}..."
+        label = name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 2]}..."
         parts.append(Text(LABEL - 8, y + 10, label, "end"))
         for value, colour in stacks[name]:
-            length = max(room * value / longest, 1.0)
+            length = max((WIDTH - LABEL - NOTE) * value / longest, 1.0)
             parts.append(Box(x_end, y + 1, length, BAR - 7, colour))
             x_end += length
         parts.append(Text(x_end + 6, y + 10, notes.get(name, digits(totals[name]))))
@@ -122,35 +124,23 @@ def _horizontal(chart: Chart) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The positions of values on an axis, in points, and its ticks: position and label."""
+    """An axis: the positions of values in points, and its ticks as (position, label)."""
 
     position: Callable[[Value], float]
     ticks: tuple[tuple[float, str], ...]
 
 
 def _over_x(chart: Chart, clock: str) -> Drawing:
-    """Return a drawing of lines, steps, bands, points and upright bars over an x axis."""
+    """Draw lines, steps, bands, areas, points and upright bars over an x axis."""
     x = _x_scale(chart, clock)
     left = _y_scale([series for series in chart.series if not series.right], chart.y)
     right = _y_scale([series for series in chart.series if series.right], chart.right or chart.y)
-    parts: list[Path | Box | Text] = []
-    for position, label in left.ticks:
-        parts += [
-            Path(((LEFT, position), (WIDTH - RIGHT, position)), GRID, 0.5),
-            Text(LEFT - 6, position + 3, label, "end"),
-        ]
-    floor_y = HEIGHT - BOTTOM
-    for position, label in x.ticks:
-        parts += [
-            Path(((position, floor_y), (position, floor_y + 4)), INK, 0.5),
-            Text(position, floor_y + 15, label, "middle"),
-        ]
+    parts: list[Path | Box | Text] = [*_axes(x, left)]
     bars = [series for series in chart.series if series.shape is Shape.BAR]
     stacked = [0.0] * max((len(series.x) for series in bars), default=0)
-    below: tuple[float | None, ...] = ()  # upper edge of the areas so far
+    below: tuple[float | None, ...] = ()  # upper edge of the areas drawn so far
     for series, colour in _series_with_colours(chart):
         y = right if series.right else left
-        dashed = series.role in DASHED
         if series.shape is Shape.BAR:
             parts += _bars(series, x, y, colour, stacked, len(bars) if not chart.stacked else 1)
         elif series.shape is Shape.POINTS:
@@ -167,14 +157,25 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
         elif (points := _points(series, x, y)) and not _off_scale(series, chart.y):
             width = 2.4 if series.role is Role.RECOMMENDED else 1.6
-            parts.append(Path(tuple(points), colour, width, dashed))
+            parts.append(Path(tuple(points), colour, width, dashed=series.role in DASHED))
     if len(chart.series) > 1:
         parts += _legend(chart)
     return Drawing(WIDTH, HEIGHT, tuple(parts))
 
 
+def _axes(x: Scale, y: Scale) -> Iterator[Path | Text]:
+    """Yield the grid lines of the y axis, the ticks of the x axis, and the labels of both."""
+    for position, label in y.ticks:
+        yield Path(((LEFT, position), (WIDTH - RIGHT, position)), GRID, 0.5)
+        yield Text(LEFT - 6, position + 3, label, "end")
+    floor_y = HEIGHT - BOTTOM
+    for position, label in x.ticks:
+        yield Path(((position, floor_y), (position, floor_y + 4)), INK, 0.5)
+        yield Text(position, floor_y + 15, label, "middle")
+
+
 def _legend(chart: Chart) -> Iterator[Path | Text]:
-    """Yield the names of the series above the chart, in two lines if one is too short."""
+    """Yield the legend above the chart, in two lines if the names do not fit in one."""
     widths = [34 + 4.6 * len(series.label) for series in chart.series]
     x, y = LEFT, 10.0 if LEFT + sum(widths) <= WIDTH else 4.0
     for (series, colour), width in zip(_series_with_colours(chart), widths, strict=True):
@@ -191,7 +192,7 @@ def _off_scale(series: Series, axis: Axis) -> bool:
 
 
 def _upper_edge(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the upper edge of an area that is stacked on others with the edge ``below``."""
+    """Return the y values of the upper edge of an area, stacked on the edge ``below`` (): zero)."""
     lower = below or (0.0,) * len(series.y)
     return tuple((y or 0.0) + (low or 0.0) for y, low in zip(series.y, lower, strict=True))
 
@@ -199,9 +200,9 @@ def _upper_edge(series: Series, below: Sequence[float | None]) -> tuple[float | 
 def _points(
     series: Series, x: Scale, y: Scale, values: Sequence[float | None] = ()
 ) -> list[tuple[float, float]]:
-    """Return the positions of a series without its gaps; steps get corner points.
+    """Return the points of a series without its gaps; steps get corner points.
 
-    ``values`` replace those of the series, such as one end of its band.
+    ``values`` are y values that replace those of the series, such as the lower edge of a band.
     """
     points: list[tuple[float, float]] = []
     for x_value, value in zip(series.x, values or series.y, strict=True):
@@ -221,9 +222,9 @@ def _bars(
     """Yield the upright bars of a series, one per category.
 
     ``side_by_side`` is the number of series with a bar in each category; 1: bars are stacked.
-    ``stacked`` is the value of each category so far. It is increased in place.
+    ``stacked`` is the sum of the bars of each category so far, increased in place.
     """
-    category_width = 0.7 * (WIDTH - LEFT - RIGHT) / max(len(stacked), 1)
+    category_width = 0.7 * PLOT_WIDTH / max(len(stacked), 1)
     width = category_width / side_by_side
     for i, (x_value, value) in enumerate(zip(series.x, series.y, strict=True)):
         low = stacked[i] if side_by_side == 1 else 0.0
@@ -237,7 +238,6 @@ def _bars(
 def _x_scale(chart: Chart, clock: str) -> Scale:
     """Return the scale of the x axis: times, categories or numbers."""
     values = [x for series in chart.series for x in series.x if x is not None]
-    room = WIDTH - LEFT - RIGHT
     moments = [x for x in values if isinstance(x, datetime)]
     if moments:
         begins, ends = local(min(moments)), local(max(moments))
@@ -245,22 +245,21 @@ def _x_scale(chart: Chart, clock: str) -> Scale:
 
         def position(value: Value) -> float:
             assert isinstance(value, datetime)
-            return LEFT + room * (value - begins).total_seconds() / span
+            return LEFT + PLOT_WIDTH * (value - begins).total_seconds() / span
 
         ticks = _labelled_times(begins, ends, clock)
         return Scale(position, tuple((position(moment), label) for moment, label in ticks))
     if any(isinstance(x, str) for x in values):
         names = list(dict.fromkeys(str(x) for x in values))
         every = ceil(len(names) / LABELS)
-        centres = {name: LEFT + room * (i + 0.5) / len(names) for i, name in enumerate(names)}
+        centres = {name: LEFT + PLOT_WIDTH * (i + 0.5) / len(names) for i, name in enumerate(names)}
         labelled = tuple((centres[name], name) for name in names[::every])
         return Scale(lambda value: centres[str(value)], labelled)
     return _number_scale([float(x) for x in values], chart.x.log)  # type: ignore[arg-type]
 
 
 def _number_scale(values: Sequence[float], log: bool) -> Scale:
-    """Return the scale of an x axis of numbers, from zero unless it is logarithmic."""
-    room = WIDTH - LEFT - RIGHT
+    """Return the scale of an x axis of numbers; it begins at zero unless it is logarithmic."""
     highest = max(values, default=1.0) or 1.0
     if log:
         lowest = min(value for value in values if value > 0)
@@ -269,12 +268,12 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
         marks = [mark for mark in marks if lowest <= mark <= highest] or [lowest, highest]
 
         def log_position(value: Value) -> float:
-            return LEFT + room * (log10(float(value)) - low) / span  # type: ignore[arg-type]
+            return LEFT + PLOT_WIDTH * (log10(float(value)) - low) / span  # type: ignore[arg-type]
 
         return Scale(log_position, tuple((log_position(mark), digits(mark)) for mark in marks))
 
     def position(value: Value) -> float:
-        return LEFT + room * float(value) / highest  # type: ignore[arg-type]
+        return LEFT + PLOT_WIDTH * float(value) / highest  # type: ignore[arg-type]
 
     ticks = [tick for tick in _ticks(highest) if tick <= highest]
     return Scale(position, tuple((position(tick), digits(tick)) for tick in ticks))
@@ -318,7 +317,7 @@ def _ticks(most: float) -> list[float]:
 
 
 def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
-    """Return at most nine labelled times on whole hours or days."""
+    """Return at most nine (time, label) on whole hours or days, for the ticks of an axis."""
     hours = (ends - begins).total_seconds() / 3600
     fitting = (step for step in (1, 2, 3, 6, 12, 24, 48, 168) if hours / step <= 8)
     step = next(fitting, ceil(hours / 8))  # hours between ticks
@@ -334,9 +333,10 @@ def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[
 
 
 def _time_label(moment: datetime, step: int, clock: str) -> str:
-    """Return a tick's time as text: the day if ticks are ``step`` >= 24 hours apart, else the time.
+    """Return the label of a tick: the day if ticks are a day or more apart, else the time of day.
 
-    The day is a date, or a day of the trace for another ``clock`` than UTC.
+    ``step`` is the distance of ticks in hours. For a ``clock`` other than "utc", days are days of
+    the trace.
     """
     if clock != "utc":
         day, _, time = when(moment, clock).partition(", ")

@@ -14,25 +14,31 @@ from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of
 
-COLUMNS = 4  # of a table that fits on a phone; rows of wider ones stand as cards there
-WIDE = {1: "", 2: "wrap"}  # class of a text column by its relative width; wider ones: wide
+COLUMNS = 4  # most columns of a table on a phone; rows of wider tables are cards there
+WIDE = {1: "", 2: "wrap"}  # CSS class of a text column by its relative width; above: "wide"
 SHADES = 8  # classes heat-1 to heat-8 of the style sheet
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table whose rows are HTML. A template per cell would take most of a page's time."""
+    """A table as its template needs it.
+
+    The rows are HTML already, because a template per cell would take most of a page's time.
+    """
 
     table: Table
     heads: tuple[tuple[Head, str], ...]  # with their CSS classes
     rows: SafeString
-    live: bool  # on a page with scripts, so that it has a button to copy it
+    live: bool  # whether the page has scripts, so that a button can copy the table
     cards: bool  # on a phone its rows are cards
 
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """A block as its template needs it; a chart is data for the page's script, or an SVG."""
+    """A block of a section as its template needs it.
+
+    A chart has a ``figure`` for the page's script, or an ``svg``.
+    """
 
     kind: str  # facts, note, table or chart
     block: Block
@@ -51,7 +57,10 @@ class ShownSection:
 
 
 def display_sections(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
-    """Return the sections for templates; with ``live``, the page's script draws the charts."""
+    """Return the sections of a report in their order, as their templates need them.
+
+    With ``live``, charts are data that the page's script draws; otherwise they are SVG.
+    """
     sections = sorted(report.sections, key=lambda section: section.order)
     return _display_sections(sections, report.clock, live)
 
@@ -59,9 +68,9 @@ def display_sections(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
 def _display_sections(
     sections: Sequence[Section], clock: str, live: bool
 ) -> tuple[ShownSection, ...]:
-    """Return sections with what their templates need.
+    """Return sections as their templates need them.
 
-    With ``live``, the page's script draws charts; otherwise they are SVG.
+    With ``live``, charts are data that the page's script draws; otherwise they are SVG.
     """
     return tuple(
         ShownSection(
@@ -78,7 +87,10 @@ def _display_sections(
 def display_charts(
     report: Report, *, live: bool, prefix: str = "over-time"
 ) -> tuple[ShownBlock, ...]:
-    """Return the charts at the head of a report; with ``live``, the page's script draws them."""
+    """Return the charts at the top of a report; ``live`` is that of ``_display_sections``.
+
+    Their HTML ids begin with ``prefix``.
+    """
     return tuple(
         _display_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)
@@ -98,10 +110,10 @@ def html_of(report: Report, cover: Cover) -> str:
 
 
 def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
-    """Return a block with what its template needs: the cells of a table, the drawing of a chart.
+    """Return a block as its template needs it.
 
-    ``element`` is its HTML id. With ``live``, the page's script draws charts; otherwise they are
-    SVG. ``clock`` tells how times are written.
+    ``element`` is its HTML id. ``clock`` is "utc", or "relative" for a trace without dates.
+    ``live`` is that of ``_display_sections``.
     """
     match block:
         case Table():
@@ -117,12 +129,12 @@ def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownB
 
 
 def display_table(table: Table, clock: str, live: bool) -> ShownTable:
-    """Return a table for templates, with its values as text.
+    """Return a table as its template needs it.
 
-    ``live``: the page has scripts, which can copy the table and show wide rows as cards.
+    ``clock`` is "utc", or "relative" for a trace without dates. ``live``: the page has scripts.
     """
     shown_heads = table.display_heads
-    looks = [
+    classes = [
         "num" if head.numeric
         else "moment" if head.form is Form.MOMENT
         else WIDE.get(head.wide, "wide")
@@ -133,21 +145,21 @@ def display_table(table: Table, clock: str, live: bool) -> ShownTable:
     rows = "".join(
         ('<tr class="marked">' if i in table.marked else "<tr>")
         + "".join(
-            f'<td class="{look}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}"{label}>'
+            f'<td class="{name}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}"{label}>'
             f"{escape(text)}</td>"
-            for j, (text, label, look) in enumerate(zip(texts, labels, looks, strict=True))
+            for j, (text, label, name) in enumerate(zip(texts, labels, classes, strict=True))
         )
         + "</tr>"
         for i, texts in enumerate(table.texts(clock))
     )
-    heads = tuple(zip(shown_heads, looks, strict=True))
+    heads = tuple(zip(shown_heads, classes, strict=True))
     return ShownTable(table, heads, SafeString(rows), live, cards)
 
 
 def _unchanged_class(table: Table, row: int, column: int) -> str:
-    """Return the CSS class " same" for a count that equals that of the row above, else "".
+    """Return the CSS class " same" for a number that equals that in the row above, else "".
 
-    Only rows of a table of steps have it.
+    Only a table of the steps of a schedule has such cells.
     """
     if not table.steps or not row or not table.heads[column].numeric:
         return ""
@@ -155,7 +167,7 @@ def _unchanged_class(table: Table, row: int, column: int) -> str:
 
 
 def _heat_class(table: Table, row: int, column: int) -> str:
-    """Return the CSS class of a heat map's cell (" heat-1" and up), or ""."""
+    """Return the CSS class of a cell of a heat map, such as " heat-1"; "" in other tables."""
     if not table.shades or (share := table.shades[row][column]) is None:
         return ""
     return f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"

@@ -44,16 +44,18 @@ from planner.outputs.render.drawing import (
 
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
-ROOM = A4[0] - 2 * MARGIN
-INSTEAD = {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
-LOST = "?"
+TEXT_WIDTH = A4[0] - 2 * MARGIN
+REPLACEMENTS = str.maketrans(
+    {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
+)
+UNKNOWN_LETTER = "?"
 FACTS = 5  # facts per row
 SHORT = 14  # characters of a value in large letters
 GREEN, AMBER = "#137a4b", "#9a3412"
 COLOURS = {Meaning.MET: GREEN, Meaning.SAVING: GREEN, Meaning.RISK: AMBER, Meaning.MISSED: AMBER}
 PADDING = 7  # points beside the text of a cell
-WIDEST = 0.3  # largest share of the page that one word asks for
-NAMES = 0.22  # largest share of the page that the names of rows ask for
+WIDEST_WORD = 0.3  # largest minimum width of a column for its longest word, share of the page
+WIDEST_NAMES = 0.22  # largest minimum width of the column of names, share of the page
 _INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
@@ -94,7 +96,7 @@ class Vector(Flowable):  # type: ignore[misc]  # the library has no types
 
 
 def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
-    """Draw a shape; y is flipped because PDF counts from the bottom."""
+    """Draw a shape of a drawing with this ``height``; y is flipped, because PDF has y upwards."""
     match part:
         case Path():
             canvas.setStrokeColor(colors.HexColor(part.colour))
@@ -118,10 +120,8 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
 
 
 def printable(text: str) -> str:
-    """Replace the characters that the PDF fonts do not have."""
-    for letter, other in INSTEAD.items():
-        text = text.replace(letter, other)
-    return text.encode(CODE, "replace").decode(CODE)
+    """Return text with replacements for the characters that the PDF fonts do not have."""
+    return text.translate(REPLACEMENTS).encode(CODE, "replace").decode(CODE)
 
 
 def pdf_of(report: Report, cover: Cover) -> bytes:
@@ -133,7 +133,7 @@ def pdf_of(report: Report, cover: Cover) -> bytes:
         # invariant: write no time stamps, so that the same report gives the same bytes.
         subject=report.answer, invariant=1,
     )  # fmt: skip
-    frame = Frame(MARGIN, MARGIN + FOOT, ROOM, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)
+    frame = Frame(MARGIN, MARGIN + FOOT, TEXT_WIDTH, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)
 
     def foot(canvas: Canvas, _: Any) -> None:
         """Draw the foot of a page: product, title, run and page number."""
@@ -154,7 +154,7 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
 
 
 def _story(report: Report, cover: Cover) -> list[Flowable]:
-    """Return the parts of the document in order: cover, charts, decision, signatures, appendix."""
+    """Return the parts of the PDF in order: cover, charts, decision, signatures, appendix."""
     document = document_of(report)
     about = f"{report.about}. " if report.about else ""
     story: list[Flowable] = [
@@ -186,34 +186,33 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         story += [PageBreak(), _text("Appendix", TITLE)]
     for section in document.appendix:
         story += _section(section, report.clock)
-    if any(_has_unknown_letter(text) for text in _texts(report)):
-        note = f"Letters outside western European scripts show as {LOST}. See the HTML or XLSX."
+    if _has_unknown_letter(report):
+        note = (
+            f"Letters outside western European scripts show as {UNKNOWN_LETTER}. See the HTML or "
+            "XLSX."
+        )
         story.append(_text(note, SMALL))
     return story
 
 
-def _has_unknown_letter(text: str) -> bool:
-    """Return whether the fonts lack a letter of the text."""
-    return printable(text).count(LOST) > text.count(LOST)
-
-
-def _texts(report: Report) -> list[str]:
-    """Return the texts that may have unusual characters: title, answer and all table cells."""
+def _has_unknown_letter(report: Report) -> bool:
+    """Return whether the fonts lack a letter of the title, the answer or a table cell."""
     cells = [str(value) for table in report.tables for row in table.rows for value in row]
-    return [report.title, report.answer, *cells]
+    text = "\n".join((report.title, report.answer, *cells))
+    return printable(text).count(UNKNOWN_LETTER) > text.count(UNKNOWN_LETTER)
 
 
 def _answer(text: str) -> Flowable:
     """Return the answer in its box."""
     return Grid(
-        [[_text(text, ANSWER)]], colWidths=[ROOM], spaceBefore=8, spaceAfter=6,
+        [[_text(text, ANSWER)]], colWidths=[TEXT_WIDTH], spaceBefore=8, spaceAfter=6,
         style=[("LINEBEFORE", (0, 0), (0, -1), 3, colors.HexColor(BLUE)),
                ("TOPPADDING", (0, 0), (-1, -1), 0), ("BOTTOMPADDING", (0, 0), (-1, -1), 2)],
     )  # fmt: skip
 
 
 def _facts(facts: tuple[Fact, ...]) -> Flowable:
-    """Return facts as a grid with up to ``FACTS`` in a row."""
+    """Return facts as a grid with at most FACTS in a row."""
     cells = [
         [
             _text(fact.label, SMALL),
@@ -227,11 +226,11 @@ def _facts(facts: tuple[Fact, ...]) -> Flowable:
     rows = [[*row, *[""] * (columns - len(row))] for row in rows] or [[""]]
     line = colors.HexColor(GRID)
     style = [("GRID", (0, 0), (-1, -1), 0.5, line), ("VALIGN", (0, 0), (-1, -1), "TOP")]
-    return Grid(rows, colWidths=[ROOM / columns] * columns, style=style)
+    return Grid(rows, colWidths=[TEXT_WIDTH / columns] * columns, style=style)
 
 
 def _value_style(fact: Fact) -> ParagraphStyle:
-    """Return the style of a value: the colour of its meaning, and a small size for long text."""
+    """Return the style of a fact's value: coloured by its meaning, large if it is short."""
     style = BIG if len(fact.text) <= SHORT else BODY
     if fact.meaning not in COLOURS:
         return style
@@ -240,7 +239,7 @@ def _value_style(fact: Fact) -> ParagraphStyle:
 
 def _section(section: Section, clock: str) -> list[Flowable]:
     """Return the parts of a section."""
-    # Start a new page if little room is left, so that no title is separated from its table.
+    # Start a new page near the end of one, so that no title is separated from its table.
     story: list[Flowable] = [CondPageBreak(45 * mm), _text(section.title, H2)]
     for block in section.blocks:
         match block:
@@ -256,7 +255,7 @@ def _section(section: Section, clock: str) -> list[Flowable]:
 
 
 def _tables(table: Table, clock: str) -> list[Flowable]:
-    """Return a table with its title and note, in parts that fit on a page."""
+    """Return a table with its title and note, split by columns into parts as wide as a page."""
     story: list[Flowable] = [_text(table.title, H3)] if table.title else []
     for part in _page_wide_parts(table):
         story.append(_table(part, clock))
@@ -268,20 +267,20 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
     return [
         _text(chart.label, H3),
         *([_text(chart.note, SMALL)] if chart.note else []),
-        Vector(draw_chart(chart, clock), ROOM),
+        Vector(draw_chart(chart, clock), TEXT_WIDTH),
     ]
 
 
 def _page_wide_parts(table: Table) -> list[Table]:
-    """Split a table that has more columns than fit on a page.
+    """Return a table as tables that are at most as wide as a page.
 
-    Each part repeats the first column, which names the rows.
+    Each repeats the first column, which names the rows.
     """
     first_width, *other_widths = min_widths(table)
     parts: list[list[int]] = []
-    used_width = ROOM
+    used_width = TEXT_WIDTH
     for column, width in enumerate(other_widths, start=1):
-        if used_width + width > ROOM:
+        if used_width + width > TEXT_WIDTH:
             parts.append([0])
             used_width = first_width
         parts[-1].append(column)
@@ -299,15 +298,15 @@ def _page_wide_parts(table: Table) -> list[Table]:
 
 
 def min_widths(table: Table) -> list[float]:
-    """Return column widths in points such that no word is broken, unless it is very long."""
+    """Return the minimum column widths in points, at which only very long words are broken."""
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
     widths = []
     for head, texts in zip(table.display_heads, columns, strict=True):
         longest_word = max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0)
-        widths.append(min(PADDING + longest_word, WIDEST * ROOM))
+        widths.append(min(PADDING + longest_word, WIDEST_WORD * TEXT_WIDTH))
     # Names of rows are read most, so they get more than their longest word.
     names = max((stringWidth(printable(t), FONT, CELL.fontSize) for t in columns[0]), default=0)
-    return [max(widths[0], min(PADDING + names, NAMES * ROOM)), *widths[1:]]
+    return [max(widths[0], min(PADDING + names, WIDEST_NAMES * TEXT_WIDTH)), *widths[1:]]
 
 
 def _word_width(text: str, font: str) -> float:
@@ -342,15 +341,15 @@ def _table(table: Table, clock: str) -> Flowable:
 
 
 def _widths(table: Table) -> list[float]:
-    """Return column widths in points: the longest words, and the rest by relative width."""
+    """Return column widths in points: the minimum, and the rest of the page by relative width."""
     minimum_widths = min_widths(table)
-    room_left = max(0.0, ROOM - sum(minimum_widths))
+    width_left = max(0.0, TEXT_WIDTH - sum(minimum_widths))
     shares = [head.wide if not head.numeric else 0.5 for head in table.heads]
     widths = [
-        least_width + room_left * share / sum(shares)
+        least_width + width_left * share / sum(shares)
         for least_width, share in zip(minimum_widths, shares, strict=True)
     ]
-    return [ROOM * width / sum(widths) for width in widths]
+    return [TEXT_WIDTH * width / sum(widths) for width in widths]
 
 
 def _signs(cover: Cover) -> Flowable:
@@ -367,7 +366,7 @@ def _signs(cover: Cover) -> Flowable:
         ),
     ]
     line = colors.HexColor(GRID)
-    grid = Grid(rows, colWidths=[ROOM * share for share in (0.2, 0.3, 0.3, 0.2)],
+    grid = Grid(rows, colWidths=[TEXT_WIDTH * share for share in (0.2, 0.3, 0.3, 0.2)],
                 rowHeights=[14, *[26] * len(cover.sign_offs)],
                 style=[("GRID", (0, 0), (-1, -1), 0.5, line)])  # fmt: skip
     return KeepTogether([_text("Sign-off", H2), grid])

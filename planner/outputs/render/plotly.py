@@ -18,15 +18,15 @@ from planner.outputs.render.figure import (
     TRACE_TIME,
     Figure,
     PlotlyData,
+    figure,
     logarithmic,
-    plain_figure,
 )
 
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
-BANDS = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.18}  # opacity
+BAND_OPACITY = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.18}  # of others: 0.22
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
-HEIGHT, SMALL, HALF = 290, 280, 152
+HEIGHT, SMALL, HALF = 290, 280, 152  # heights of charts in px
 AROUND_BARS, BAR = 90, 36  # px of axis and margins, and of a bar with two lines of a name
 LABEL = 32  # characters in a line of a bar's name, so that a phone shows all of it
 PER_CENT = (Form.SHARE, Form.CHANGE)
@@ -34,7 +34,10 @@ FEW = 5  # largest count for which every whole number has a tick
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
-    """Return a chart as data and layout of Plotly; ``clock`` says how its times are written."""
+    """Return a chart as data and layout of Plotly.
+
+    ``clock`` is "utc", or "relative" for a trace without dates.
+    """
     areas = all(series.shape is Shape.AREA for series in chart.series)
     others = cycle(AREAS if areas else OTHERS)
     traces = [
@@ -74,14 +77,17 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     height = HALF if chart.half else SMALL if chart.small else HEIGHT
     if chart.horizontal:
         height = max(height, AROUND_BARS + BAR * len(layout["yaxis"]["tickvals"]))
-    return plain_figure(
-        traces, height=height, x=time_axis if moments else titles[0],
+    return figure(
+        traces, plain=True, height=height, x=time_axis if moments else titles[0],
         y=titles[1], together=moments, **layout | ({"bare": True} if chart.bare else {}),
     )  # fmt: skip
 
 
 def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
-    """Return the axis settings that differ from those of all charts, for the values on it."""
+    """Return the settings of an axis that differ from those of all charts.
+
+    ``values`` are the values on it, which decide the ticks of a logarithmic axis.
+    """
     settings: PlotlyData = logarithmic(values) if axis.log else {}
     if not axis.zero:
         settings |= {"rangemode": "normal"}
@@ -96,7 +102,7 @@ def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
 
 def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[PlotlyData]:
     """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
-    x = [_position(value, clock) for value in series.x]
+    x = [_x_value(value, clock) for value in series.x]
     moments = any(isinstance(value, datetime) for value in series.x[:1])
     axis = chart.right if series.right and chart.right else chart.y
     trace: PlotlyData = {
@@ -124,16 +130,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
         "shape": "hv" if series.shape is Shape.STEP else "linear",
     }  # fmt: skip
     if series.shape is Shape.BAND:
-        # A forecast has edges, so that it is seen over other areas.
-        edge = {"width": 1.0, "dash": "dot"} if series.role is Role.FORECAST else {"width": 0}
-        hidden_edge = {"line": line | edge, "hoverinfo": "skip", "hovertemplate": None}
-        yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
-        opacity = BANDS.get(series.role, 0.22)
-        fill: PlotlyData = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
-        if series.role is Role.DEFERRABLE:  # striped, because it stands on other demand
-            stripes = {"shape": "/", "size": 6, "solidity": 0.2, "fgcolor": colour}
-            fill = {"fill": "tonexty", "fillpattern": stripes}
-        yield trace | hidden_edge | fill
+        yield from _band(trace, series, line)
         return
     if series.shape is Shape.AREA:
         stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
@@ -149,21 +146,39 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
     yield trace | {"line": line}
 
 
-def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
-    """Return the name of a vertical line at ``x``, below its top, on the side with more room.
+def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[PlotlyData]:
+    """Yield the lower edge of a band, then the upper edge with the fill between both.
 
-    The right side has more room if over a quarter of the chart's points are there.
+    ``trace`` is the series as a line, ``line`` has its colour, width and dash.
     """
-    positions = [_position(value, clock) for other in chart.series for value in other.x]
-    if sum(position > x for position in positions) > len(positions) / 4:
+    # A forecast has visible edges, so that it is seen over other areas.
+    edge = {"width": 1.0, "dash": "dot"} if series.role is Role.FORECAST else {"width": 0}
+    edge_trace = trace | {"line": line | edge, "hoverinfo": "skip", "hovertemplate": None}
+    yield edge_trace | {"y": list(series.low), "showlegend": False}
+    colour = line["color"]
+    opacity = BAND_OPACITY.get(series.role, 0.22)
+    fill: PlotlyData = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
+    if series.role is Role.DEFERRABLE:  # striped, because it is stacked on other demand
+        stripes = {"shape": "/", "size": 6, "solidity": 0.2, "fgcolor": colour}
+        fill = {"fill": "tonexty", "fillpattern": stripes}
+    yield edge_trace | fill
+
+
+def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
+    """Return the text settings of a vertical line: its name below its top, on one side of it.
+
+    The name is on the right if over a quarter of the chart's points are to the right of ``x``.
+    """
+    x_values = [_x_value(value, clock) for other in chart.series for value in other.x]
+    if sum(value > x for value in x_values) > len(x_values) / 4:
         return {"text": ["", f"<br>&nbsp;{series.label}"], "textposition": "bottom right"}
     return {"text": ["", f"<br>{series.label}&nbsp;"], "textposition": "bottom left"}
 
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:
-    """Return Plotly's template of the hover text of a value, with its x unless ``together``.
+    """Return Plotly's template of the hover text of a series.
 
-    ``together``: one label at an x shows all series, below the x.
+    With ``together``, one text shows all series below their x. Otherwise the template has the x.
     """
     sizes = [abs(y) for y in series.y if isinstance(y, int | float) and y]
     number = ":.3~r"  # as in tables
@@ -175,8 +190,11 @@ def _hover(series: Series, axis: Axis, *, together: bool) -> str:
     return f"{'' if together else '%{x}: '}%{{y{value}}}{unit}{note}"
 
 
-def _position(value: Value, clock: str) -> Any:
-    """Return an x value in the form that Plotly reads."""
+def _x_value(value: Value, clock: str) -> Any:
+    """Return an x value as Plotly reads it: a time as text in the reader's time zone.
+
+    On the clock "relative", times count from the epoch, so no time zone applies.
+    """
     if not isinstance(value, datetime):
         return value
     moment = value.astimezone(UTC) if clock == "relative" else local(value)
@@ -184,6 +202,6 @@ def _position(value: Value, clock: str) -> Any:
 
 
 def _with_opacity(colour: str, opacity: float) -> str:
-    """Return a colour with an opacity."""
+    """Return a colour #rrggbb with an opacity, as rgba()."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"

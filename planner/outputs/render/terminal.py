@@ -1,9 +1,13 @@
-"""Write a report as text for a terminal: the answer first, then facts, tables and notes."""
+"""Write a report as text for a terminal: the answer first, then facts, tables and notes.
+
+Widths are in characters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import wrap
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
@@ -21,15 +25,15 @@ def terminal_text(
 ) -> str:
     """Return a report as text for a terminal.
 
-    With ``colour``, the text has ANSI colour codes. ``width`` wraps it to that many characters;
-    without ``wraps_text``, only tables.
+    With ``colour``, the text has ANSI colour codes. Tables are wrapped to ``width`` (None: any
+    width), and with ``wraps_text`` sentences too.
     """
     return "\n".join(_Terminal(colour, width, wraps_text).report(report))
 
 
 @dataclass(frozen=True, slots=True)
 class _Terminal:
-    """A writer of reports as text: with or without colour, and with a width in characters."""
+    """A writer of reports as text, with the options of ``terminal_text``."""
 
     colour: bool
     width: int | None
@@ -92,31 +96,28 @@ class _Terminal:
         heads, texts = table.display_heads, list(table.texts(clock))
         grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
         marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
-        room = self.width and self.width - 2 * bool(table.marked)
-        if room and grid.min_width > room:
+        width = self.width and self.width - 2 * bool(table.marked)
+        if width and grid.min_width > width:
             grid = grid.columns([i for i, h in enumerate(heads) if not i or h.wide < EXPLAINS])
-        if room and grid.min_width > room:
-            for i, part in enumerate(grid.transposed_grids(marks, room)):
+        if width and grid.min_width > width:
+            for i, part in enumerate(grid.transposed_grids(marks, width)):
                 if i:
                     yield ""
-                yield from part.lines(room)
+                yield from part.lines(width)
         else:
-            yield from grid.lines(room, marks if table.marked else None)
+            yield from grid.lines(width, marks if table.marked else None)
         if table.note:
             yield from self._text(table.note)
 
     def _text(
         self, text: str, meaning: Meaning = Meaning.NEUTRAL, *, painted: bool = False
     ) -> Iterable[str]:
-        """Return a sentence as lines.
-
-        ``painted`` lines have the colour of their ``meaning``.
-        """
+        """Return a sentence as lines; with ``painted``, in the colour of its ``meaning``."""
         lines = wrap(text, self.width) if self.width and self.wraps_text else [text]
         return [self._paint(line, meaning) for line in lines] if painted else lines
 
     def _paint(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
-        """Return text in the colour of its meaning; neutral text is bold."""
+        """Return text in the colour of its meaning, neutral text in bold, if colour is on."""
         code = COLOURS.get(meaning, BOLD)
         return f"\033[{code}m{text}\033[0m" if self.colour else text
 
@@ -130,11 +131,11 @@ class Grid:
 
     @property
     def min_width(self) -> int:
-        """Return the smallest width in characters at which no word of the grid is broken."""
+        """Return the smallest width at which no word of the grid is broken."""
         return sum(self._min_widths()) + GAP * (len(self.right) - 1)
 
     def _min_widths(self) -> list[int]:
-        """Return the width of the longest word of each column; short texts stay whole."""
+        """Return the smallest width of each column: its longest word, or more for short texts."""
         widths = []
         for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True):
             longest_word = max([0, *(len(word) for text in column for word in text.split())])
@@ -150,46 +151,49 @@ class Grid:
             [[row[i] for i in indices] for row in self.rows], [self.right[i] for i in indices]
         )
 
-    def transposed_grids(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
-        """Yield transposed grids, with as many of the original rows each as fit into ``room``."""
-        turned = [list(column) for column in zip(*self.rows, strict=True)]  # a row per head
-        turned[0] = [
-            f"{mark} {text}" if mark else text for mark, text in zip(marks, turned[0], strict=True)
+    def transposed_grids(self, marks: Sequence[str], width: int) -> Iterator[Grid]:
+        """Yield grids whose rows are the columns of this one, each grid at most ``width`` wide.
+
+        ``marks`` has the mark of each row of this grid, which goes to the first row of the others.
+        """
+        columns = [list(column) for column in zip(*self.rows, strict=True)]
+        columns[0] = [
+            f"{mark} {text}" if mark else text for mark, text in zip(marks, columns[0], strict=True)
         ]
-        first, items = max(len(column[0]) for column in turned), len(turned[0]) - 1
-        values = " ".join(text for column in turned for text in column[1:])
-        column_width = max([NARROWEST, *map(len, values.split())])
-        per_grid = max(1, (room - first) // (column_width + GAP))
-        for begin in range(1, items + 1, per_grid):
-            part = [[column[0], *column[begin : begin + per_grid]] for column in turned]
+        head_width = max(len(head) for head, *_ in columns)
+        words = " ".join(text for _, *texts in columns for text in texts).split()
+        column_width = max([NARROWEST, *map(len, words)])
+        rows_per_grid = max(1, (width - head_width) // (column_width + GAP))
+        for begin in range(1, len(self.rows), rows_per_grid):
+            part = [[column[0], *column[begin : begin + rows_per_grid]] for column in columns]
             yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
 
-    def lines(self, room: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield the lines of the grid; cells wrap if it is wider than ``room`` characters.
+    def lines(self, width: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
+        """Yield the lines of the grid, whose cells wrap to ``width`` (None: any width).
 
-        ``room`` None: any width. ``marks`` has a character to put before each row.
+        ``marks`` has a character to put before each row.
         """
-        widths = self._widths(room)
+        widths = self._widths(width)
         for i, row in enumerate(self.rows):
             cells = [
-                wrap(text, width, break_on_hyphens=False) or [""]
-                for text, width in zip(row, widths, strict=True)
+                wrap(text, column_width, break_on_hyphens=False) or [""]
+                for text, column_width in zip(row, widths, strict=True)
             ]
-            for k in range(max(map(len, cells))):  # a row is as high as its longest cell
-                texts = [cell[k] if k < len(cell) else "" for cell in cells]
+            # A row is as high as its longest cell.
+            for k, texts in enumerate(zip_longest(*cells, fillvalue="")):
                 line = (" " * GAP).join(
-                    text.rjust(width) if right else text.ljust(width)
-                    for text, width, right in zip(texts, widths, self.right, strict=True)
+                    text.rjust(column_width) if right else text.ljust(column_width)
+                    for text, column_width, right in zip(texts, widths, self.right, strict=True)
                 )
                 mark = f"{(marks[i] if not k else '') or ' '} " if marks else ""
                 yield f"{mark}{line}".rstrip()
 
-    def _widths(self, room: int | None) -> list[int]:
-        """Return the column widths; the widest columns shrink until the grid fits ``room``."""
+    def _widths(self, width: int | None) -> list[int]:
+        """Return the column widths; the widest columns shrink until the grid fits ``width``."""
         widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
         minimum_widths = self._min_widths()
-        while room is not None and sum(widths) + GAP * (len(widths) - 1) > room:
-            shrinking = [i for i, width in enumerate(widths) if width > minimum_widths[i]]
+        while width is not None and sum(widths) + GAP * (len(widths) - 1) > width:
+            shrinking = [i for i in range(len(widths)) if widths[i] > minimum_widths[i]]
             if not shrinking:
                 break
             widths[max(shrinking, key=lambda i: widths[i])] -= 1

@@ -13,9 +13,10 @@ from planner.domain.formats import local
 from planner.domain.report import Fact, Facts, Form, Note, Report, Section, Table, Value
 from planner.outputs.cover import Cover
 
-WIDTH, WIDE, MOST = 13, 16, 60  # column widths, characters
+# Width of a column, more per step of relative width, and largest width, in characters.
+WIDTH, WIDE, MOST = 13, 16, 60
 SHEET = 31  # Excel's limit for sheet names, characters
-SIGNED = "name, decision, date"  # placeholder of an empty sign-off
+TO_SIGN = "name, decision, date"  # placeholder of an empty sign-off
 
 
 def xlsx_of(report: Report, cover: Cover) -> bytes:
@@ -48,7 +49,10 @@ def _format(book: Any, form: Form) -> Any:
 
 
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
-    """Write the first sheet: the answer, the run, the facts, warnings and sign-offs."""
+    """Write the first sheet: the answer, the run, facts, warnings and sign-offs.
+
+    ``bold`` and ``text`` are cell formats.
+    """
     sheet = book.add_worksheet("Answer")
     sheet.set_column(0, 0, 28)
     sheet.set_column(1, 1, 24)
@@ -68,7 +72,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
             (
                 sign_off.role,
                 sign_off.name,
-                ", ".join(filter(None, (sign_off.decision, sign_off.date))) or SIGNED,
+                ", ".join(filter(None, (sign_off.decision, sign_off.date))) or TO_SIGN,
             )
             for sign_off in cover.sign_offs
         ),
@@ -87,12 +91,15 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
 
 
 def _fact(fact: Fact) -> tuple[str, str, str]:
-    """Return the cells of a fact: its label, its value, and its change and note in one."""
+    """Return the three cells of a fact: its label, its value, its change and note."""
     return fact.label, fact.text, fact.change_and_note
 
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
-    """Write the sheets of a section: one of its sentences and facts, then one per table."""
+    """Write the sheets of a section: one of its sentences and facts, then one per table.
+
+    ``bold`` is the format of headings, ``forms`` has those of values.
+    """
     lines: list[tuple[str, ...]] = []
     for block in section.blocks:
         match block:
@@ -109,8 +116,8 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
         notes.write_string(0, 0, section.title, bold)
         notes.freeze_panes(1, 0)
         for i, line in enumerate(lines, start=1):
-            for column, words in enumerate(line):
-                notes.write_string(i, column, words, forms[Form.TEXT])
+            for column, text in enumerate(line):
+                notes.write_string(i, column, text, forms[Form.TEXT])
     for i, table in enumerate(section.tables):
         _table(
             _worksheet(book, table.title if i and table.title else section.sheet),
@@ -121,7 +128,7 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
 
 
 def _worksheet(book: Any, name: str) -> Any:
-    """Return a new sheet; a number is appended to a name that is already used."""
+    """Return a new sheet called ``name``, with a number behind a name that is already used."""
     used = {sheet.get_name().lower() for sheet in book.worksheets()}
     name = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
     names = (name, *(f"{name[: SHEET - 3]} {n}" for n in range(2, 100)))
@@ -129,7 +136,7 @@ def _worksheet(book: Any, name: str) -> Any:
 
 
 def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
-    """Write a table: heads with their units, then values with their types."""
+    """Write a table: headings with their units, then values with their types."""
     sheet.freeze_panes(1, 1)
     for column, head in enumerate(table.heads):
         sheet.set_column(column, column, min(WIDTH + WIDE * (head.wide - 1), MOST))

@@ -20,7 +20,7 @@ from planner.outputs.render.figure import (
     PALETTE,
     Figure,
     PlotlyData,
-    plain_figure,
+    figure,
 )
 from planner.web.charts.over_time import axis_title
 
@@ -85,8 +85,8 @@ def rate_figure(
     ]  # fmt: skip
     if shapes:
         lines.append(_outage_legend())
-    return plain_figure(
-        lines, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
+    return figure(
+        lines, plain=True, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
         showlegend=len(lines) > 1, xaxis={"type": "date"},
     )  # fmt: skip
 
@@ -140,8 +140,8 @@ def week_figure(
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }  # fmt: skip
     hours = f"hour of the day ({zone})" if zone else "hour since the trace began, by day"
-    return plain_figure(
-        [heat], height=80 + 26 * len(known), x=hours, y="", showlegend=False,
+    return figure(
+        [heat], plain=True, height=80 + 26 * len(known), x=hours, y="", showlegend=False,
         xaxis={"dtick": 3}, yaxis={"autorange": "reversed", "rangemode": "normal"},
     )  # fmt: skip
 
@@ -189,8 +189,8 @@ def lengths_figure(
                 "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
             }
         )  # fmt: skip
-    return plain_figure(
-        lines, height=280, x="tokens per request", y="share of requests",
+    return figure(
+        lines, plain=True, height=280, x="tokens per request", y="share of requests",
         showlegend=len(lines) > 1, xaxis={"type": "log", "dtick": 1},
         yaxis={"tickformat": ".0%", "range": [0, 1]},
     )  # fmt: skip
@@ -217,8 +217,8 @@ def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
         for kind in dict.fromkeys(kinds)
     ]  # fmt: skip
     x = "UTC" if clock == UTC_CLOCK else "day of the trace"
-    return plain_figure(
-        bars, height=220, x=x, y=f"{unit.replace('_', ' ')} a day", barmode="overlay",
+    return figure(
+        bars, plain=True, height=220, x=x, y=f"{unit.replace('_', ' ')} a day", barmode="overlay",
         xaxis={"type": "date"} if clock == UTC_CLOCK else {},
     )  # fmt: skip
 

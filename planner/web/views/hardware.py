@@ -17,7 +17,7 @@ from planner.errors import PlannerError
 from planner.inputs.catalogue import user_hardware
 from planner.models import OwnGpu, PriceList
 from planner.selectors import hardware as known
-from planner.selectors.hardware import fits_by_gpu, model_memory
+from planner.selectors.hardware import PRECISIONS, fit_on_gpu, model_memory
 from planner.selectors.lookup import version_of
 from planner.selectors.profiles import profiles_list
 from planner.selectors.scenarios import models_of_scenarios
@@ -54,10 +54,7 @@ def models(request: Request) -> HttpResponse:
     )
     context = {
         "page": page,
-        "models": [
-            (entry, model_memory(entry.spec, gpu, known.released_precision(entry)))
-            for entry in page
-        ],
+        "models": [(entry, model_memory(entry, gpu)) for entry in page],
         "used": used,
         "search": search,
         "gpu_names": names,
@@ -162,7 +159,10 @@ def model(request: Request, name: str) -> HttpResponse:
     entry = known.model_get(name)
     profiles = profiles_list()
     common = {profile.gpu for profile in profiles}
-    fits = fits_by_gpu(entry.spec, [entry.spec for entry in known.gpus_list()])
+    fits = [
+        (gpu.spec, [fit_on_gpu(entry.spec, gpu.spec, precision) for precision in PRECISIONS])
+        for gpu in known.gpus_list()
+    ]
     context = {
         "entry": entry,
         "placements": {

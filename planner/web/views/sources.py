@@ -24,7 +24,6 @@ from planner.models import Source
 from planner.outputs.render.figure import MAX_POINTS, Figure
 from planner.outputs.render.plotly import figure_of
 from planner.selectors.traces import (
-    readings_list,
     source_gaps,
     source_get,
     source_series,
@@ -107,7 +106,7 @@ def new(request: Request) -> HttpResponse:
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
     source = source_get(name)
-    page = page_of(request, readings_list(source))
+    page = page_of(request, source.readings.all())  # newest first
     context = {"source": source, "page": page, **source_context(source)}
     return render(request, "web/source.html", context)
 

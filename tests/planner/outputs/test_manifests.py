@@ -17,7 +17,7 @@ from planner.domain.planning.purchases import DeferrableWork, ShiftFigures
 from planner.domain.study import Setting
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
-from planner.outputs.manifests.common import schedule_only_note, yaml_text
+from planner.outputs.manifests.common import Document, schedule_only_note, yaml_text
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.moved_work import moved_work
 from planner.outputs.object_names import LONGEST, checked_name, name_of, unique_names
@@ -172,9 +172,7 @@ def test_every_format_is_taken_by_its_reader(kind, repeat):
     )
     for manifest in manifests:
         assert not list(faults(manifest.schema, manifest.body))
-    text = yaml_text(
-        [manifest.body for manifest in manifests], [manifest.head for manifest in manifests]
-    )
+    text = yaml_text(manifests)
     bodies = [json.loads(json.dumps(manifest.body)) for manifest in manifests]
     assert objects_of(text) == bodies == list(yaml.safe_load_all(text))  # YAML 1.2 and 1.1
     assert text.startswith("# Headroom, run 7: A plan\n")
@@ -258,7 +256,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
     assert (outputs["metadata"]["threshold"], outputs["metricType"]) == ("1250", "AverageValue")
     assert '> 24 * count(vllm:num_requests_running{pod=~"chat-.*"})' in piled["metadata"]["query"]
     assert (piled["metadata"]["threshold"], piled["metadata"]["ignoreNullValues"]) == ("12", "true")
-    assert set(keda.GUARDED) <= set(manifest.head)
+    assert set(keda.GUARDED) <= set(manifest.comment)
 
     both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tps=8000.0))
     (manifest,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
@@ -270,7 +268,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
     for metric in metrics[1:]:  # each with the query that an adapter has to offer
         assert metric["metric"]["selector"]["matchLabels"] == {"deployment": "chat"}
         assert any(
-            line.startswith(f"{metric['metric']['name']}: max_over") for line in manifest.head
+            line.startswith(f"{metric['metric']['name']}: max_over") for line in manifest.comment
         )
     for kind in ("kserve", "dynamo"):
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
@@ -280,7 +278,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
         assert "piled-up" in json.dumps([manifest.body for manifest in manifests])
     for kind in ("aibrix", "llm-d"):  # which have no trigger by load
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
-        assert set(schedule_only_note(plan_of(both, repeat="daily"))) <= set(manifests[0].head)
+        assert set(schedule_only_note(plan_of(both, repeat="daily"))) <= set(manifests[0].comment)
 
 
 def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each():
@@ -307,7 +305,7 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     (hpa,) = MANIFESTS["hpa"].documents(asked(plan_of(pool, repeat="daily")))
     names = [metric["external"]["metric"]["name"] for metric in spec(hpa)["metrics"]]
     assert names[1:] == [f"headroom_guard_replicas_by_{n}_chat" for n in ("outputs", "piled_up")]
-    assert all(any(line.startswith(f"{name}: (") for line in hpa.head) for name in names[1:])
+    assert all(any(line.startswith(f"{name}: (") for line in hpa.comment) for name in names[1:])
 
 
 def test_late_requests_add_replicas_where_the_plan_runs():
@@ -346,7 +344,7 @@ def test_a_power_cap_leaves_with_its_watts_and_its_clock():
         annotations = document.body["metadata"]["annotations"]
         assert annotations.get("headroom/gpu-power-cap-watts") == cap
         assert annotations.get("headroom/gpu-clock-mhz") == clock
-        assert sum("nvidia-smi" in line for line in document.head) == (2 if cap else 0)
+        assert sum("nvidia-smi" in line for line in document.comment) == (2 if cap else 0)
 
 
 def test_files_of_one_number_hold_that_of_their_moment():
@@ -446,7 +444,7 @@ def test_pools_are_told_apart():
 
 
 def test_no_word_of_a_scenario_ends_a_comment():
-    text = yaml_text([{"a": "12:30", "no": "yes"}], [["one\nkind: Secret", "two"]])
+    text = yaml_text([Document({"a": "12:30", "no": "yes"}, "", ("one\nkind: Secret", "two"))])
     assert text == '# one\n# kind: Secret\n# two\na: "12:30"\n"no": "yes"\n'
 
 
@@ -470,7 +468,7 @@ def test_the_hours_of_moved_work_leave_with_the_schedule():
          "model": "llama-3.1-8b", "input_tokens": str(1_000_000 * p)}
         for p in (0, 1)
     ]  # fmt: skip
-    written = yaml_text([document.body], [document.head])
+    written = yaml_text([document])
     assert list(yaml.safe_load_all(written)) == objects_of(written) == [document.body]
     assert "    begins,ends,model,input_tokens\n" in written  # a row per line
     overlap = text + "2026-05-18T01:30:00Z,2026-05-18T03:00:00Z,llama-3.1-8b,1\n"

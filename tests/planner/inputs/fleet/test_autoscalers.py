@@ -36,7 +36,7 @@ def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",), **options: str
     documents = MANIFESTS[rule.kind].documents(asked(plan_of(*pools, rule=rule), **options))
     for document in documents:
         assert list(faults(document.schema, document.body)) == []
-    return yaml_text([each.body for each in documents], [each.head for each in documents])
+    return yaml_text(documents)
 
 
 FOUND = {

@@ -20,7 +20,7 @@ ONE_OBJECT_A_POOL = ("hpa", "keda", "wva", "aibrix")
 
 def exported(kind, plan, **options):
     documents = MANIFESTS[kind].documents(asked(plan, **options))
-    return yaml_text([each.body for each in documents], [each.head for each in documents])
+    return yaml_text(documents)
 
 
 def one(text):
