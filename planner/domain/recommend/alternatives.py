@@ -20,10 +20,11 @@ def alternatives_of(
 ) -> tuple[dict[str, str], dict[str, Candidate]]:
     """Return the plans that a user can choose, and those of them that remain to be simulated.
 
-    The plans map a level of assurance, or "static", to the key of a run. The second value maps such
-    keys to candidates. ``chosen`` is the level whose candidates are simulated anyway, under the
-    keys of their policies. The candidate of another level gets a key of its own, unless it is the
-    same plan.
+    ``choices`` maps each level of assurance to its choice and the candidates it was chosen from.
+    The first value maps a level, or "static", to the key of the run that simulates its plan. The
+    second value maps the keys that are not simulated yet to their candidates. ``chosen`` is the
+    level whose candidates are simulated anyway, under the keys of their policies. The candidate of
+    another level gets a key of its own, unless it is the same plan.
     """
     known = {_plan_key(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
     alternatives: dict[str, str] = {}

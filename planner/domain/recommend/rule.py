@@ -16,7 +16,7 @@ from planner.policies.registry import simplicity
 TIE = 0.01  # candidates within this share of the lowest cost count as equal
 ROUNDING = 1e-9  # tolerance of shares of requests
 NEAR = 0.005  # if none qualifies, shortfalls this close to the smallest count as equal
-INTERVAL = (0.1, 0.9)  # 80% intervals
+INTERVAL = (0.1, 0.9)  # percentiles that bound an 80% interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,9 @@ class CaseResult:
 
     ``attainment`` is the share of requests within every limit, by tier; None without requests.
     ``shortfall`` is how far the worst tier is below its target, as a fraction. If ``cut``, the
-    simulation ended early because a tier was sure to miss its target, and other figures are
-    unknown. ``worst_loss`` is the index of the loss that leaves the least capacity (``losses_of``).
+    simulation ended early because a tier was sure to miss its target. The other figures are then
+    unknown. ``worst_loss`` is the loss of replicas that leaves the least capacity, as an index into
+    ``losses_of(study)``.
     """
 
     cost_usd: float
@@ -34,7 +35,8 @@ class CaseResult:
     shortfall: float
     worst_loss: int | None = None
     cut: bool = False
-    dear: float = 0.0  # dollars: the simulation ended early because the policy cost more than this
+    # The limit in dollars, if the simulation ended early because the policy cost more; 0 if not.
+    dear: float = 0.0
     reason: str = ""  # why the policy cannot run on the day
 
     @property
@@ -56,16 +58,16 @@ class DayResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The mean of a figure, and the ends of its 80% interval; None with a single case."""
+    """The mean of a figure, and the ends of its 80% interval; no ends with a single case."""
 
     mean: float
     low: float | None
     high: float | None
 
     def contains(self, value: float, tie: float = 0.0) -> bool | None:
-        """Return whether ``value`` is between the ends, or within the share ``tie`` of one of them.
+        """Return whether ``value`` is in the interval; None if the interval has no ends.
 
-        Return None with a single case.
+        Each end is first moved outwards by ``tie``, a fraction of that end.
         """
         if self.low is None or self.high is None:
             return None
@@ -74,7 +76,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A policy with one parameter value; ``results`` by index of test day, then by case."""
+    """A policy with one parameter value, and its results.
+
+    ``results`` maps the index of a test day to one result per case; None: not simulated.
+    """
 
     policy: str
     label: str
@@ -84,9 +89,10 @@ class Candidate:
     results: Mapping[int, tuple[CaseResult | None, ...]] = field(default_factory=dict)
 
     def on(self, index: int, day: TestDay) -> DayResult | None:
-        """Return the result on ``day``, which has this ``index`` among the test days.
+        """Return the result on test day ``day``, number ``index`` of the list of test days.
 
-        Returns None if a required case was not simulated. The cost is None if any case was not.
+        Returns None if a required case was not simulated. The cost in the result is None if any
+        case was not simulated.
         """
         results = list(zip(day.cases, self.results.get(index, ()), strict=False))
         known = [(case, result) for case, result in results if result is not None]
@@ -118,9 +124,12 @@ class Candidate:
         )
 
     def shortfall(self, days: Sequence[TestDay], level: int) -> float:
-        """Return the largest shortfall on a required day, as a fraction; 1 if one is unknown."""
+        """Return the largest shortfall on the days that ``level`` requires, as a fraction.
+
+        A day without a result counts as 1.
+        """
         results = [self.on(i, day) for i, day in enumerate(days) if day.required_at(level)]
-        return max((1.0 if its is None else its.shortfall for its in results), default=0.0)
+        return max((1.0 if day is None else day.shortfall for day in results), default=0.0)
 
     def expected_cost_usd(self, days: Sequence[TestDay]) -> float:
         """Return the weighted mean cost of the test days in dollars; infinite if unknown."""
@@ -136,28 +145,30 @@ class Candidate:
         return total / weights if weights else float("inf")
 
     def interval(self, days: Sequence[TestDay], tier: str | None = None) -> Interval | None:
-        """Return the expected cost, or the attainment of ``tier``, with its 80% interval.
+        """Return the mean and the 80% interval of the cost, or of the attainment of ``tier``.
 
-        Cases count by the weight of their test day. Returns None if nothing is known.
+        The cases of all test days count. The weight of a day is divided among its cases in
+        proportion to their own weights. Returns None if no case has a result.
         """
         values, weights = [], []
         for i, day in enumerate(days):
-            of_day = sum(case.weight for case in day.cases)
+            weight_of_all_cases = sum(case.weight for case in day.cases)
             for case, result in zip(day.cases, self.results.get(i, ()), strict=False):
                 if result is None or not day.weight * case.weight:
                     continue
                 value = result.cost_usd if tier is None else result.attainment.get(tier)
                 if value is not None:
                     values.append(value)
-                    weights.append(day.weight * case.weight / of_day)
+                    weights.append(day.weight * case.weight / weight_of_all_cases)
         if not values:
             return None
         if len(values) == 1:
             return Interval(float(values[0]), None, None)
         order = np.argsort(values, kind="stable")
         sorted_values, share = np.array(values)[order], np.array(weights)[order]
-        middle = (np.cumsum(share) - share / 2) / share.sum()
-        low, high = np.interp(INTERVAL, middle, sorted_values)
+        # A value stands at the middle of its weight on the scale of percentiles.
+        percentiles = (np.cumsum(share) - share / 2) / share.sum()
+        low, high = np.interp(INTERVAL, percentiles, sorted_values)
         return Interval(float(np.average(values, weights=weights)), float(low), float(high))
 
 
@@ -165,8 +176,8 @@ class Candidate:
 class Choice:
     """The candidate recommended at one level of assurance.
 
-    If none qualifies, it is the nearest (``_nearest``). Then ``qualifies`` is False, and
-    ``failing`` names the days that it fails.
+    If no candidate passes every required day, it is the one nearest to passing. Then ``qualifies``
+    is False, and ``failing`` names the days that it fails.
     """
 
     candidate: Candidate
@@ -195,11 +206,10 @@ def recommend(
 
 
 def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
-    """Return the cheapest candidate within ``NEAR`` of the smallest shortfall, as a choice.
+    """Return the cheapest of the candidates that are nearest to passing; None without candidates.
 
-    A shortfall is that on the worst required day.
-
-    None: there are no candidates.
+    A candidate's shortfall is that on its worst required day. The nearest are those within ``NEAR``
+    of the smallest shortfall.
     """
     if not candidates:
         return None

@@ -1,9 +1,12 @@
 """Search the candidate that each level of assurance recommends.
 
-All policies are tried on the hardest day and the forecast day first. Then each is tried on every
-required day, the cheapest first. A policy is left out if the replicas that it always keeps cost
-too much on the weighted days to win against the best candidate so far, ties included. A policy
-without such replicas is left out if it is over TIE dearer on the forecast day.
+A candidate is a policy with one value of its tuned parameter. The values of a policy are ordered
+from the cheapest to the safest, and are named by their index in that order.
+
+All policies are first tried on the hardest day and the forecast day. Then each is tried on every
+required day, the cheapest policy first. A policy is left out if it cannot win: the replicas that it
+always keeps already cost too much on the weighted days, compared with the best candidate so far. If
+a policy always keeps no replicas, it is left out if it costs over TIE more on the forecast day.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ from planner.policies.base import Policy
 from planner.policies.registry import simplicity
 from simulation.bisection import bisect_first
 
-DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
+DEAR = 1.5  # the simulation of a harder day ends at this many times the best candidate's cost
 UNDECIDED = 0.75  # share of a cost limit from which on plans are solved for a better bound
 CENT = 0.005  # dollars, of rounding
 
 Check = tuple[TestDay, Case]
-# Index of the first value that passes, and the results by index of the value and of the case.
+# The index of the first value that passes (None: no value passes), and results as (index of the
+# value, index of the case, result).
 Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 
 
@@ -39,20 +43,21 @@ def choices(
 ) -> Iterator[tuple[str, tuple[Choice, list[Candidate]]]]:
     """Yield each level of assurance with its choice and all its candidates, the lowest level first.
 
-    Policies that use future data are left out, and levels without a candidate. If ``shown`` is the
-    index of a level, the search at the other levels omits a static fleet that cannot win.
+    Policies that use future data are left out, and so are levels without a candidate. ``shown`` is
+    the index of the level whose candidates the user sees. At other levels, the search omits a
+    static fleet that cannot win. None: no level omits it.
     """
-    able = [policy for policy in policies if not policy.traits.uses_future_data]
+    deployable = [policy for policy in policies if not policy.traits.uses_future_data]
     shown_checks = None if shown is None else LevelSearch(trials, shown).checks
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
     for level, name in enumerate(LEVELS):
-        report = part(trials.progress, *(at / len(LEVELS) for at in (level, level + 1)))
+        report = part(trials.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
         search = LevelSearch(trials, level, below)
         search.omits_static = shown_checks is not None and search.checks != shown_checks
         # A level that requires the same cases as the one below has the same candidates.
         if below is None or search.checks != below.checks:
-            candidates = search.run(able, report)
+            candidates = search.run(deployable, report)
             below = search
         choice = recommend(candidates, trials.days, level)
         if choice is not None:
@@ -64,7 +69,8 @@ class LevelSearch:
     """The search for the cheapest policy that passes at one level of assurance.
 
     ``below`` is the search at the next lower level; None at the lowest. ``omits_static`` leaves out
-    the static fleet if it costs too much at the level below.
+    the static fleet if it costs too much at the level below. ``best`` is the cheapest candidate so
+    far that passes.
     """
 
     trials: Trials
@@ -77,29 +83,31 @@ class LevelSearch:
     first: dict[str, int] = field(default_factory=dict, init=False)
 
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
-        """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
+        """Return one candidate for each policy tried; if no policy passes, those near to passing.
 
-        The static fleet and guarded plans are tried first, the best one of the level below before
-        other guarded plans. Their cost limits the others. Where a static fleet may be left out, it
-        comes after the best guarded plan, or after all of them if it needs more replicas than at
-        the level below.
+        The static fleet is tried first, then the guarded plans, then the rest. The cost of the best
+        so far limits the later ones. Of the guarded plans, the best one at the level below goes
+        first. If the static fleet may be omitted, it is tried after that guarded plan, or after all
+        guarded plans if it would then cost too much.
         """
-        leader = None if self.below is None or self.below.best is None else self.below.best.policy
+        best_below = None if self.below is None else self.below.best
         static = [policy for policy in policies if policy.name == STATIC]
         guarded = [policy for policy in policies if policy.traits.may_exceed_plan]
-        led = [policy for policy in guarded if policy.key == leader]
         others = [policy for policy in policies if policy not in (*static, *guarded)]
-        guarded = [policy for policy in guarded if policy not in led]
+        first_guarded = [
+            policy for policy in guarded if best_below and policy.key == best_below.policy
+        ]
+        guarded = [policy for policy in guarded if policy not in first_guarded]
         if self.omits_static and self.below is not None:
-            self._try_all(led, part(progress, 0.0, 0.1))
-            led = []
+            self._try_all(first_guarded, part(progress, 0.0, 0.1))
+            first_guarded = []
             if self._static_fails(min(self._limit(), self._min_static_cost())):
                 self._try_all(guarded, part(progress, 0.1, 0.2))
                 guarded = []
         if static and not (self.omits_static and self._static_fails(self._limit())):
             self.trials.size_static_fleet(self.level, part(progress, 0.2, 0.25))
             self._try_all(static, part(progress, 0.25, 0.3))
-        self._try_all(led, part(progress, 0.3, 0.4))
+        self._try_all(first_guarded, part(progress, 0.3, 0.4))
         self._try_all(guarded, part(progress, 0.4, 0.7))
         self._try_all(others, part(progress, 0.7, 0.95))
         if self.best is None:
@@ -108,9 +116,9 @@ class LevelSearch:
 
     @cached_property
     def checks(self) -> list[Check]:
-        """Return the required cases as (day, case), those that exceed the forecast most first.
+        """Return the cases that the level requires as (day, case), the hardest first.
 
-        Among equals, those with the most requests come first.
+        The hardest exceeds the forecast most. Among equals, the one with more requests comes first.
         """
         checks = [
             (day, case)
@@ -129,13 +137,16 @@ class LevelSearch:
     def _min_static_cost(self) -> float:
         """Return a lower limit of the static fleet's cost on the forecast day, in dollars.
 
-        It is the cost of the fleet at the level below, which requires fewer days. It is 0 if
+        It is the cost of the fleet at a lower level, which requires fewer days. It is 0 if
         unknown.
         """
         if self.below is None:
             return 0.0
-        costs = [self.trials.on_forecast_day(its) for its in self.below.candidates
-                 if its.policy == STATIC]  # fmt: skip
+        costs = [
+            self.trials.on_forecast_day(candidate)
+            for candidate in self.below.candidates
+            if candidate.policy == STATIC
+        ]
         return next((cost for cost in costs if cost < inf), self.below._min_static_cost())
 
     def _static_fails(self, usd: float) -> bool:
@@ -149,10 +160,11 @@ class LevelSearch:
         return self.trials.on_forecast_day(self.best) * (1 + TIE) + CENT
 
     def _cannot_win(self, policy: Policy, index: int) -> bool:
-        """Return whether a parameter value costs too much to win, if ties go to the simpler policy.
+        """Return whether the parameter value number ``index`` costs too much to win.
 
-        Days that were not simulated count with the least that the policy can cost there. ``index``
-        is that of the value. Without a best, the result is False.
+        Of two policies with equal cost (within TIE), the simpler one wins. A day that was not
+        simulated counts with a lower bound of the policy's cost there. Without a best candidate so
+        far, the result is False.
         """
         if self.best is None:
             return False
@@ -167,7 +179,7 @@ class LevelSearch:
             return CaseResult(trials.min_cost_usd(policy, trial, solve=solve), {}, 0.0)
 
         def bound(solve: bool) -> float:
-            """Return a lower bound of the expected cost; a better one if plans are solved."""
+            """Return a lower bound of the expected cost in dollars; closer if plans are solved."""
             return replace(
                 trials.candidate(policy, index, self.level),
                 results={
@@ -180,17 +192,21 @@ class LevelSearch:
         usd = self.best.expected_cost_usd(trials.days)
         wins_ties = simplicity(policy.key) < simplicity(self.best.policy)
         limit = usd * (1 + TIE) + CENT if wins_ties else usd / (1 + TIE) - CENT
-        before_solving = bound(solve=False)
-        if before_solving >= limit or before_solving < UNDECIDED * limit:
-            return before_solving >= limit
-        return bound(solve=True) >= limit
+        # To solve plans is slow, so they are solved only if the first bound is near the limit.
+        bound_without_plans = bound(solve=False)
+        if UNDECIDED * limit <= bound_without_plans < limit:
+            return bound(solve=True) >= limit
+        return bound_without_plans >= limit
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
         return self.trials.trial(policy, index, self.level, case)
 
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
-        """Screen ``policies`` on two days, then try those that may win on all, cheapest first."""
+        """Screen ``policies`` on two days; then try those that may win on all required days.
+
+        They are tried in the order of their cost on the forecast day.
+        """
         trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
 
         def screen(policy: Policy, report: Progress) -> Screened:
@@ -221,18 +237,19 @@ class LevelSearch:
     def _try(self, policy: Policy, index: int, progress: Progress) -> None:
         """Find the first parameter value from ``index`` on that passes, and record the candidate.
 
-        If it is cheaper than the best so far, it becomes the best.
+        If no value passes, the last one is recorded. If the candidate is cheaper than the best so
+        far, it becomes the best.
         """
-        trials, at = self.trials, self._first_passing(policy, index, progress)
-        if at is None:
+        trials, passing = self.trials, self._first_passing(policy, index, progress)
+        if passing is None:
             self.candidates.append(trials.candidate(policy, trials.last(policy), self.level))
             return
-        self.first[policy.key] = at
-        if self._cannot_win(policy, at):
-            self.candidates.append(trials.candidate(policy, at, self.level))
+        self.first[policy.key] = passing
+        if self._cannot_win(policy, passing):
+            self.candidates.append(trials.candidate(policy, passing, self.level))
             return
-        at = self._last_with_same_schedules(policy, at, progress)
-        candidate = trials.candidate(policy, at, self.level)
+        safest = self._last_with_same_schedules(policy, passing, progress)
+        candidate = trials.candidate(policy, safest, self.level)
         self.candidates.append(candidate)
         usd = candidate.expected_cost_usd(trials.days)
         if self.best is None or usd < self.best.expected_cost_usd(trials.days):
@@ -241,32 +258,35 @@ class LevelSearch:
     def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
         """Find the first parameter value that passes the hardest case and the forecast day.
 
-        Returns its index (None if no value passes) and all results. A value that costs more than
-        ``limit`` dollars on the forecast day ends the search.
+        Returns its index and all results. The index is None if no value passes. A value that costs
+        more than ``limit`` dollars on the forecast day ends the search, and its index is returned.
         """
         trials, all_values = self.trials, values(policy, self.level)
         if self._has_floor(policy):
-            limit = inf  # what it costs at least is known on all weighted days
-        spare, (low, start) = trials.keeps_spare(policy, self.level), self._start(policy)
+            limit = inf  # ``_cannot_win`` judges it by all weighted days instead
+        spare = trials.keeps_spare(policy, self.level)
+        low, start = self._start(policy)
         lost = [case for _, case in self.checks if case.lost and spare]
         results = {} if limit < inf else self._start_results(policy, start, report)
 
-        def result_on(index: int, case: Case, most: float) -> CaseResult:
-            """Return the result on a case; its simulation may end at a cost of ``most`` dollars."""
+        def result_on(index: int, case: Case, max_usd: float) -> CaseResult:
+            """Return the result on a case; the simulation ends at a cost of ``max_usd`` dollars."""
             trial = self._trial(policy, index, case)
             if trial not in results:
-                tried = {other: its for other, (_, _, its) in results.items()}
-                alike = trials.result_of_same_decisions(policy, trial, tried)
-                result = alike or trials.results.get(trial)
-                if result is None or 0 < result.dear < most - CENT:
-                    day = results.get(replace(trial, case=trials.cases[0]))
+                tried = {other: result for other, (_, _, result) in results.items()}
+                same_decisions = trials.result_of_same_decisions(policy, trial, tried)
+                result = same_decisions or trials.results.get(trial)
+                # A simulation that ended at a lower cost limit is repeated.
+                if result is None or 0 < result.dear < max_usd - CENT:
+                    on_forecast_day = tried.get(replace(trial, case=trials.cases[0]))
                     result = trials.simulate(
-                        policy, trial, report, limit=most, known=None if day is None else day[2]
+                        policy, trial, report, limit=max_usd, known=on_forecast_day
                     )
                 results[trial] = index, trials.cases.index(case), result
             return results[trial][2]
 
         def passes_hardest(index: int) -> bool:
+            """Return whether a value passes the hardest case, or costs too much there to tell."""
             result = result_on(index, self.checks[0][1], DEAR * limit)
             return bool(result.dear) or result.passes
 
@@ -275,7 +295,10 @@ class LevelSearch:
             return all(result_on(index, case, inf).passes for case in lost)
 
         def ends_search(index: int) -> bool:
-            """Return whether a value passes both days, costs too much, or cannot win."""
+            """Return whether a value passes both days, costs too much, or cannot win.
+
+            Records a result for the forecast day in any of these cases.
+            """
             forecast_day = trials.cases[0]
             if self._cannot_win(policy, index):
                 trial = self._trial(policy, index, forecast_day)
@@ -287,8 +310,8 @@ class LevelSearch:
             # does a loss, if all losses are alike.
             only_plan = policy.traits.plan is not None and not policy.traits.may_exceed_plan
             if only_plan and 0 < kept_usd <= limit:
-                alike = len(losses_of(trials.study)) == 1
-                if not passes_hardest(index) or (alike and not survives(index)):
+                losses_are_alike = len(losses_of(trials.study)) == 1
+                if not passes_hardest(index) or (losses_are_alike and not survives(index)):
                     return False
             result = result_on(index, forecast_day, limit)
             passes = result.passes and survives(index) and passes_hardest(index)
@@ -299,18 +322,22 @@ class LevelSearch:
         return index if index < len(all_values) else None, list(results.values())
 
     def _has_floor(self, policy: Policy) -> bool:
-        """Return whether the cost of the replicas that a policy always keeps is known."""
+        """Return whether the cost of the replicas that a policy always keeps is known.
+
+        False for the static fleet, whose size is not known before it is searched.
+        """
         trial = self._trial(policy, 0, self.trials.cases[0])
         return policy.name != STATIC and self.trials.has_floor(policy, trial)
 
     def _start_results(
         self, policy: Policy, start: int | None, report: Progress
     ) -> dict[Trial, tuple[int, int, CaseResult]]:
-        """Simulate the value ``start`` on the forecast day and the hardest case, side by side.
+        """Simulate value number ``start`` on the forecast day and the hardest case, in parallel.
 
-        The value passed at the level below. The loss of a replica is added if all losses are alike,
-        since it then needs no result of another day. The result is empty if there is nothing to
-        simulate.
+        ``start`` is the index of the value that passed at the level below; None if none did. If
+        all losses of a replica are alike, a loss is simulated too. Otherwise the result of the
+        forecast day must first tell which loss is the worst. Returns (index of the value, index of
+        the case, result) by trial; empty if there is nothing to simulate.
         """
         trials = self.trials
         if self.below is None or start is None or self._cannot_win(policy, start):
@@ -318,17 +345,20 @@ class LevelSearch:
         cases = [trials.cases[0], self.checks[0][1]]
         if trials.keeps_spare(policy, self.level) and len(losses_of(trials.study)) == 1:
             cases += [case for _, case in self.checks if case.lost]
-        ahead = [*dict.fromkeys(self._trial(policy, start, case) for case in cases)]
-        if ahead[0] in trials.results:
+        to_simulate = [*dict.fromkeys(self._trial(policy, start, case) for case in cases)]
+        if to_simulate[0] in trials.results:
             return {}
-        steps = [partial(trials.simulate, policy, trial) for trial in ahead]
-        found = zip(ahead, run_in_parallel(steps, report, at_once=trials.at_once), strict=True)
-        return {trial: (start, trials.cases.index(trial.case), its) for trial, its in found}
+        steps = [partial(trials.simulate, policy, trial) for trial in to_simulate]
+        results = run_in_parallel(steps, report, at_once=trials.at_once)
+        return {
+            trial: (start, trials.cases.index(trial.case), result)
+            for trial, result in zip(to_simulate, results, strict=True)
+        }
 
     def _start(self, policy: Policy) -> tuple[int, int | None]:
         """Return the lowest index of a value that may pass, and the index to try first.
 
-        None for the latter means any.
+        The second is None if the search may begin in the middle.
         """
         if self.below is None or policy.key not in self.below.first:
             return 0, _usual_start(policy, values(policy, self.level))
@@ -341,22 +371,24 @@ class LevelSearch:
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.
 
-        Returns None if no value passes. A value from which on the policy cannot win ends the
-        search, and its index is returned. After a failed case, the search continues on that case
-        alone. Then all cases are checked again at the value found.
+        Returns None if no value passes. If a value costs too much to win, the search ends and
+        returns its index. After a failed case, the search goes on with that case alone until a
+        value passes it. Then all cases are checked again at that value.
         """
         checks, count, index = list(self.checks), len(values(policy, self.level)), low
 
-        def passes_hardest(index: int) -> bool:
-            beaten = self._cannot_win(policy, index)
-            return beaten or self._first_failed_check(policy, index, checks[:1], progress) is None
+        def ends_search(index: int) -> bool:
+            """Return whether a value passes the case that failed last, or cannot win."""
+            if self._cannot_win(policy, index):
+                return True
+            return self._first_failed_check(policy, index, checks[:1], progress) is None
 
         while index < count and not self._cannot_win(policy, index):
-            at = self._first_failed_check(policy, index, checks, progress)
-            if at is None:
+            failed = self._first_failed_check(policy, index, checks, progress)
+            if failed is None:
                 break
-            checks.insert(0, checks.pop(at))
-            index = bisect_first(passes_hardest, index + 1, count, index + 1)
+            checks.insert(0, checks.pop(failed))
+            index = bisect_first(ends_search, index + 1, count, index + 1)
         if index >= count:
             return None
         if self._cannot_win(policy, index):
@@ -366,17 +398,23 @@ class LevelSearch:
         return index
 
     def _last_with_same_schedules(self, policy: Policy, index: int, progress: Progress) -> int:
-        """Return the index of the last value whose plans equal those of ``index`` on all its days.
+        """Return the index of the last value with the same schedules as value number ``index``.
 
-        It costs the same, and is the safest of them if the demand changes.
+        The schedules are compared on all required and all weighted days. Equal schedules cost the
+        same, and the last value is the safest if the demand changes.
         """
         trials = self.trials
         cases = [case for _, case in self.checks]
         cases += [case for day in trials.days if day.weight for case in day.cases]
 
         def differs(other: int) -> bool:
-            pairs = ((self._trial(policy, i, case) for i in (index, other)) for case in cases)
-            return not all(trials.have_same_schedule(policy, *pair) for pair in pairs)
+            """Return whether the schedule of value number ``other`` differs on any day."""
+            return not all(
+                trials.have_same_schedule(
+                    policy, self._trial(policy, index, case), self._trial(policy, other, case)
+                )
+                for case in cases
+            )
 
         last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
         known = [case for case in cases if self._trial(policy, index, case) in trials.results]
@@ -386,9 +424,9 @@ class LevelSearch:
     def _first_failed_check(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress
     ) -> int | None:
-        """Return the index of the first of ``checks`` that a value fails, or None.
+        """Return the position in ``checks`` of the first that a parameter value fails, or None.
 
-        A few checks are simulated at a time.
+        ``index`` is the number of the value. Up to DEFAULT_THREADS checks are simulated at a time.
         """
         all_trials = [self._trial(policy, index, case) for _, case in checks]
         for i, trial in enumerate(all_trials):
@@ -400,10 +438,10 @@ class LevelSearch:
         return None
 
     def _nearest(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
-        """Return the candidates that were near to passing when tried, also the nearest.
+        """Return the candidates that are nearest to passing, each with its policy's safest value.
 
-        Each policy is tried with its safest value. It is given up as soon as a day is worse, by
-        more than ``NEAR``, than the worst day of the nearest policy so far.
+        A policy is given up as soon as its shortfall on a day exceeds the smallest shortfall so far
+        by ``NEAR``. So a candidate that was tried early may be less near than the others.
         """
         trials = self.trials
         required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
@@ -427,7 +465,10 @@ class LevelSearch:
 
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
-    """Return the index of the parameter value at which a search starts; None: in the middle."""
+    """Return the index of the policy's default parameter value, at which a search starts.
+
+    It is 0 for a guarded plan. Without a default, return None: the search starts in the middle.
+    """
     if policy.traits.may_exceed_plan:
         return 0  # a guard adds the replicas that a low plan lacks
     parameter = policy.parameter_to_tune
@@ -438,10 +479,10 @@ def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | No
 
 
 def _excess_over_forecast(case: Case, expected: float) -> float:
-    """Return how much a case exceeds the forecast: its peak over ``expected``.
+    """Return the peak of a case divided by that of the forecast day (``expected``), in replicas.
 
-    ``expected`` is the peak of the forecast day. It is 1 for a window of the past, of which
-    policies have a forecast too, and infinite for a fault, which is a case without sizing.
+    A past window gives 1, because policies have a forecast of it too. A case on which no static
+    fleet can be sized, such as a lost region, is infinitely hard.
     """
     if case.sizing is None:
         return inf

@@ -46,11 +46,11 @@ PERCENTILES = {0.1: 0.3, MEDIAN: 0.4, 0.9: 0.3}
 class Case:
     """One simulated day of a test day.
 
-    ``study`` makes its inputs. ``unexpected`` changes the fleet after the policy was built, so the
-    policy does not know of it. ``sizing`` makes the study on which a static fleet is sized for the
-    case, or is None if it cannot be. ``lost`` says that the worst loss of replicas is simulated
-    (``losses_of``). ``weight`` is the weight of its cost within its test day. Only ``required``
-    cases decide whether the day is passed.
+    ``study()`` returns its inputs. ``unexpected`` changes the fleet after the policy was built, so
+    the policy does not know of it. ``sizing()`` returns the study on which a static fleet is sized
+    for the case; None if no fleet can be sized for it. ``lost`` says that the worst loss of
+    replicas is simulated (``losses_of``). ``weight`` is the weight of its cost within its test day.
+    Only ``required`` cases decide whether the day is passed.
     """
 
     study: Callable[[], Study]
@@ -67,11 +67,12 @@ class TestDay:
     """A test of policies: to pass, every tier must meet its target in each required case.
 
     ``level`` is the index of the lowest level of assurance that requires it; None: no level.
-    ``weight`` is the weight of its cost in the expected cost. ``pass_share`` is the share of drawn
-    days that the required cases stand for. ``reason`` is set if the day does not apply.
+    ``weight`` is the weight of its cost in the expected cost. ``pass_share`` is the share of the
+    days drawn from the forecast that a passing policy serves. ``reason`` says why the day does not
+    apply; "" if it applies.
     """
 
-    __test__ = False  # no class of tests, although its name begins like one
+    __test__ = False  # pytest must not collect it, although its name begins with "Test"
 
     name: str
     kind: str
@@ -128,7 +129,7 @@ class TestDays:
 
     @cached_property
     def drawn_paths(self) -> DrawnDays:
-        """Return demand paths drawn from the forecast."""
+        """Return the days drawn from the forecast, each as one path of the demand over time."""
         paths = max((d.paths for d in self.declared if isinstance(d, schema.Drawn)), default=PATHS)
         study = self.study
         method = study.settings.plan.forecast.method
@@ -158,7 +159,7 @@ class TestDays:
         return self._percentiles[share]
 
     def path(self, path: int) -> Study:
-        """Return the study with the requests of drawn day number ``path`` in its window."""
+        """Return the study with the traffic of drawn day number ``path`` in its window."""
         study, days = self.study, self.drawn_paths
         # Requests arrive within bins as on the last past window; without one, there is no pattern.
         pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
@@ -171,7 +172,6 @@ class TestDays:
 
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
         """Return the test days of a declaration; each past window is a separate day."""
-        kind, level = declared.kind, schema.level_of(declared)
         parameters = declared.model_dump(exclude={"kind", "name", "weight", "required"})
 
         def day(
@@ -179,12 +179,19 @@ class TestDays:
         ) -> TestDay:
             """Return a test day with these cases, named as declared, or else ``name``.
 
-            ``number`` tells the days of one declaration apart; 0 for a single day.
+            ``number`` is appended to the declared name if one declaration makes several days.
+            ``rules`` are other fields of the day.
             """
-            shown = name if declared.name is None else f"{declared.name} {number or ''}".strip()
             return TestDay(
-                shown, kind, parameters, declared.weight, level, cases, reason=reason, **rules
-            )  # fmt: skip
+                name=name if declared.name is None else f"{declared.name} {number or ''}".strip(),
+                kind=declared.kind,
+                parameters=parameters,
+                weight=declared.weight,
+                level=schema.level_of(declared),
+                cases=cases,
+                reason=reason,
+                **rules,
+            )
 
         match declared:
             case schema.Past():
@@ -219,7 +226,7 @@ class TestDays:
                 ]
 
     def _past_days(self, declared: schema.Past, day: Callable[..., TestDay]) -> list[TestDay]:
-        """Return a test day for each past window."""
+        """Return a test day for each past window; ``day`` makes one from a name and its cases."""
         past = self.past[: declared.windows]
         if not past:
             return [day("Past days", reason="The traffic has no earlier window.")]
@@ -232,10 +239,11 @@ class TestDays:
         ]
 
     def _day_of_drawn_paths(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
-        """Return the test day of drawn days: their percentiles, and the day at ``pass_share``.
+        """Return the test day whose cases are percentiles of the days drawn from the forecast.
 
-        A policy that serves the day at ``pass_share`` is assumed to serve all days that are less
-        busy. Busier days only count in the cost.
+        One case is the day at the percentile ``pass_share``. A policy that serves it is assumed to
+        serve all days that are less busy. Busier days only count in the cost. ``day`` makes a test
+        day from a name and its cases.
         """
         shares = sorted({*PERCENTILES, declared.pass_share}, reverse=True)
         cases = [self._percentile(share) for share in shares]
@@ -250,29 +258,34 @@ class TestDays:
     ) -> Case:
         """Return the forecast day with a ``change`` of the fleet that no policy knows of.
 
-        A static fleet cannot be sized for the loss of a region. Slow starts do not affect it
-        (``static_unaffected``), so it has the size of the unchanged forecast day.
+        With ``static_unaffected``, the change does not affect a static fleet. The fleet then has
+        the size for the unchanged forecast day. Otherwise no static fleet is sized for the case.
         """
         sizing = self.forecast_day.sizing if static_unaffected else None
         return Case(self.forecast_day.study, change, sizing)
 
     def _slower_day(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
-        """Return the day on which replicas are slower than their profile by its stated error."""
+        """Return the day on which replicas are slower than their profile by its stated error.
+
+        ``day`` makes a test day from a name and its cases.
+        """
         hardware = self.study.hardware
         factor = 1.0 if declared.error == "half" else NINE_OF_TEN
+        # Keys are (model, GPU column), as in ``hardware.profiles``.
         errors = {
-            place: factor * error.value
-            for place, profile in hardware.profiles.items()
+            key: factor * error.value
+            for key, profile in hardware.profiles.items()
             if (error := stated_error(profile)) is not None
         }
         if not errors:
             return day("Profile slower", reason="No profile states an error.")
         slower = {
-            place: slower_or_faster(profile, errors[place], 1) if place in errors else profile
-            for place, profile in hardware.profiles.items()
+            key: slower_or_faster(profile, errors[key], 1) if key in errors else profile
+            for key, profile in hardware.profiles.items()
         }
 
-        slower_of = {id(profile): slower[place] for place, profile in hardware.profiles.items()}
+        # A pool holds the profile object itself, so its identity finds the slower one.
+        slower_of = {id(profile): slower[key] for key, profile in hardware.profiles.items()}
 
         def change(fleet: Fleet) -> Fleet:
             """Return the fleet with the slower profiles."""
@@ -291,7 +304,10 @@ class TestDays:
         return day(name, Case(self.forecast_day.study, change, sizing))
 
     def _busier_case(self, factor: float, hours: float = np.inf) -> Case:
-        """Return the forecast day with ``factor`` times the requests in its busiest ``hours``."""
+        """Return the forecast day with ``factor`` times the requests in its busiest ``hours``.
+
+        Without ``hours``, the whole day gets busier.
+        """
 
         @cache
         def busier_day() -> Study:
@@ -308,10 +324,10 @@ class TestDays:
         window, trace = study.window, study.trace
         length_s = min(hours * HOUR_S, window.duration_s)
         # Spans that begin every five minutes, or after each other if they are shorter.
-        begins = np.arange(0.0, window.duration_s - length_s + 1e-6, min(300.0, length_s))
-        edges = np.searchsorted(trace.arrival_s, np.stack([begins, begins + length_s]))
-        at_s = window.start_s + float(begins[int(np.argmax(edges[1] - edges[0]))])
-        return replace(window, start_s=at_s, end_s=at_s + length_s)
+        starts = np.arange(0.0, window.duration_s - length_s + 1e-6, min(300.0, length_s))
+        first, end = np.searchsorted(trace.arrival_s, np.stack([starts, starts + length_s]))
+        busiest_s = window.start_s + float(starts[int(np.argmax(end - first))])
+        return replace(window, start_s=busiest_s, end_s=busiest_s + length_s)
 
     def _longer_outputs_case(self, factor: float) -> Case:
         """Return the forecast day with outputs ``factor`` times as long in its second half."""
@@ -329,7 +345,10 @@ class TestDays:
         return Case(longer_day, sizing=longer_day)
 
     def _without_region(self, declared: schema.RegionLost, day: Callable[..., TestDay]) -> TestDay:
-        """Return the day on which a region is lost at the peak; one case for each region."""
+        """Return the day on which a region is lost at the peak; one case for each region.
+
+        ``day`` makes a test day from a name and its cases.
+        """
         regions = self.study.hardware.regions
         if len(regions) < 2:
             return day("Region lost", reason="The scenario has one region.")

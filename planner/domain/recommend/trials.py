@@ -50,11 +50,12 @@ from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
-# What a plan depends on: the policy, its value, whether it keeps a spare, and the study of the day.
+# What a plan depends on: the policy's key, its parameter value, whether it keeps a spare replica,
+# and the function that makes the study of the day.
 Planned = tuple[str, float | None, bool, Callable[[], Study]]
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
 STATIC = "flat-before"  # the static fleet that is sized on the required days
-SIZED = (STATIC, "flat-g")  # policies that begin from a static fleet
+SIZED = (STATIC, "flat-g")  # policies whose replicas are a static fleet, or begin with one
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ class Trial:
 class Kept:
     """The replicas that a policy always keeps on a day, as far as known, and their cost.
 
-    ``usd`` is 0 if unknown. A policy without a plan keeps its first fleet, ``floor [pools]``, to
-    which only its ``guard`` may add. ``schedule [periods, pools]`` are all replicas of a plan
-    without a guard.
+    ``usd`` is their cost in dollars; 0 if unknown. A policy without a plan keeps its first fleet,
+    ``floor [pools]``, and only its reactive ``guard`` may add replicas to it. For a plan without a
+    guard, ``schedule [periods, pools]`` are all its replicas. Fields that do not apply are None.
     """
 
     usd: float = 0.0
@@ -92,7 +93,11 @@ class Kept:
 
 @dataclass(eq=False)
 class Trials:
-    """All tests of a study: the results of candidates on its test days, each simulated once."""
+    """The trials of a study: the results of candidates on its test days, each simulated once.
+
+    A trial is a policy with one parameter value on one case (a simulated day). A parameter value is
+    named by its index among ``values(policy, level)``, and a level by its index among ``LEVELS``.
+    """
 
     study: Study
     test_days: TestDays
@@ -105,11 +110,11 @@ class Trials:
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _kept: dict[Planned, Kept] = field(default_factory=dict, init=False)
-    # Costs in dollars that are known before plans are solved.
+    # Lower bounds of costs, in dollars, that are known before plans are solved.
     _least_usd: dict[Planned, float] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
-    # The study of a day, and the loads that plans are made for there, with a spare replica or not.
+    # The study of a day, and the loads that its plans are made for.
     _shared: OrderedDict[Callable[[], Study], tuple[Study, Loads]] = field(
         default_factory=OrderedDict, init=False
     )
@@ -180,7 +185,10 @@ class Trials:
     def measure(
         self, policy: Policy, index: int, level: int, days: Sequence[int], progress: Progress
     ) -> None:
-        """Simulate a parameter value on every case of ``days``, each to the end of the day."""
+        """Simulate parameter value number ``index`` on every case of ``days``, to their ends.
+
+        ``days`` are indices of test days.
+        """
         trials = [
             self.trial(policy, index, level, case) for day in days for case in self.days[day].cases
         ]
@@ -207,7 +215,8 @@ class Trials:
     def without_result(self, trials: Sequence[Trial], *, whole: bool = False) -> list[Trial]:
         """Return those of the trials that have no usable result.
 
-        With ``whole``, a trial that was cut short has none.
+        A result is not usable if the simulation ended at a cost limit. With ``whole``, it is not
+        usable either if the simulation ended because a tier missed its target.
         """
         return [
             trial
@@ -227,10 +236,10 @@ class Trials:
     def keeps_spare(self, policy: Policy, level: int) -> bool:
         """Return whether ``policy`` has to plan a spare replica at ``level``.
 
-        Policies without a plan ignore that setting.
+        Only policies with a plan or a static fleet can have one.
         """
-        uses = policy.traits.plan is not None or policy.name in SIZED
-        return uses and self.test_days.spare_at(level)
+        can_have_spare = policy.traits.plan is not None or policy.name in SIZED
+        return can_have_spare and self.test_days.spare_at(level)
 
     def map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
         """Compute independent parts, and return their results in order."""
@@ -245,12 +254,12 @@ class Trials:
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
         limit: float = float("inf"), known: CaseResult | None = None,
     ) -> CaseResult:  # fmt: skip
-        """Return the result of one trial, from an equal one if there is one.
+        """Return the result of one trial; simulate it unless a trial with equal decisions exists.
 
         Unless ``whole``, the simulation ends when a tier is sure to miss its target. It also ends
-        once the policy costs more than ``limit``, in dollars. A policy that cannot be built or
-        planned on the day fails it. ``known`` is the result on the forecast day, if the caller has
-        it; it tells which loss is the worst.
+        once the policy costs more than ``limit`` dollars. A policy that cannot be built or planned
+        on the day fails it. ``known`` is the result on the forecast day, if the caller has it. It
+        tells which loss of replicas is the worst.
         """
         case = trial.case
         try:
@@ -294,16 +303,19 @@ class Trials:
         return CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
 
     def _scale(self, study: Study) -> float:
-        """Return the factor on costs: the planned window's length over that of ``study``."""
+        """Return the length of the planned window divided by that of the window of ``study``.
+
+        Costs on a test day are multiplied by it, so that days of different lengths compare.
+        """
         return self.study.window.duration_s / study.window.duration_s
 
     def _loss(
         self, policy: Policy, trial: Trial, report: Progress, known: CaseResult | None
     ) -> Loss:
-        """Return the loss to simulate: the worst one on the forecast day.
+        """Return the loss of replicas to simulate: the worst one on the forecast day.
 
         ``known`` is the result on the forecast day, if the caller has it. Otherwise that day is
-        simulated.
+        simulated first, unless all losses are alike.
         """
         losses = losses_of(self.study)
         if len(losses) == 1:
@@ -368,33 +380,38 @@ class Trials:
         return self._kept[trial.plan_key]
 
     def has_floor(self, policy: Policy, trial: Trial) -> bool:
-        """Return whether the cost of the replicas that a policy always keeps is known."""
+        """Return whether the policy always keeps replicas on the trial's day, at a known cost."""
         kept = self._permanent_replicas(policy, trial)
         return kept.usd > 0 or kept.schedule is not None
 
     def have_same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
-        """Return whether both trials of a policy have the same schedule, and no other replicas."""
-        kept, others = (self._permanent_replicas(policy, each).schedule for each in (trial, other))
-        return kept is not None and others is not None and np.array_equal(kept, others)
+        """Return whether both trials of a policy have the same schedule, and no other replicas.
+
+        False if the schedule of either is unknown.
+        """
+        first = self._permanent_replicas(policy, trial).schedule
+        second = self._permanent_replicas(policy, other).schedule
+        return first is not None and second is not None and np.array_equal(first, second)
 
     def _decide_equally(self, policy: Policy, trial: Trial, other: Trial) -> bool:
         """Return whether two trials of a policy on one day surely make the same decisions.
 
-        They do with the same schedule, or with the same static fleet, to which a guard adds the
-        same replicas. Schedules with other spare replicas do not count, since requests may go
-        elsewhere.
+        They do so with the same schedule and the same setting of the spare replica, which affects
+        where requests are served. Without a plan, they do so with the same first fleet, to which
+        the same guard adds the same replicas.
         """
         if policy.traits.plan is not None:
             return other.spare == trial.spare and self.have_same_schedule(policy, trial, other)
-        floor, others = (self._permanent_replicas(policy, each).floor for each in (trial, other))
-        return floor is not None and others is not None and np.array_equal(floor, others)
+        first = self._permanent_replicas(policy, trial).floor
+        second = self._permanent_replicas(policy, other).floor
+        return first is not None and second is not None and np.array_equal(first, second)
 
     def result_of_same_decisions(
         self, policy: Policy, trial: Trial, results: Mapping[Trial, CaseResult]
     ) -> CaseResult | None:
-        """Return the result in ``results`` of another parameter value with the same decisions.
+        """Return the result in ``results`` of a trial that makes the same decisions on that day.
 
-        It saves a simulation. None: no other value surely decides equally.
+        It saves a simulation of ``trial``. None if no trial of ``policy`` is sure to decide so.
         """
         for other, result in [*results.items()]:
             same_day = (other.policy, other.case) == (policy.key, trial.case)
@@ -403,11 +420,11 @@ class Trials:
         return None
 
     def _constant_fleet(self, policy: Policy, trial: Trial, limit: float) -> IntArray | None:
-        """Return the replicas of a policy that never changes them, ``[pools]``; None for others.
+        """Return the replicas ``[pools]`` of a policy that never changes them on the trial's day.
 
-        These are static fleets, those whose guard adds nothing on this day, and plans with constant
-        counts in a single region. Their replays equal that of the static fleet. Guarded fleets and
-        plans that cost more than ``limit`` dollars do not count.
+        Its replay then equals that of a static fleet. Such policies are static fleets, static
+        fleets whose guard adds nothing on this day, and plans with constant counts in a single
+        region. The last two only count up to a cost of ``limit`` dollars. None for all others.
         """
         if trial.case.sizing is None:
             return None
@@ -430,15 +447,17 @@ class Trials:
         return first if (kept.schedule == first).all() else None
 
     def _guard_adds_nothing(self, case: Case, kept: Kept) -> bool:
-        """Return whether a guard adds no replica to its static fleet on the day of a case.
+        """Return whether an earlier replay shows that a guard adds nothing to its static fleet.
 
-        An earlier replay of that fleet shows it. It cannot show it after a loss, which the guard
-        does not see, or if the fleet needs unexpected starts.
+        The earlier replay of the static fleet must be valid for the day of ``case``. It is not
+        after a loss of replicas, nor if replicas have to start while starts are slower. False if
+        there is no such replay.
         """
         assert case.sizing is not None
         study, floor = case.sizing(), kept.floor
         if kept.guard is None or floor is None or case.lost:
             return False
+        # Replays record what a guard observes at its default interval.
         if kept.guard.interval_s != GuardedPlan.interval_s:
             return False
         fleet = study.fleet(floor)
@@ -446,21 +465,27 @@ class Trials:
         starts = (floor > study.pools(study.today)) & (case.unexpected is not None)
         if below_minimum.any() or starts.any():
             return False
-        seen = recorded_signals(study, floor, self.seed, self._known)
-        return seen is not None and kept.guard.never_acts(fleet, seen)
+        signals = recorded_signals(study, floor, self.seed, self._known)
+        return signals is not None and kept.guard.never_acts(fleet, signals)
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
-        """Return a static fleet's result on a case from an earlier replay, or None."""
+        """Return a static fleet's result on a case, from replays of each model alone.
+
+        These replays are made once, also for the search of static fleets. ``counts [pools]`` are
+        the fleet's replicas, before any loss that the case simulates. None if such replays do not
+        apply to the case.
+        """
         assert case.sizing is not None
         study = case.sizing()
-        other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
-        goals = _targets(study, case)
+        # Replays of single models have no faults, network or lending.
+        not_replayed = study.hardware.faults or study.network or study.settings.scale_in.lend
+        targets = _targets(study, case)
         if case.lost:
             fleet = by_place(study, counts[None])
             loss = losses_of(study)[worst_loss(study, fleet)]
             counts = study.pools(loss.replicas_after_loss(fleet))[0]
-            other_replay = other_replay or loss.region is not None
-        served = None if other_replay else served_by(study, counts, self.seed, self._known, goals)
+            not_replayed = not_replayed or loss.region is not None
+        served = None if not_replayed else served_by(study, counts, self.seed, self._known, targets)
         if served is None:
             return None
         if served.cut:
@@ -476,13 +501,14 @@ class Trials:
         if case == self.test_days.forecast_day:
             worst = worst_loss(study, by_place(study, counts[None]))
         return CaseResult(
-            served.cost_usd * self._scale(study), attainment, shortfall(attainment, goals), worst
+            served.cost_usd * self._scale(study), attainment, shortfall(attainment, targets), worst
         )
 
     def _study(self, trial: Trial) -> tuple[Study, Loads]:
-        """Return the inputs of a trial's simulation, and the demand that its plans are made for.
+        """Return the study of a trial's day, and the loads that its plans are made for.
 
-        Recently used studies are kept, up to MOST_HELD requests in total.
+        The study plans a spare replica if the trial does. Recently used studies are kept, up to
+        MOST_HELD requests in total.
         """
         key = trial.case.study
         with self._lock:
@@ -499,7 +525,7 @@ class Trials:
         return (with_spare_replica(study) if trial.spare else study), loads
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
-        """Return the policy with a parameter value as a candidate, with all its results so far."""
+        """Return the policy with parameter value number ``index``, and all its results so far."""
         value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
         candidate = self._candidate(policy, value, spare)
         if policy.name == STATIC:
@@ -508,8 +534,15 @@ class Trials:
         return candidate
 
     def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
-        """Return the policy with a parameter value as a candidate, with all its results so far."""
-        parameters = _parameters(policy, value)
+        """Return the policy with the parameter ``value``, and all its results so far.
+
+        ``spare``: whether its plan keeps a spare replica.
+        """
+        parameters = (
+            {}
+            if policy.parameter_to_tune is None or value is None
+            else {policy.parameter_to_tune.field: value}
+        )
         return self.with_results(Candidate(policy.key, policy.title, value, spare, parameters))
 
     def with_results(self, candidate: Candidate) -> Candidate:
@@ -552,15 +585,8 @@ def with_tuned_value(policy: Policy, value: float | None) -> Policy:
     return policy.with_value(value)
 
 
-def _parameters(policy: Policy, value: float | None) -> dict[str, float]:
-    """Return the tuned parameter's name and value, or nothing without one."""
-    if policy.parameter_to_tune is None or value is None:
-        return {}
-    return {policy.parameter_to_tune.field: value}
-
-
 def _targets(study: Study, case: Case) -> dict[str, float]:
-    """Return the SLO targets of a case, by tier."""
+    """Return the SLO attainment targets of a case, by tier; after a loss, of interactive tiers."""
     if case.lost:
         return interactive_targets(study)
     return {tier.name: tier.attainment for tier in study.hardware.tiers}

@@ -20,7 +20,8 @@ HISTORY_BINS = 2  # history needed before the first decision of a window
 def study_at(study: Study, window: Window) -> Study:
     """Return the study at another window, with the same hardware and settings.
 
-    Replica capacities are those known at the first decision of ``study``, before its window.
+    Replica capacities are those known at the first decision of ``study``. The static reference
+    fleets are sized anew, for the other window.
     """
     seed, cells = study.settings.seed, study.cells
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
@@ -36,7 +37,10 @@ def study_at(study: Study, window: Window) -> Study:
 
 
 def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
-    """Return the study on each of its past windows that has requests: see ``past_windows``."""
+    """Return copies of the study at its ``past_windows``, less those without requests.
+
+    All but the last day need ``history_s`` seconds of traffic before them.
+    """
     windows = past_windows(study.window, study.traffic.demand, history_s)
     studies = (study_at(study, window) for window in windows)
     return tuple(past for past in studies if len(past.trace))
@@ -45,20 +49,24 @@ def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
 def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tuple[Window, ...]:
     """Return up to three past windows: the last day, the same weekday and the busiest day.
 
-    All have the window's time of day and end before its first decision. A window is as long as
-    ``window``, or ends with the last whole period known at that decision. All but the last day have
-    ``history_s`` of traffic before their own first decision. Missing days are replaced by the most
-    recent others. Without an earlier day, return the time right before that decision, at most as
-    long as the window, and the busiest time before that, if there is room for nearly a window.
+    A past window begins at the same time of day as ``window``. It ends before the first decision of
+    ``window``, so it may be shorter by some periods. All but the last day have ``history_s``
+    seconds of traffic before their own first decision. Missing days are replaced by the most recent
+    others.
+
+    If the traffic has no earlier day, return the time right before the first decision, at most as
+    long as ``window``. If the time before that is nearly as long as a window or longer, return its
+    busiest part too.
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
     begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead  # earliest start of a window
 
     def cut(start: float, until: float = known) -> Window | None:
-        """Return the window that starts at ``start``, shortened to whole periods ``until`` a time.
+        """Return the window from ``start`` on, cut to the whole periods that end by ``until``.
 
-        Return None if less than a period is left, or there is too little history.
+        Both are Unix seconds. Return None if it has no whole period, or if it begins before there
+        is enough history.
         """
         periods = np.floor((min(start + window.duration_s, until) - start) / window.period_s + 1e-9)
         end = start + float(periods) * window.period_s
@@ -66,8 +74,8 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
             return None
         return replace(window, start_s=start, end_s=end, ahead=False)
 
-    days = int(max(0.0, window.start_s - begins) // DAY_S)
     least_s = NEARLY * window.duration_s
+    days = int(max(0.0, window.start_s - begins) // DAY_S)
     if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
         days = 0
     by_day = {
@@ -84,8 +92,8 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     right_before = cut(known - float(periods) * window.period_s)
     if right_before is None or not _is_observed(right_before, demand):
         return ()
-    # It shows the demand of another time of day, which the forecast does not know.
-    # Rounded up to whole bins, because a decision must fall on the edge of a bin.
+    # An earlier window shows the demand at another time of day, which the forecast does not know.
+    # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
     least_bins_s = np.ceil(least_s / window.bin_s - 1e-9) * window.bin_s
     starts = np.arange(right_before.start_s - least_bins_s, begins - 1e-6, -window.bin_s)
     earlier = [
@@ -100,10 +108,11 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
 
 
 def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:
-    """Return the last day, the same weekday and the busiest day, from windows by days before.
+    """Return the past windows of the last day, the same weekday and the busiest day.
 
-    All but the last need ``history_s`` of traffic before them. The most recent others take the
-    place of missing ones.
+    ``by_day`` has the possible windows by the number of days before the planned one. All but the
+    last need ``history_s`` seconds of traffic before them. The most recent others replace missing
+    ones.
     """
     last = min(by_day)
     enough = [
@@ -124,6 +133,6 @@ def _requests_in(window: Window, demand: Demand) -> float:
 
 
 def _is_observed(window: Window, demand: Demand) -> bool:
-    """Return whether nearly all of the window was observed."""
+    """Return whether at most BLIND of the window's bins are gaps."""
     bins = round(window.duration_s / window.bin_s)
     return demand.gaps(window.start_s, window.end_s) <= BLIND * bins

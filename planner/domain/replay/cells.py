@@ -1,7 +1,7 @@
-"""Choose what of a window's traffic a replay takes in: one of equal cells, and requests in flight.
+"""Choose the requests of a replay: how many of the window's, and those in flight at its start.
 
-A fleet with too many requests is replayed as one cell of several. Requests that arrived before the
-window may still be in flight as it begins.
+A fleet with too many requests is divided into equal cells (shards), and one cell is replayed.
+Requests that arrived before the window may still be in flight as it begins.
 """
 
 from math import ceil
@@ -21,12 +21,12 @@ LONGEST_S = 3600.0  # before the window; requests from before that are taken to 
 
 
 def cells_of(study: Study) -> int:
-    """Return the number of equal cells into which the study's fleet is divided for a replay.
+    """Return the number of equal cells (shards) into which the fleet is divided for a replay.
 
     It is the smallest that brings the requests of a cell down to ``traffic.max_replayed``. If
-    requests are drawn, MAX_DRAWN limits them too. A pool rounds up by half a replica per cell on
-    average, and to one replica per cell at least. All of that together stays within the cost of
-    half a replica in LEAST.
+    requests are sampled from counts, MAX_DRAWN limits them too. More cells mean more rounding: each
+    pool gets half a replica per cell more on average, and one replica per cell at least. The cost
+    of that is limited to 1 / (2 * LEAST) of the fleet's, even if the cells then have more requests.
     """
     # A window after the end of the traffic has about as many requests as the observed one.
     arriving = study.traffic.expected_requests(*study.window.observed_s)
@@ -47,9 +47,9 @@ def cells_of(study: Study) -> int:
 def carried_into(study: Study) -> Trace | None:
     """Return the interactive requests in flight at the window's start, as a trace.
 
-    They arrived before the window and are assumed to be served at the speed of a replica at its
-    rated load. If the replay simulates one cell of the fleet, they are those of a cell. Return None
-    if nothing is known before the window.
+    They arrived before the window. They are assumed to be served at the speed of a replica at its
+    rated load. If the replay simulates one cell (shard) of the fleet, they are those of one cell.
+    Return None if there are none, or no traffic is known before the window.
     """
     window, traffic = study.window, study.traffic
     ttft_s, tbt_s = _speeds_at_rated_load(study)
@@ -68,17 +68,17 @@ def carried_into(study: Study) -> Trace | None:
 
 
 def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
-    """Return each model's TTFT and TBT (s) at its rated load, ``[l]`` each; 0 if not known.
+    """Return each model's TTFT and TBT at its rated load in seconds, ``[model]`` each; 0: unknown.
 
-    They are means over its GPU types.
+    They are means over the GPU types that serve the model.
     """
     means: list[FloatArray] = []
     # Decode replicas have no TTFT, and prefill replicas no TBT.
     for field, role_without_it in (("ttft_s", "decode"), ("tbt_s", "prefill")):
-        by_model: list[list[float]] = [[] for _ in study.hardware.models]
+        seconds_of: list[list[float]] = [[] for _ in study.hardware.models]
         for (m, g), (_, capacity) in study.sizes.capacity.items():
             seconds = getattr(capacity, field)
             if study.hardware.columns[g].role != role_without_it and np.isfinite(seconds):
-                by_model[m].append(seconds)
-        means.append(np.array([float(np.mean(s)) if s else 0.0 for s in by_model]))
+                seconds_of[m].append(seconds)
+        means.append(np.array([float(np.mean(s)) if s else 0.0 for s in seconds_of]))
     return means[0], means[1]

@@ -44,9 +44,9 @@ PERCENTILES = (50, 95, 99)
 
 
 def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
-    """Return the tables of a simulation: minutes, groups of requests, and single requests.
+    """Return the tables of a simulation: by interval, by group of requests, and by request.
 
-    ``labels`` names the GPUs and engine of each pool. The table of requests is None without
+    ``labels`` names the GPUs and engine of each pool. The table by request is None without
     ``requests``, or for a streamed replay, which keeps no requests.
     """
     labels = [
@@ -62,18 +62,19 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
 
 
 def _pool_label(label: str, pool: Pool) -> str:
-    """Return the label of a pool; add "borrowed", or the tiers that a policy reserved it for."""
+    """Return the label of a pool, with "borrowed" or the tiers that a policy reserved it for."""
     if pool.lends:
         return f"{label} borrowed"
     return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
 
 
 def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
-    """Return one row per pool and interval.
+    """Return a table with one row per pool and interval; ``labels`` names the pools.
 
-    Replica counts, batch size of a busy replica and shares are means over the interval. Waiting and
-    held requests are counted at its end. Rates are tokens/s. Power is kilowatts of GPUs and hosts,
-    including PUE. Dollars per hour cover paid replicas, without those lent out.
+    Replica counts, the batch size of a busy replica and shares are means over the interval. Waiting
+    requests and held (deferred) ones are counted at its end. Rates are tokens/s. Power is that of
+    GPUs and hosts in kW, including PUE. Dollars per hour cover paid replicas, without those lent
+    out.
     """
     series, start_s = result.series, result.start_s
     intervals = series.ready.shape[1]
@@ -116,17 +117,17 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
 
 
 def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
-    """Return one row per replayed request, in order of arrival.
+    """Return a table with one row per replayed request, in order of arrival.
 
-    Times are in milliseconds, null if the event did not happen. ``region`` is the origin of the
-    request, ``pool`` is where it was served.
+    Latencies are in milliseconds, null if the event did not happen. ``region`` is the origin of the
+    request, ``pool`` is where it was served. ``labels`` names the pools.
     """
     trace = result.trace
     pools = [
         f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
     ]
-    known = list(dict.fromkeys(pools))
-    place = np.array([*(known.index(name) for name in pools), -1])  # pool -1: served nowhere
+    names = list(dict.fromkeys(pools))  # pools that a policy split share a name
+    name_of_pool = np.array([*(names.index(name) for name in pools), -1])  # pool -1: served nowhere
     table = {
         "arrival": moments(trace.start_s, trace.arrival_s),
         "model": _names_of_codes(trace.model, trace.models),
@@ -134,16 +135,16 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
         "tier": _names_of_codes(trace.tier, trace.tiers),
         **_request_columns(result),
         "reason": _refusal_reasons(result),
-        "pool": _names_of_codes(place[result.requests.pool], known),
+        "pool": _names_of_codes(name_of_pool[result.requests.pool], names),
     }
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def groups_table(result: SimulationResult) -> pl.DataFrame:
-    """Return counts and exact percentiles by tier, model and home region, with all totals.
+    """Return request counts and latency percentiles by tier, model and home region.
 
-    A total has ``ALL`` in place of a tier, model or region. Percentiles are linear between ranks.
-    ``attainment`` is the share of requests within every limit, among those that are due.
+    Totals over tiers, models or regions have ``ALL`` in that column. Percentiles are exact, linear
+    between ranks. ``attainment`` is the share of requests within every limit, among those due.
     """
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
@@ -153,12 +154,12 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     groups = int(np.prod(shape))
 
     def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
-        """Return the sum of ``values`` (one per request; default: 1) by tier, model and region."""
+        """Return the sum of ``values`` per request, ``[tiers, models, regions]``; default: 1."""
         return np.bincount(group_of, values, minlength=groups).reshape(shape).astype(np.float64)
 
     sums = {
         "arrived": total(),
-        **{word: total(log.outcome == code) for code, word in OUTCOMES.items()},
+        **{outcome: total(log.outcome == code) for code, outcome in OUTCOMES.items()},
         "attainment": total(meets_slo(result)),
         "mean_isl": total(trace.input_tokens),
         "mean_osl": total(trace.output_tokens),
@@ -168,42 +169,45 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
     # By latency, the milliseconds of each group's requests that have it.
     by_group = {
-        name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
+        name: [ms[np.isfinite(ms)] for ms in np.split(seconds[order] * 1000, edges[1:-1])]
         for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
     }
     indices = np.arange(groups).reshape(shape)
 
     @cache  # with a single tier, model or region, several slices have the same groups
     def percentiles_of_groups(chosen: tuple[int, ...]) -> dict[str, Sequence[float]]:
-        """Return the latency percentiles of the requests in these groups together."""
+        """Return the percentiles, by latency, of all requests in the groups ``chosen``."""
         out: dict[str, Sequence[float]] = {}
-        for name, parts in by_group.items():
-            values = np.concatenate([parts[i] for i in chosen])
+        for name, ms_by_group in by_group.items():
+            values = np.concatenate([ms_by_group[i] for i in chosen])
             if len(values):
                 out[name] = percentiles(values, PERCENTILES)
         return out
 
     def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
-        """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
+        """Return the percentiles, by latency, of the groups ``[tiers, models, regions][where]``."""
         return percentiles_of_groups(tuple(indices[where].ravel().tolist()))
 
     return _group_rows(names, sums, latency_percentiles, result.cells)
 
 
 def groups_of_stream(result: StreamResult) -> pl.DataFrame:
-    """Return ``groups_table`` of a streamed replay; percentiles have the error ``tally.ERROR``."""
+    """Return the table of ``groups_table`` for a streamed replay.
+
+    Its percentiles are estimates with the relative error ``tally.ERROR``.
+    """
     tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
     arrived = tally.outcomes.sum(axis=1)
     sums = {
         "arrived": arrived,
-        **{word: tally.outcomes[:, code] for code, word in OUTCOMES.items()},
+        **{outcome: tally.outcomes[:, code] for code, outcome in OUTCOMES.items()},
         "attainment": tally.met,
         "mean_isl": tally.asked[:, PROMPT_TOKENS],
         "mean_osl": tally.asked[:, ANSWER_TOKENS],
     }
 
     def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
-        """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
+        """Return the percentiles, by latency, of the groups ``[tiers, models, regions][where]``."""
         out = {}
         for i, name in enumerate(LATENCIES):
             tail = tally.percentiles(groups[where].ravel(), i)
@@ -222,10 +226,12 @@ def _group_rows(
     latency_percentiles: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
     cells: int,
 ) -> pl.DataFrame:
-    """Return a row for every tier, model and home region that has requests, with all totals.
+    """Return a table with a row for every tier, model and home region that has requests.
 
-    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``latency_percentiles`` takes a
-    slice of them. Counts are multiplied by ``cells``, since one cell of the fleet was simulated.
+    Totals over tiers, models or regions are rows too, with ``ALL`` in that column. ``sums`` has an
+    array ``[tiers, models, regions]`` for each figure. ``latency_percentiles`` takes slices of
+    these axes. Counts are multiplied by ``cells``, since only one of that many equal cells of the
+    fleet was simulated.
     """
     rows: list[dict[str, Any]] = []
     for chosen in product(*([None, *range(len(group))] for group in names)):
@@ -243,18 +249,18 @@ def _group_rows(
         for name in ("mean_isl", "mean_osl"):
             row[name] = count[name] / count["arrived"]
         for name, values in latency_percentiles(where).items():
-            ranked = zip(PERCENTILES, values, strict=True)
-            row |= {f"{name}_p{share}": value for share, value in ranked}
+            row |= {f"{name}_p{p}": value for p, value in zip(PERCENTILES, values, strict=True)}
         rows.append(row)
     counts = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
     shares = ("attainment", "mean_isl", "mean_osl")
-    shown = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
+    latencies = tuple(f"{name}_p{p}" for name, p in product(LATENCIES, PERCENTILES))
     schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | counts
-    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *shown), pl.Float64())).sort(GROUPED)
+    schema |= dict.fromkeys((*shares, *latencies), pl.Float64())
+    return pl.DataFrame(rows, schema).sort(GROUPED)
 
 
 def _request_columns(result: SimulationResult) -> dict[str, Any]:
-    """Return the columns of each request: tokens, outcome, latencies, whether it met all limits."""
+    """Return the figures of each request, by column: tokens, outcome, latencies (ms), SLO met."""
     log, trace = result.requests, result.trace
     return {
         "input_tokens": trace.input_tokens,
@@ -276,7 +282,7 @@ def _refusal_reasons(result: SimulationResult) -> pl.Series:
 
 
 def _names_of_codes(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
-    """Return codes as names, in an enum as small as the codes; a negative code is null."""
+    """Return the name of each code, ``names[code]``; null for a negative code."""
     signed = pl.Series(codes.astype(np.int32))
-    places = signed.set(signed < 0, None).cast(pl.UInt32)
-    return pl.Series(names, dtype=pl.Enum(list(names))).gather(places)
+    indices = signed.set(signed < 0, None).cast(pl.UInt32)
+    return pl.Series(names, dtype=pl.Enum(list(names))).gather(indices)

@@ -27,7 +27,10 @@ REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the 
 
 
 def equally_good(summary: Summary, as_good: Summary) -> bool:
-    """Return whether ``summary`` serves no tier worse than ``as_good``, within ``EQUAL_SLO``."""
+    """Return whether ``summary`` attains at least the SLO attainment of ``as_good`` in each tier.
+
+    Attainments within ``EQUAL_SLO`` of each other count as equal.
+    """
     return all(
         share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
         for tier, share in as_good.slo_attainment.items()
@@ -36,10 +39,10 @@ def equally_good(summary: Summary, as_good: Summary) -> bool:
 
 @dataclass(eq=False)
 class FlatFleets:
-    """Static fleets of all sizes with the pool proportions of ``base`` ``[pools]``.
+    """Static fleets of all sizes, in the proportions of the replica counts ``base [pools]``.
 
-    They answer what a policy's SLO attainment would cost without scaling. They start from today's
-    fleet and are paid for as the policy's fleet is. Replays are kept, so none is repeated.
+    They show what a policy's SLO attainment would cost without scaling. They start from today's
+    fleet and have the prices of the policy's fleet. Replays are kept, so none is repeated.
     """
 
     study: Study
@@ -49,9 +52,9 @@ class FlatFleets:
     _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
 
     def as_good_as(self, as_good: Summary) -> Summary | None:
-        """Replay static fleets; return the smallest that serves every tier as well as ``as_good``.
+        """Return the smallest static fleet with the SLO attainment of ``as_good``, as a summary.
 
-        Return None if the GPUs do not suffice for it.
+        It is found by replays. Return None if the GPUs do not suffice for such a fleet.
         """
         pools = self.study.fleet(self.base).pools
         least = np.where(self.base > 0, 1, 0)
@@ -80,7 +83,7 @@ class FlatFleets:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
     def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
-        """Return the static fleet ``counts [pools]`` as it starts from today's, and its policy."""
+        """Return the static fleet ``counts [pools]``, begun from today's fleet, and its policy."""
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
@@ -118,8 +121,8 @@ def with_flat_costs(
 ) -> list[PolicyRun]:
     """Return ``runs``, each with the cost of the smallest static fleet of equal SLO attainment.
 
-    Runs more than ``HOPELESS`` below a tier's target get no such cost (``flat_usd`` None). Without
-    a static fleet among the runs, or if all runs serve equally well, they are returned unchanged.
+    It is ``flat_usd``, in dollars; None for runs more than ``HOPELESS`` below a tier's target. The
+    runs are returned unchanged if none is a static fleet, or if all have equal attainment.
     """
     by_name = {run.name: run for run in runs}
     base = next((by_name[name] for name in REFERENCES if name in by_name), None)

@@ -17,30 +17,31 @@ def fleet_from_today(
 ) -> Fleet:
     """Return ``fleet`` as it begins a replay: with today's replicas running.
 
-    Replicas that the policy's first decision adds are paid from the time they were requested.
-    Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free. ``source_pools``
-    gives the index of the study's pool that each pool came from.
+    If the policy's first decision keeps fewer replicas, the surplus is lent, provided that ``lend``
+    is set and enough GPUs are free. ``source_pools`` gives, for each pool of ``fleet``, the index
+    of the study's pool that it came from. A policy may have split a pool of the study.
     """
-    first = np.clip(
+    first_counts = np.clip(
         policy.reset(fleet),
         [pool.minimum for pool in fleet.pools],
         [pool.maximum for pool in fleet.pools],
     )
-    today = _today_by_pool(study.pools(study.today), source_pools, first)
-    surplus = np.maximum(today - first, 0) if lend else np.zeros_like(today)
-    lent = _lendable(study, fleet, source_pools, first, surplus)
+    today = _today_by_pool(study.pools(study.today), source_pools, first_counts)
+    surplus = np.maximum(today - first_counts, 0) if lend else np.zeros_like(today)
+    lent = _lendable(study, fleet, source_pools, first_counts, surplus)
     pools = (
-        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(lent_of_pool)))
-        for pool, ran, lent_of_pool in zip(fleet.pools, today, lent, strict=True)
+        replace(pool, today=int(running), start_up=_start_up_of_lent(pool, int(lent_of_pool)))
+        for pool, running, lent_of_pool in zip(fleet.pools, today, lent, strict=True)
     )
     return replace(fleet, pools=tuple(pools))
 
 
 def _today_by_pool(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
-    """Return today's replicas of each pool, where a pool of the study may have been split.
+    """Return today's replicas of each pool of a fleet whose policy may have split pools.
 
-    Each part of a split pool gets up to ``first``, the replicas of the policy's first decision. The
-    first part also gets today's remaining replicas.
+    ``today`` counts the replicas of the study's pools. ``source_pools`` gives the index of the
+    study's pool that each pool came from. ``first [pools]`` are the replicas of the policy's first
+    decision. Each part of a split pool gets up to that many. The first part gets the rest too.
     """
     out, left = np.zeros(len(source_pools), np.int64), today.copy()
     for p, source in enumerate(source_pools):
@@ -57,12 +58,13 @@ def _lendable(
 ) -> IntArray:
     """Return how many of the ``surplus`` replicas of each pool can be lent, ``[pools]``.
 
-    They fit on GPUs that no pool needs for ``first``, the replicas that it starts with, or for
-    replicas that it has lent already. Spot instances are not lent.
+    They need GPUs that no pool uses for its first replicas (``first [pools]``), or for replicas
+    that it has lent already. Spot instances are not lent. ``source_pools`` gives the index of the
+    study's pool that each pool came from.
     """
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
-    places = []
+    places = []  # (region, GPU type) of each pool
     for pool, source, count in zip(fleet.pools, source_pools, first, strict=True):
         _, r, g = hardware.pool_index[source]
         places.append((r, int(hardware.types[g])))
@@ -70,14 +72,14 @@ def _lendable(
         free[places[-1]] -= (int(count) + lent) * pool.gpus_per_instance
     out = np.zeros(len(source_pools), np.int64)
     for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
-        room = max(0, int(free[place])) // pool.gpus_per_instance
-        out[p] = 0 if pool.spot else min(int(surplus[p]), room)
+        fitting = max(0, int(free[place])) // pool.gpus_per_instance
+        out[p] = 0 if pool.spot else min(int(surplus[p]), fitting)
         free[place] -= int(out[p]) * pool.gpus_per_instance
     return out
 
 
 def _start_up_of_lent(pool: Pool, more: int) -> StartUp | None:
-    """Return the pool's start-up times and lent replicas, with ``more`` lent at the start."""
+    """Return the pool's start-up times and lent replicas, with ``more`` replicas lent."""
     if not more:
         return pool.start_up
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)

@@ -1,6 +1,7 @@
 """Report what a policy that scales modules did in a replay.
 
-The report covers the placement of modules over time and the cost of moving them.
+Modules are the layers of a model and their projections. The policy copies them to other GPUs, or
+moves them. The report covers their placement over time and the cost of moving them.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from simulation.modules.parts import Module, modules_of
 from simulation.policies.modules import Event, ModuleScaling
 from simulation.results import OUT_OF_MEMORY, Replay
 
-PLANNED_AT = 32.0  # batch size at which Algorithm 1 is compared with the exact plan
-TABLE_TOKENS = 256  # prompt length of table 1
+PLANNED_AT = 32.0  # batch size at which the greedy plan (Algorithm 1) is compared with the exact
+TABLE_TOKENS = 256  # prompt length at which the modules of a model are reported
 
 
 def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | None:
@@ -32,18 +33,19 @@ def module_run(
 ) -> ModuleRun | None:
     """Return the module figures and tables of a policy; None if it does not move modules.
 
-    Modules are layers and projections of a model (``simulation.provisioning``).
+    ``ready`` is the policy as built from ``policy``, and ``result`` its replay. ``labels`` names
+    the arrangement of each pool.
     """
     rule = ready.modules
     if rule is None:
         return None
-    elastic = [p for p, layout in enumerate(rule.layouts) if layout is not None]
+    scaled = [p for p, layout in enumerate(rule.layouts) if layout is not None]
     figures = ModuleFigures(
         policy=policy.key,
         label=policy.title,
         out_of_memory=int(result.reject_reasons.get(OUT_OF_MEMORY, 0)),
-        pools=tuple(_pool_figures(study, ready, rule, result, labels[p], p) for p in elastic),
-        parts=_modules_by_model(study, ready, elastic),
+        pools=tuple(_pool_figures(study, ready, rule, result, labels[p], p) for p in scaled),
+        parts=_modules_by_model(study, ready, scaled),
     )
     return ModuleRun(
         figures,
@@ -53,14 +55,15 @@ def module_run(
 
 
 def _modules_by_model(
-    study: Study, ready: BuiltPolicy, elastic: Sequence[int]
+    study: Study, ready: BuiltPolicy, scaled: Sequence[int]
 ) -> dict[str, tuple[Module, ...]]:  # fmt: skip
-    """Return the modules of each model that has one of the pools ``elastic``, by model name.
+    """Return the modules of each model, by model name.
 
-    These are the pools whose modules the policy moves.
+    ``scaled`` are the indices of the pools whose modules the policy moves. Models without such a
+    pool are left out.
     """
     out: dict[str, tuple[Module, ...]] = {}
-    for p in elastic:
+    for p in scaled:
         m, _, g = study.hardware.pool_index[ready.source_pools[p]]
         shape = study.hardware.models[m].shape
         if shape is not None:
@@ -73,12 +76,15 @@ def _modules_by_model(
 def _pool_figures(
     study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
-    """Return what the policy ``rule`` did with the modules of pool ``p``, as figures."""
+    """Return what the policy ``rule`` did with the modules of pool number ``p``, as figures.
+
+    ``label`` names the arrangement of the pool.
+    """
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
+    # The placements of modules over time, and the seconds that each lasted.
     standings = [standing for standing in rule.standings if standing.pool == p]
-    # The seconds that each placement lasted.
     edges = np.array([*(standing.time_s for standing in standings), result.duration_s])
     spans = np.maximum(np.diff(edges), 0.0)
     copies = np.array([standing.copies.sum() for standing in standings])
@@ -125,9 +131,9 @@ def _unused_memory_share(
     study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
-    """Return the share of the pool's GPU memory that holds no weights, copies or KV caches.
+    """Return the share of pool ``p``'s GPU memory that holds no weights, copies or KV caches.
 
-    ``copies`` (of layers) and ``borrowed`` (GPUs) are means over time.
+    ``copies`` (of layers, per replica) and ``borrowed`` (GPUs of other pools) are means over time.
     """
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
@@ -150,7 +156,10 @@ def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, st
 def _layout_table(
     study: Study, result: Replay, labels: Sequence[str], rule: ModuleScaling
 ) -> pl.DataFrame:
-    """Return where modules were placed, with one row per change, pool and device."""
+    """Return where modules were placed, with one row per change, pool and device.
+
+    A device has the GPUs of one replica, of this pool or (borrowed) of another pool.
+    """
     rows = []
     for standing in rule.standings:
         layout = rule.layouts[standing.pool]

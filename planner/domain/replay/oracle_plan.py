@@ -1,10 +1,10 @@
 """Search the cheapest schedule of a window that meets every tier, knowing its demand (oracle).
 
-A plan on a perfect forecast covers the busiest bin of each period at the target of the tier. The
-tier counts over the whole window, so smaller plans meet it too. Replays find them: first by one
-factor on all demand, then by removing single replicas of single periods. Counts per bin and a
-constant fleet are tried in the same way, so that neither short periods nor a static fleet is
-cheaper.
+A plan on a perfect forecast covers the busiest bin of each period. But SLO attainment counts over
+the whole window, so smaller plans meet the target too. Replays find them: first with plans for one
+factor times the demand, then by removing single replicas in single periods. Schedules with a count
+per bin and constant ones are tried in the same way, so that neither a policy with shorter periods
+nor a static fleet is cheaper than the oracle.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.sizing.pool import fewest_instances
 
-FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand
-LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # if all of the demand misses a tier
+FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # tried factors on the demand
+LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # tried if the plan for factor 1 misses a tier
 REPLAYS = 16  # most replays of a search
 STEP = 4  # distance in FACTORS between tries, near a factor that held for other candidates
 LITTLE = 0.005  # share of the cost: a round that saves less is the last
@@ -38,9 +38,10 @@ Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A schedule to test: replica counts ``[p, l, r, g]`` in the periods of ``window``.
+    """A schedule to test: replica counts ``[period, model, region, GPU column]`` in a window.
 
-    ``plan`` is the program's plan that they come from; None: counts by bin or constant ones.
+    ``plan`` is the optimizer's plan with these counts. It is None for schedules that are made
+    without the optimizer: counts per bin, and constant counts.
     """
 
     counts: IntArray
@@ -52,8 +53,9 @@ class Candidate:
 class Oracle:
     """A search for the cheapest schedule that meets every tier, with known demand.
 
-    ``load`` is the demand of the window. ``judge`` replays a policy and returns its cost in
-    dollars, or None if a tier misses its target.
+    ``load`` is the demand of the window, and ``key`` names the policy. ``judge`` replays a policy
+    and returns its cost in dollars, or None if a tier misses its target. ``replays`` counts the
+    replays so far.
     """
 
     study: Study
@@ -108,14 +110,14 @@ class Oracle:
         return replace(self.context.starting_from(follower, start), plan=whole_plan, work_done=0.9)
 
     def _enough_by_flow(self) -> int:
-        """Return the index of the smallest of FACTORS that meets every tier, if demand were a flow.
+        """Return the index in FACTORS from which the search for the smallest factor begins.
 
-        Demand above the capacity of the replicas planned for the peak of its period is late. This
-        only tells where a search begins.
+        It is the smallest factor that meets every tier in a fluid model without queues: demand is
+        late if it exceeds the capacity of the replicas that are planned for its period's peak.
         """
         hardware, plan = self.study.hardware, self.study.settings.plan
-        demand = self.load.tps.sum(axis=2)  # [p, l, w]
-        allowed = (1 - max(tier.attainment for tier in hardware.tiers)) * demand.sum()
+        demand = self.load.tps.sum(axis=2)  # [period, model, bin]
+        allowed_late = (1 - max(tier.attainment for tier in hardware.tiers)) * demand.sum()
         curves, minimum = self.study.sizes.pool_tps.max(axis=1), hardware.minimum.sum(axis=(1, 2))
         for i, factor in enumerate(FACTORS):
             late = 0.0
@@ -125,9 +127,9 @@ class Oracle:
                 for bins in demand[:, m]:
                     planned = fewest_instances(curve, factor * float(bins.max()))
                     count = max(planned + plan.spare.instances, int(minimum[m]))
-                    carried = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
-                    late += float(np.maximum(bins - carried, 0.0).sum())
-            if late <= allowed:
+                    capacity_tps = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
+                    late += float(np.maximum(bins - capacity_tps, 0.0).sum())
+            if late <= allowed_late:
                 return i
         return len(FACTORS) - 1
 
@@ -136,8 +138,9 @@ class Oracle:
     ) -> None:
         """Bisect ``factors`` for the smallest whose candidate meets every tier.
 
-        ``candidate_at`` makes a candidate for a factor on the demand. The cheapest that meets every
-        tier is kept. Candidates that cost more than the best so far are not replayed.
+        ``candidate_at`` makes a schedule for a factor on the demand; None if there is none. The
+        cheapest schedule that meets every tier is kept. Schedules that cost at least as much as the
+        best so far are not replayed, and count as if they met every tier.
         """
         low, high = 0, len(factors)
         # All kinds of candidates hold at similar factors: begin near the last one that held.
@@ -177,11 +180,14 @@ class Oracle:
 
     @property
     def _usd_per_hour(self) -> FloatArray:
-        """Return the lowest price of a replica in a day, in dollars per hour ``[l, r, g]``."""
+        """Return a replica's price in the cheapest hour of the day, in dollars per hour.
+
+        The axes are ``[model, region, GPU column]``.
+        """
         hardware = self.study.hardware
         gpus = np.zeros((len(hardware.models), len(hardware.gpus)))
-        for place, profile in hardware.profiles.items():
-            gpus[place] = profile.tp
+        for (m, g), profile in hardware.profiles.items():
+            gpus[m, g] = profile.tp
         return np.asarray(gpus[:, None, :] * hardware.usd_by_hour.min(axis=0)[None])
 
     def _plan_at(self, factor: float) -> Candidate | None:
@@ -194,9 +200,12 @@ class Oracle:
         return Candidate(plan.target, self.study.window, plan)
 
     def _plan_by_bin(self, factor: float) -> Candidate:
-        """Return the fewest replicas of each pool for ``factor`` times the demand of each bin."""
+        """Return a schedule with the fewest replicas for ``factor`` times the demand of each bin.
+
+        Its periods are the bins. Each pool serves all the demand of its model and region.
+        """
         study, window = self.study, self.study.window
-        tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [p, w, l, r]
+        tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [period, bin, model, region]
         tps = tps.reshape(-1, *tps.shape[2:])
         counts = np.zeros((len(tps), *study.hardware.minimum.shape), np.int64)
         for m, r, g in study.hardware.pool_index:
@@ -211,9 +220,9 @@ class Oracle:
         return Candidate(counts, replace(window, period_s=window.bin_s))
 
     def _constant_plan(self, factor: float) -> Candidate | None:
-        """Return the largest counts of the plan for ``factor`` times the demand, kept constant.
+        """Return the constant schedule with the peak counts of the plan at ``factor``.
 
-        None if there is no such plan.
+        The plan is that for ``factor`` times the demand. None if there is no such plan.
         """
         planned = self._plan_at(factor)
         if planned is None:
@@ -222,7 +231,7 @@ class Oracle:
         return Candidate(largest.copy(), planned.window)
 
     def _has_one_pool_per_region(self) -> bool:
-        """Return whether each model has one pool per region and stage.
+        """Return whether each model has one pool per region and stage (prefill, decode or both).
 
         The demand of a bin then determines the replica counts.
         """
@@ -233,14 +242,14 @@ class Oracle:
         return len(set(serving)) == len(serving) and not mixed & split
 
     def _trim(self) -> None:
-        """Remove single replicas of single periods while every tier is met and the cost falls.
+        """Remove replicas from single periods of the best schedule, as long as every tier is met.
 
-        Each round removes as many as possible at once, first those that leave the lowest
-        utilization.
+        Each round tries to remove one replica from many periods and pools at once. Those come first
+        whose removal leaves the lowest utilization. The last round is one that saves little.
         """
         while self.replays < REPLAYS:
             assert self._best is not None
-            base, before = self._best
+            base, usd_before = self._best
             order = _by_utilization(*self._demand(base), base.counts)
             low, high, step = 0, len(order), max(1, len(order) // 4)
             while low < high and self.replays < REPLAYS:
@@ -253,11 +262,14 @@ class Oracle:
                 else:
                     high = tried - 1
                 step = max(1, (high - low + 1) // 2)
-            if self._best[1] > before * (1 - LITTLE):
+            if self._best[1] > usd_before * (1 - LITTLE):
                 break
 
     def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:
-        """Return the candidate less a replica at each place ``rows [k, 4]`` (p, l, r, g)."""
+        """Return the candidate with one replica less at each of ``rows``.
+
+        Each row of ``rows [removed, 4]`` has the indices of period, model, region and GPU column.
+        """
         fewer = base.counts.copy()
         fewer[tuple(rows.T)] -= 1
         if base.plan is None:
@@ -268,10 +280,10 @@ class Oracle:
     def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
         """Return the planning problem of the first period, and each model's peak demand per period.
 
-        The peaks ``[p, l]`` sum over regions, in input tokens/s. The periods are the candidate's,
-        which may be bins.
+        The peaks ``[period, model]`` are summed over regions, in input tokens/s. The periods are
+        those of the candidate ``base``, which may be bins.
         """
-        peaks = self.load.tps.sum(axis=2)  # [p, l, w]
+        peaks = self.load.tps.sum(axis=2)  # [period, model, bin]
         if base.window.period_s == self.study.window.period_s:
             joint = peaks.max(axis=2)
         else:
@@ -280,10 +292,12 @@ class Oracle:
 
 
 def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArray) -> IntArray:
-    """Return the places (p, l, r, g) that can lose a replica, by rising utilization, ``[k, 4]``.
+    """Return where a replica can be removed, ordered by the utilization that this leaves.
 
-    Utilization is that after the loss: the model's peak demand ``joint`` over the capacity of all
-    its pools of that stage. Places at their minimum are left out.
+    Each row of the result ``[rows, 4]`` has the indices of period, model, region and GPU column.
+    Utilization is the model's peak demand (``joint [period, model]``, input tokens/s) divided by
+    the capacity of all its pools of a stage, prefill or decode. Pools at their minimum count are
+    left out. ``counts [period, model, region, GPU column]`` are the replicas before.
     """
     capacity, after_loss = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
     utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
@@ -301,8 +315,11 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
 
 
 def _capacity_of(problem: PlanningProblem, counts: IntArray) -> FloatArray:
-    """Return the capacity of pools of the sizes ``counts [p, l, r, g]``, in input tokens/s."""
-    curve = problem.pool_tps  # [l, g, N], the last axis by the number of replicas
+    """Return the capacity of pools with ``counts`` replicas, in input tokens/s.
+
+    Both are ``[period, model, region, GPU column]``.
+    """
+    curve = problem.pool_tps  # [model, GPU column, replicas]
     assert curve is not None
     curve_length = curve.shape[2]
     m, _, g = np.indices(counts.shape[1:])

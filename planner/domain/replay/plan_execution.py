@@ -33,7 +33,7 @@ class RollingPlanner:
     """A planner that plans each period when its decision is due, from the fleet at that time.
 
     ``known`` is a plan made before. Its periods are reused if the fleet is the same (methods.md
-    E8). ``solved`` keeps the periods solved, for other replays of the same plan.
+    E8). ``solved`` keeps the solutions by period and fleet, for other replays of the same plan.
     """
 
     def __init__(
@@ -49,9 +49,10 @@ class RollingPlanner:
                 current = window.target
 
     def __call__(self, period: int, running: IntArray | None) -> ScheduleStep:
-        """Return the targets of a period, planned from the ``running`` replicas ``[pools]``.
+        """Return the replica counts to reach in a period, planned from ``running [pools]``.
 
-        Without ``running``, planning starts from the fleet of the period's problem.
+        ``running`` are the replicas at the decision. Without it, planning starts from the fleet of
+        the period's planning problem.
         """
         current = self._periods.problems[period].current
         if running is not None:
@@ -86,7 +87,10 @@ class RollingPlanner:
         return np.array([min_fleet_usd(problem) for problem in problems])
 
     def _plan_period(self, period: int, current: IntArray) -> PeriodPlan:
-        """Return the plan of a period from the fleet ``current [l, r, g]``, solved once."""
+        """Return the plan of a period, solved once for each fleet that it may start from.
+
+        That fleet is ``current [model, region, GPU column]``.
+        """
         key = period, _fleet_key(current)
         if key not in self._solved:
             self._solved[key] = solve_period(self._periods, period, current)
@@ -98,8 +102,8 @@ def as_decided(
 ) -> FollowedPlan:
     """Return a plan to follow that is computed period by period, when each decision is due.
 
-    ``known`` is a plan whose periods need not be solved again. ``solved`` keeps solutions by period
-    and fleet, and is extended.
+    ``known`` is a plan whose periods need not be solved again. ``solved`` has solutions by period
+    and fleet; new ones are added to it.
     """
     window = study.window
     rolling = RollingPlanner(study, periods, known, solved)
@@ -136,7 +140,7 @@ def _followed_plan(
     """
     # [periods, l, r, bins of a period]
     expected = load.tps if load.expected_tps is None else load.expected_tps
-    bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
+    bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bin, model, region]
     m, r, _ = np.array(study.hardware.pool_index).T
     return FollowedPlan(
         schedule=schedule,
@@ -148,11 +152,14 @@ def _followed_plan(
 
 
 def _with_pools(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArray:
-    """Select the models that have pools from ``axis`` (the study's models), as ``Fleet.models``."""
+    """Return the array without the models that have no pools.
+
+    ``axis`` is the axis of the study's models. The result has the order of ``Fleet.models``.
+    """
     models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
     return np.take(by_model, models, axis)
 
 
 def _fleet_key(current: IntArray) -> bytes:
-    """Return a dictionary key for the counts ``current [l, r, g]``."""
+    """Return a dictionary key for the counts ``current [model, region, GPU column]``."""
     return np.ascontiguousarray(current, np.int64).tobytes()

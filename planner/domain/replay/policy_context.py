@@ -38,7 +38,7 @@ LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unk
 
 
 class Loads:
-    """The demands that the plans of one study are made for, and the periods solved for them.
+    """Forecast demands that the plans of one study are made for, and the periods solved for them.
 
     Each is computed once. Threads that share ``lock`` wait for each other.
     """
@@ -68,9 +68,9 @@ class Loads:
 class SharedInputs:
     """Costly inputs that the policies of a study share; those that are None are computed.
 
-    ``planned`` is the plan on the scenario's own forecast. ``static`` returns the static fleet that
-    may be deployed, ``[pools]``. By default, that is the smallest that meets every tier on the past
-    windows.
+    ``planned`` is the plan on the scenario's own forecast. ``tests`` are the pressure tests of
+    replicas. ``static`` returns the static fleet of deployable policies, ``[pools]``. By default,
+    that is the smallest that meets every tier on the past windows. ``loads`` are forecast demands.
     """
 
     planned: PlannedWindow | None = None
@@ -95,7 +95,7 @@ def policy_context_of(
     planning = part(progress, 0.0, 0.5)
 
     def following(plan: Plan) -> FollowedPlan:
-        """Return the plan that a policy follows, as its ``plan`` (method, load factor) asks."""
+        """Return the plan that a policy follows; ``plan`` states its method and load factor."""
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
@@ -133,7 +133,10 @@ def policy_context_of(
 
 
 def static_before(study: Study, seed: int) -> IntArray:
-    """Return the smallest static fleet that meets every tier on the past windows, ``[pools]``."""
+    """Return the smallest static fleet that meets every tier on the past windows, ``[pools]``.
+
+    Raise ScenarioError if the traffic has no past window.
+    """
     past = past_studies(study)
     if not past:
         raise ScenarioError(
@@ -144,7 +147,7 @@ def static_before(study: Study, seed: int) -> IntArray:
 
 
 def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
-    """Return the GPUs that pools of a region and GPU type share, and the power limits of pools."""
+    """Return the limits that pools share: GPUs of a type in a region, and power."""
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
@@ -160,8 +163,9 @@ def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
     """Return the plan that repeats the day before, and the demand that it covers.
 
-    The demand of each period is ``load_factor`` times that at the same time of the last day known
-    before its decision. Raise ScenarioError if the traffic has no such day.
+    The demand of a period is ``load_factor`` times the demand at the same time of an earlier day,
+    the last one that is known at the period's decision. Raise ScenarioError if the traffic has no
+    such day.
     """
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
@@ -192,7 +196,7 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
 
 
 def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
-    """Return the modules of each pool's model; None if the model's shape is not known."""
+    """Return, for each pool, the modules of its model; None if the model's shape is not known."""
     hardware, lengths = study.hardware, study.traffic.lengths
     out: list[Modules | None] = []
     for m, r, g in hardware.pool_index:
@@ -222,10 +226,11 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
 
 
 def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: float) -> FloatArray:
-    """Return the decode speed of a pool's model on the GPUs of each pool, relative to its own.
+    """Return how fast one pool's model decodes on the GPUs of each pool, ``[pools]``.
 
-    ``context`` is the tokens of ``DECODES`` sequences. NaN: the pool is in another region, or the
-    speed is unknown.
+    The speed on the pool's own GPUs is 1. ``place`` is the pool's (model, region, GPU column).
+    ``context`` is the number of tokens of ``DECODES`` sequences. NaN: the other pool is in another
+    region, or the speed is unknown.
     """
     m, r, g = place
     gpu, profile = hardware.gpus[g], hardware.profiles[m, g]

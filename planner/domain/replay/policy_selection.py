@@ -15,7 +15,8 @@ from planner.policies.user_policies import policy_names
 def policy_chosen(scenario: Scenario, name: str) -> Policy:
     """Return the scenario's policy of that name with its parameters, else the built-in one.
 
-    ``name`` may be a key, ``name:label``. Raises ScenarioError for an unknown name.
+    ``name`` may be a key: the policy's name, or ``name:label`` for one of several policies of that
+    name. Raises ScenarioError for an unknown name.
     """
     for field in ("key", "name"):  # a key is a name, with the label if there is one
         listed = next((row for row in scenario.policies if getattr(row, field) == name), None)
@@ -33,8 +34,9 @@ def policies_chosen(
 ) -> tuple[list[Policy], list[str]]:
     """Return the policies to compare, and a sentence for each that this study cannot run.
 
-    Today's fleet comes first if it is known. Unless all policies were requested, one that cannot be
-    run raises ScenarioError.
+    ``names`` may be ``[ALL]`` for every policy, or empty for those of the scenario. Today's fleet
+    comes first if it is known. Raises ScenarioError if a policy cannot run, unless ``names`` is
+    ``[ALL]``.
     """
     everything = list(names) == [ALL]
     chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
@@ -62,9 +64,9 @@ def missing_baselines(
 ) -> tuple[list[Policy], list[str]]:
     """Return the baselines of every comparison (methods.md X1) that ``chosen`` lacks.
 
-    They have the scenario's parameters if it lists them. The second value has a sentence for each
-    that cannot be run here. Baselines with a perfect forecast are left out without a sentence if
-    the window lies ahead.
+    A baseline that the scenario lists has its parameters. The second value has a sentence for each
+    baseline that this study cannot run. If the window is after the traffic, baselines that know the
+    future are left out without a sentence.
     """
     named = {policy.name for policy in chosen}
     runnable, left_out = [], []

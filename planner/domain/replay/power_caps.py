@@ -1,4 +1,8 @@
-"""Plan the same demand with each power cap alone, and replay each plan: energy, cost and SLO."""
+"""Plan the same demand with each combination of power caps, and replay each plan.
+
+A power cap limits a GPU's power, as a share of its rated power. Columns of the hardware (GPU type,
+arrangement and role) may have different caps.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +29,7 @@ MOST_REQUESTS = 3_000_000  # of all replays together, so that they take seconds
 def plans_by_cap(
     study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[CapPlan, ...]:
-    """Plan the window once for each combination of power caps; empty if only one is stated.
+    """Plan the window once for each combination of the caps by role; empty if there is only one.
 
     Each plan is replayed, unless all replays together have more than ``MOST_REQUESTS`` requests.
     """
@@ -41,7 +45,7 @@ def plans_by_cap(
 
 
 def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
-    """Yield each combination of the stated power caps, as role to cap."""
+    """Yield each combination of the stated power caps, as a map of role to cap."""
     by_role: dict[str, set[float]] = {}
     for (_, g), section in hardware.sections.items():
         by_role.setdefault(hardware.role(g), set()).add(section.power_cap or 1.0)
@@ -53,19 +57,20 @@ def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
 def _plan_with(
     study: Study, planned_window: PlannedWindow, caps: dict[str, float], seed: int | None
 ) -> CapPlan:
-    """Plan with only the columns that have these ``caps`` by role, without power limits.
+    """Plan with only the GPU columns that have these ``caps`` by role, without power limits.
 
-    The plan starts from an empty fleet, because starts would make other caps than today's
-    expensive. Without a ``seed``, the plan is not replayed.
+    The plan starts from an empty fleet, so that today's caps do not save the cost of starts.
+    Without a ``seed``, the plan is not replayed. An infeasible plan gives a result with a reason
+    (``conflict``).
     """
     hardware = study.hardware
-    kept = _with_caps(hardware, caps)  # [l, g]
-    most = np.where(kept[:, None, :], hardware.maximum, 0)
-    only = replace(
+    kept = _with_caps(hardware, caps)  # [model, GPU column]
+    maximum = np.where(kept[:, None, :], hardware.maximum, 0)
+    capped_hardware = replace(
         hardware,
         today=np.zeros_like(study.today),
-        maximum=most,
-        minimum=np.minimum(hardware.minimum, most),
+        maximum=maximum,
+        minimum=np.minimum(hardware.minimum, maximum),
         rack_kw=np.full_like(hardware.rack_kw, np.inf),
         regions=tuple(replace(region, site_kw=np.inf) for region in hardware.regions),
     )
@@ -78,7 +83,7 @@ def _plan_with(
         )
     )
     shares = caps.get("mixed"), caps.get("prefill"), caps.get("decode")
-    limited = replace(study, hardware=only)
+    limited = replace(study, hardware=capped_hardware)
     try:
         plan = plan_load(limited.plan_input, planned_window.load, silent)
     except Infeasible as error:
@@ -104,7 +109,7 @@ def _plan_with(
 
 
 def _with_caps(hardware: Hardware, caps: dict[str, float]) -> BoolArray:
-    """Return a mask of the columns that have the cap of their role, by model, ``[l, g]``."""
+    """Return which GPU columns have the cap of their role, ``[model, GPU column]``."""
     kept = np.zeros((len(hardware.models), len(hardware.columns)), np.bool_)
     for (m, g), section in hardware.sections.items():
         kept[m, g] = (section.power_cap or 1.0) == caps[hardware.role(g)]

@@ -35,16 +35,16 @@ from simulation.trace import Trace
 REQUESTS = 4_000  # requests of a test of FEW replicas
 FEW = 4
 WARM_UP = 0.2  # share of the test before the first reading
-GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # those without a published target
-READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
+GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # gauges without a published target
+READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")  # fields of Signals
 
 
 class PressureTests:
     """The pressure tests of one study; each runs when first used.
 
-    A test measures what a policy would observe (such as waiting requests) if pools run at their
-    rated capacity. Targets of autoscalers follow from it. Threads that share ``lock`` wait for each
-    other.
+    A pressure test simulates pools at their rated capacity, and measures what a policy would
+    observe then, such as concurrent requests. Autoscalers use the readings as targets. Threads that
+    share ``lock`` wait for each other.
     """
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
@@ -53,7 +53,7 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        """Return the test's signals at this P:D ratio; ``many``: in pools of many replicas."""
+        """Return the signals at the P:D ``ratio``; see ``pressure_test`` for both arguments."""
         test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._lock:
             if test not in self._made:
@@ -68,10 +68,11 @@ class PressureTests:
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
     """Simulate each pool at its rated capacity, and return its signals.
 
-    Requests have the lengths and the arrivals of the model, at the capacity of n replicas. n is
-    today's count, at most USUAL_INSTANCES; for a single pool with ``many`` it is USUAL_INSTANCES.
-    Separate prefill and decode pools are tested together at their joint capacity. ``ratio`` of
-    prefill to decode is ``fixed`` (the fleet's), a number, or else the best one (methods.md D2).
+    Requests have the lengths and the burstiness of the model. A pool is tested with today's number
+    of replicas, at most USUAL_INSTANCES. With ``many``, an aggregated pool is tested with
+    USUAL_INSTANCES replicas. Prefill and decode pools are tested together at their joint capacity.
+    ``ratio`` of prefill to decode replicas is ``fixed`` (today's), a number, or else the best one
+    (methods.md D2).
     """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
@@ -79,15 +80,15 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
-            here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
-            for group in _pools_tested_together(study, here):
+            pools = [p for p, place in enumerate(index) if place[:2] == (m, r)]
+            for group in _pools_tested_together(study, pools):
                 counts, rate = _replicas_and_rate(study, group, ratio, many)
                 # Replicas are equally fast in all regions, so one test serves them all.
-                kind = (m, *(index[p][2] for p in group), *counts.tolist())
-                if kind not in tested:
-                    tested[kind] = _simulated_signals(study, group, counts, rate)
+                key = (m, *(index[p][2] for p in group), *counts.tolist())
+                if key not in tested:
+                    tested[key] = _simulated_signals(study, group, counts, rate)
                 for name in out:
-                    out[name][group] = tested[kind][name]
+                    out[name][group] = tested[key][name]
                 rates[group] = rate * float(study.traffic.lengths[m][0].mean()) / counts
                 if len(group) > 1:
                     ratios[group] = counts[0] / counts[1]
@@ -95,7 +96,11 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
 
 
 def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
-    """Return the pools to test together: single mixed pools, and pairs of prefill and decode."""
+    """Return groups of pools to test together: aggregated pools alone, prefill with decode pools.
+
+    Each prefill pool is paired with the first decode pool, and each other decode pool with the
+    first prefill pool. ``pools`` are indices of the pools of a model in a region.
+    """
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
     serving = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
@@ -114,18 +119,18 @@ def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
 def _replicas_and_rate(
     study: Study, group: list[int], ratio: str | float, many: bool
 ) -> tuple[IntArray, float]:
-    """Return the replicas of each pool of ``group`` to test, and the requests/s they can serve.
+    """Return how many replicas of each pool of ``group`` to test, and the requests/s they serve.
 
-    ``group`` is a single pool, or a prefill and a decode pool. Counts are near today's. With
-    ``many``, they are USUAL_INSTANCES instead. For ``ratio`` see ``pressure_test``.
+    ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. For
+    ``ratio`` and ``many`` see ``pressure_test``.
     """
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
-    mean = float(study.traffic.lengths[m][0].mean())
+    mean_isl = float(study.traffic.lengths[m][0].mean())
     today = study.pools(study.today)[group]
     if len(group) == 1:
         n = USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))
-        return np.array([n], np.int64), _pool_capacity(study, m, index[group[0]][2], n) / mean
+        return np.array([n], np.int64), _pool_capacity(study, m, index[group[0]][2], n) / mean_isl
     columns = PairColumns(*(index[p][2] for p in group))
     try:
         if ratio in (BEST_RATIO, OBSERVED):
@@ -134,28 +139,32 @@ def _replicas_and_rate(
             judged = judge_ratios(service, hardware.routing, count, study.settings.seed)
             best = judged.best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
-    except SimulationError:
+    except SimulationError:  # no split serves the model within its limits
         ratio = FIXED
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
     pair = min(all_splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
     sides = zip((columns.prefill, columns.decode), pair, strict=True)
-    rate = min(_pool_capacity(study, m, g, n) for g, n in sides) / mean
+    rate = min(_pool_capacity(study, m, g, n) for g, n in sides) / mean_isl
     return np.array(pair, np.int64), rate
 
 
 def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
-    """Return the capacity of a pool of ``instances`` replicas in input tokens/s."""
+    """Return the capacity of ``instances`` replicas in one pool, in input tokens/s.
+
+    ``m`` and ``g`` are the indices of the model and the GPU column.
+    """
     return curve_capacity(study.sizes.pool_tps[m, g], instances)
 
 
 def _simulated_signals(
     study: Study, group: list[int], counts: IntArray, rate: float
 ) -> dict[str, FloatArray]:
-    """Simulate a group of pools at ``rate`` requests/s; return each signal's mean per pool by name.
+    """Simulate a group of pools at ``rate`` requests/s, and return the mean of each signal.
 
-    Throughputs are per replica.
+    The result maps the name of a signal to its mean in each pool of the group. ``counts`` are the
+    replicas of these pools. Throughputs (names with ``_tps``) are per replica.
     """
     index = study.hardware.pool_index
     m = index[group[0]][0]
@@ -185,9 +194,10 @@ def _simulated_signals(
 
 
 def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: float) -> Trace:
-    """Return ``requests`` of model ``m`` at ``rate`` per second, in the region of the fleet.
+    """Return a trace of so many ``requests`` of model ``m``, at ``rate`` requests/s on average.
 
-    Lengths, bursts and shared prompts are those of the model. The tier is its first one.
+    Lengths, burstiness and shared prefixes are those of the model. All requests come from the
+    region of the fleet's pools, in the model's first tier.
     """
     traffic = study.traffic
     isl, osl = traffic.lengths[m]

@@ -65,9 +65,9 @@ def prepare(
     sizes: Sizes,
     requests: Trace,
 ) -> Study:
-    """Return the study of a window: all that its policies need, and reference static fleets.
+    """Return the study of a window: what its policies need, and two reference static fleets.
 
-    One static fleet covers the peak of the window, the other that of the time before.
+    One fleet covers the peak demand of the window, the other the peak of the time before it.
     """
     no_replicas = np.zeros(hardware.minimum.shape, np.int64)
     inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, no_replicas)
@@ -87,7 +87,10 @@ class ConstantFleets:
     _locks: dict[Hashable, Lock] = field(default_factory=dict, init=False)
 
     def run(self, key: Hashable, replay: Callable[[], PolicyRun]) -> PolicyRun:
-        """Return the run of the fleet ``key``. The first thread replays it, others wait for it."""
+        """Return the run of the fleet that ``key`` stands for; ``replay`` it if there is none yet.
+
+        Other threads that need the same fleet wait for the replay.
+        """
         with self._locks.setdefault(key, Lock()):
             if key not in self._runs:
                 self._runs[key] = replay()
@@ -101,10 +104,10 @@ class ReplayOptions:
     Without ``detailed``, the tables are empty and the summary is brief. ``requests`` keeps a row
     per request. ``spare`` replays a second time without the replicas of the worst loss, for
     ``survival``. ``lost`` are replicas that the replay lacks. ``changed`` modifies the fleet after
-    the policy was built. With ``bars`` (attainment by tier), TargetMissed is raised as soon as a
-    tier is sure to stay below both its target and its bar. CostLimitExceeded is raised once the
-    policy has cost more than ``cost_limit``, in dollars. ``constant`` are the replays of constant
-    fleets to share; None: nothing is shared.
+    the policy was built. ``bars`` are attainments by tier: TargetMissed is raised as soon as a tier
+    is sure to stay below both its target and its bar. CostLimitExceeded is raised once the policy
+    has cost more than ``cost_limit`` dollars. ``constant`` are the replays of constant fleets to
+    share; None: nothing is shared.
     """
 
     detailed: bool = True
@@ -132,8 +135,8 @@ def run_policy(
 ) -> PolicyRun:
     """Build a policy for the study and replay it.
 
-    Raise CostLimitExceeded if it costs more than the limit of ``options``, and TargetMissed if it
-    misses a bar of theirs.
+    Raise CostLimitExceeded if it costs more than ``options.cost_limit``, and TargetMissed if a tier
+    is sure to stay below its target and its bar in ``options.bars``.
     """
     ready = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
     limit = options.cost_limit
@@ -151,7 +154,10 @@ def build_policy(
     progress: Progress = silent,
     shared: SharedInputs = NOTHING_SHARED,
 ) -> BuiltPolicy:
-    """Build a policy for the study. An oracle's schedule is found by replays here."""
+    """Return a policy built for the study; the schedule of an oracle baseline is found by replays.
+
+    ``shared`` are costly inputs that policies of the study share.
+    """
     check_policy(study, policy.name)
     context = policy_context_of(study, seed=seed, progress=progress, shared=shared)
     if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
@@ -172,10 +178,10 @@ def min_cost_usd(
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.objective.lend_share is not None
-    fewer = options.changed or options.lost or study.hardware.faults or lends
+    may_lose_replicas = options.changed or options.lost or study.hardware.faults or lends
     if settings.plan.objective.reserve:  # reserved GPUs cost less than ``lowest_usd``
         return 0.0
-    if not ready.keeps_floor or fewer:
+    if not ready.keeps_floor or may_lose_replicas:
         return 0.0
     pools = ready.fleet.pools
     usd_per_hour = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
@@ -204,16 +210,16 @@ def replay_policy(
     progress: Progress,
     options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
-    """Replay a policy that was built already.
+    """Replay the policy ``ready``, which was built from ``policy``.
 
-    ``study`` is the one it was built on, or a copy changed in a way that the policy does not know.
+    ``study`` is the one it was built for, or a changed copy. The policy does not know the change.
     """
     replay = partial(
         _replayed_alone, study, policy, ready, seed=seed, progress=progress, options=options
     )
     key = _constant_fleet_key(study, policy, ready, options)
     run = replay() if key is None or options.constant is None else options.constant.run(key, replay)
-    if run.name != policy.key:  # of another policy with the same constant fleet
+    if run.name != policy.key:  # a shared run: another policy has the same constant fleet
         run = replace(
             run,
             name=policy.key,
@@ -224,7 +230,8 @@ def replay_policy(
                 policy, ready.policy, ready.fleet, run.series, _pool_labels(study, ready)
             ),
         )
-    if not options.spare or policy.traits.uses_future_data:  # nobody can run an oracle baseline
+    # Oracle baselines cannot be deployed, so nobody asks whether they survive a loss.
+    if not options.spare or policy.traits.uses_future_data:
         return run
     return _with_survival(study, policy, ready, run, seed, options)
 
@@ -232,12 +239,12 @@ def replay_policy(
 def _constant_fleet_key(
     study: Study, policy: Policy, ready: BuiltPolicy, options: ReplayOptions
 ) -> Hashable | None:
-    """Return what the replay of a policy that never changes its fleet depends on.
+    """Return a key of the replay of a constant fleet: replays with equal keys are equal.
 
-    None: the policy may change it, or ``options`` may end the replay or change the fleet.
+    None if the policy may change its fleet, or ``options`` may end the replay or change the fleet.
     """
-    ends = options.bars is not None or np.isfinite(options.cost_limit)
-    if ends or options.changed is not None or not _never_scales(study, policy, ready):
+    may_end = options.bars is not None or np.isfinite(options.cost_limit)
+    if may_end or options.changed is not None or not _never_scales(study, policy, ready):
         return None
     lost = None if options.lost is None else (options.lost.counts.tobytes(), options.lost.region)
     pools = tuple((pool.initial, pool.minimum, pool.maximum) for pool in ready.fleet.pools)
@@ -245,10 +252,10 @@ def _constant_fleet_key(
 
 
 def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
-    """Return whether a policy surely keeps its first fleet: a static fleet, or a constant plan.
+    """Return whether a policy is sure to be replayed as a static fleet of its first replicas.
 
-    Plans of several regions may send requests elsewhere than a static fleet, and plans that reserve
-    or lend have other costs.
+    That is so for static fleets, and for plans with constant counts in one region. Plans of several
+    regions may route requests otherwise, and plans that reserve GPUs or lend have other costs.
     """
     objective = study.settings.plan.objective
     if not ready.keeps_floor or policy.traits.may_exceed_plan:
@@ -312,7 +319,7 @@ def _replayed_alone(
 
 
 def _summary(study: Study, plan: ScalingPlan | None, result: Replayed, *, brief: bool) -> Summary:
-    """Return the figures of a replay of a policy that followed ``plan``, None without one."""
+    """Return the summary of a replay, with the cost of the GPUs that ``plan`` reserved, if any."""
     summary = summarise_replay(result, brief=brief)
     return summary if plan is None else with_reserved(study, summary, result, plan)
 
@@ -325,9 +332,10 @@ def _with_survival(
     seed: int,
     options: ReplayOptions,
 ) -> PolicyRun:
-    """Return the run with its survival of the worst loss, by a replay without the lost replicas.
+    """Return the run with its survival of the worst loss of replicas (N+1).
 
-    That replay is left out if an interactive tier misses its target with all replicas.
+    Survival is found by a replay without the lost replicas. That replay is left out if an
+    interactive tier misses its target even with all replicas.
     """
     assert run.worst_loss is not None
     survival = survival_of(study, run.summary.slo_attainment)
@@ -350,7 +358,10 @@ def _simulate(
     progress: Progress,
     options: ReplayOptions,
 ) -> tuple[Replayed, Fleet, SignalRecorder]:
-    """Return a replay of a built policy, the fleet that it began with, and what it measured."""
+    """Return a replay of a built policy, the fleet at its begin, and the policy as it was replayed.
+
+    The last also has the range of the signal that the policy reads, if ``options.detailed``.
+    """
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in, bars = study.settings.scale_in, options.bars
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
@@ -369,8 +380,8 @@ def _simulate(
     metered = SignalRecorder(rule)
     fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
     fleet = options.changed(fleet) if options.changed is not None else fleet
-    other = options.lost is not None or options.changed is not None or options.requests
-    if ready.replay is not None and not other:
+    needs_replay = options.lost is not None or options.changed is not None or options.requests
+    if ready.replay is not None and not needs_replay:
         return ready.replay, fleet, metered
     result = simulate_cell(
         study.trace,
@@ -401,18 +412,19 @@ def _oracle(
 ) -> BuiltPolicy:
     """Return a policy with the cheapest schedule that meets every tier, found by replays.
 
-    If none does, return the policy that follows the plan for all the demand.
+    If none does, return the policy that follows the plan for the demand as it is. ``loads`` are the
+    demands that plans are made for.
     """
     assert policy.traits.plan is not None
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
     load = loads.planned_for(policy.traits.plan, part(progress, 0.0, 0.1))
 
     options = ReplayOptions(bars=targets)
-    cheapest, its_replay = np.inf, None
+    cheapest_usd, cheapest_replay = np.inf, None
 
     def judge(ready: BuiltPolicy) -> float | None:
         """Return the cost of a replay in dollars, or None if a tier misses its target."""
-        nonlocal cheapest, its_replay
+        nonlocal cheapest_usd, cheapest_replay
         try:
             result, _, _ = _simulate(study, policy, ready, seed, silent, options)
         except TargetMissed:
@@ -420,17 +432,17 @@ def _oracle(
         summary = _summary(study, ready.plan() if ready.plan else None, result, brief=True)
         if not all(summary.slo_met.values()):
             return None
-        if summary.cost_usd < cheapest:
-            cheapest, its_replay = summary.cost_usd, result
+        if summary.cost_usd < cheapest_usd:
+            cheapest_usd, cheapest_replay = summary.cost_usd, result
         return summary.cost_usd
 
     search = Oracle(study, load, context, policy.key, judge, part(progress, 0.1, 1.0))
     found = search.smallest()
-    return policy.build(context) if found is None else replace(found, replay=its_replay)
+    return policy.build(context) if found is None else replace(found, replay=cheapest_replay)
 
 
 def _tiers_to_watch(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
-    """Return the tiers, with targets lowered to ``bars`` (attainment by tier) where those are."""
+    """Return the fleet's tiers, each with its bar (attainment) as target if that is lower."""
     return [replace(tier, attainment=min(bars[tier.name], tier.attainment)) for tier in fleet.tiers]
 
 
@@ -476,22 +488,22 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)
         elif isinstance(value, dict):
-            yield from (Setting(f"{name}.{key}", "", part) for key, part in value.items())
+            yield from (Setting(f"{name}.{key}", "", entry) for key, entry in value.items())
         elif isinstance(value, list) and all("at" in row for row in value):  # a timetable
             for row in value:
-                about = (row.get("model"), row.get("region"), row.get("gpu"))
+                pool = (row.get("model"), row.get("region"), row.get("gpu"))
                 yield Setting(
-                    f"replicas from {row['at']}", ", ".join(filter(None, about)), row["replicas"]
+                    f"replicas from {row['at']}", ", ".join(filter(None, pool)), row["replicas"]
                 )
         elif isinstance(value, list):
             for i, row in enumerate(value):
-                for key, part in row.items():
-                    text = " ".join(part) if isinstance(part, list) else part
+                for key, entry in row.items():
+                    text = " ".join(entry) if isinstance(entry, list) else entry
                     yield Setting(f"{name}.{i}.{key}", "", text)
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
-    """Yield the parameters that a policy computed itself, by pool."""
+    """Yield the parameters that a policy computed itself, for each of ``pools`` (names)."""
     for row in rule.computed_parameters() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
@@ -499,7 +511,10 @@ def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Sett
 
 
 def _replica_settings(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:
-    """Yield the replicas of each pool: at the start, at most over time, and its limits."""
+    """Yield the replicas of each pool: at the start, at the peak, and the limits; ``pools`` names.
+
+    Replicas that start count as well as those that serve.
+    """
     up = series.ready + series.starting
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):
         yield Setting("replicas at the start", where, pool.initial)

@@ -1,7 +1,8 @@
-"""Lose replicas of a fleet: those of ``objective.spare``, or else any one replica.
+"""Judge whether a fleet survives the loss of replicas.
 
-A fleet survives a loss if every interactive tier meets its target in a replay without the lost
-replicas, which nothing replaces. Of all losses, the one that leaves the least capacity is replayed.
+The losses are those of the setting ``objective.spare``; by default, any one replica (N+1). A fleet
+survives a loss if every interactive tier meets its target in a replay without the lost replicas,
+which nothing replaces. Of all losses, the one that leaves the least capacity is replayed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,19 +20,25 @@ from simulation.faults import RegionOutage
 from simulation.fleet import Fleet
 
 MOST_SETS = 1_000  # region sets, see ``region_sets``
-MOST_MIXED = 3  # lost replicas that may be of several pools of a model in a region
+MOST_MIXED = 3  # up to so many lost replicas, all mixes of a model's pools in a region are tried
 N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:
-    """Replicas that are lost for the whole window: ``counts [l, r, g]``, or all of ``region``."""
+    """Replicas that are lost for the whole window.
+
+    These are ``counts [model, region, GPU column]``, and all replicas of ``region`` if that is set.
+    """
 
     counts: IntArray
     region: int | None = None
 
     def replicas_after_loss(self, counts: IntArray) -> IntArray:
-        """Return what the loss leaves of ``counts [t, l, r, g]``."""
+        """Return the replicas that the loss leaves of ``counts``.
+
+        Both are ``[interval, model, region, GPU column]``.
+        """
         left: IntArray = np.maximum(counts - self.counts, 0)
         if self.region is not None:
             left[:, :, self.region] = 0
@@ -50,30 +57,34 @@ def with_spare_replica(study: Study) -> Study:
 
 
 def losses_of(study: Study) -> list[Loss]:
-    """Return every loss that a fleet of the study has to survive, one replica by default (N+1)."""
+    """Return every loss that a fleet of the study has to survive.
+
+    By default, each is the loss of one replica (N+1).
+    """
     spare = study.settings.plan.spare or N_PLUS_1
     shape = study.hardware.minimum.shape
     if spare.by_pool or not spare.instances:
         # The only way: every pool loses its spare replicas at the same time.
-        each = [np.full(shape, spare.instances, np.int64)]
+        lost_counts = [np.full(shape, spare.instances, np.int64)]
     else:
         # A model loses that many of all its replicas in a region, of any pools.
-        each = []
+        lost_counts = []
         columns_of: dict[tuple[int, int], list[int]] = {}
         for m, r, g in study.hardware.pool_index:
             columns_of.setdefault((m, r), []).append(g)
         for place, columns in columns_of.items():
             for lost in _ways_to_lose(columns, spare.instances):
-                each.append(np.zeros(shape, np.int64))
-                np.add.at(each[-1], (*place, list(lost)), 1)
+                lost_counts.append(np.zeros(shape, np.int64))
+                np.add.at(lost_counts[-1], (*place, list(lost)), 1)
     regions = [*range(shape[1])] if spare.region else []
-    return [Loss(counts, region) for counts in each for region in (None, *regions)]
+    return [Loss(counts, region) for counts in lost_counts for region in (None, *regions)]
 
 
 def _ways_to_lose(columns: Sequence[int], count: int) -> Iterable[tuple[int, ...]]:
-    """Return each way to lose ``count`` replicas, as the pools (``columns``) of the lost ones.
+    """Return each way to lose ``count`` replicas, as the GPU column of each lost replica.
 
-    More than ``MOST_MIXED`` lost replicas are all of one pool.
+    ``columns`` are those of a model's pools in a region. More than ``MOST_MIXED`` lost replicas are
+    all of one pool.
     """
     if count > MOST_MIXED:
         return [(column,) * count for column in columns]
@@ -84,8 +95,8 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
     """Return the index in ``losses_of`` of the loss that hurts a fleet most.
 
     It leaves the most interactive demand without capacity, and among equals the least capacity.
-    ``counts [t, l, r, g]`` are the fleet's replicas in each interval of ``interval_s``; for a
-    static fleet, t is 1.
+    ``counts [interval, model, region, GPU column]`` are the fleet's replicas in each interval of
+    ``interval_s`` seconds. A static fleet has one interval.
     """
     losses = losses_of(study)
     if len(losses) == 1:
@@ -107,8 +118,8 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
 def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], loss: Loss) -> Fleet:
     """Return a fleet after a loss.
 
-    ``source_pools`` is the index of the study's pool that each pool came from. A pool that the
-    policy split loses replicas of its first part with an interactive tier.
+    ``source_pools`` has the index of the study's pool that each pool of the fleet came from. If the
+    policy split a pool by tier, the first part that serves an interactive tier loses the replicas.
     """
     tiers = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
     lost, left = np.zeros(len(source_pools), np.int64), study.pools(loss.counts)
@@ -123,21 +134,24 @@ def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], lo
 
 
 def capacity_of(study: Study, counts: IntArray) -> FloatArray:
-    """Return the capacity ``[t, l, r]`` of ``counts`` ``[t, l, r, g]``, in input tokens/s.
+    """Return the capacity ``[interval, model, region]`` of replicas, in input tokens/s.
 
-    With separate prefill and decode pools, the weaker of both counts.
+    ``counts`` are ``[interval, model, region, GPU column]``. With separate prefill and decode
+    pools, the weaker of both counts.
     """
     tps = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     stages = study.hardware.stages  # [g] 0: both, 1: prefill, 2: decode
-    prefill_tps, decode_tps = (tps[..., stages != other].sum(axis=-1) for other in (2, 1))
+    prefill_tps = tps[..., stages != 2].sum(axis=-1)
+    decode_tps = tps[..., stages != 1].sum(axis=-1)
     return np.asarray(np.minimum(prefill_tps, decode_tps))
 
 
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
-    """Return the input tokens/s that each region set keeps after its worst loss, ``[t, l, k]``.
+    """Return the input tokens/s that each region set keeps after its worst loss.
 
-    Sets ``k`` are those of ``region_sets``: regions that can serve each other over open routes. If
-    more than ``MOST_MIXED`` replicas are lost in a region, only losses within one pool are covered.
+    The result is ``[interval, model, region set]`` and ``counts`` are ``[interval, model, region,
+    GPU column]``. The sets are those of ``region_sets``. If more than ``MOST_MIXED`` replicas are
+    lost in a region, only losses within one pool are covered.
     """
     _, regions = open_region_sets(study)
     ways = (counts, *(loss.replicas_after_loss(counts) for loss in losses_of(study)))
@@ -145,14 +159,14 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
 
 
 def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
-    """Return ``region_sets`` over the routes that are open in the study."""
+    """Return the ``region_sets`` of the study: those with a finite latency have an open route."""
     return region_sets(np.isfinite(study.hardware.latency_s))
 
 
 def interactive_demand(study: Study) -> FloatArray:
-    """Return the latency-sensitive demand ``[bins, l, k]``, in input tokens/s.
+    """Return the interactive demand in input tokens/s, ``[bin, model, region set]``.
 
-    It is given by bin of the window, model and set of home regions.
+    Region sets are those of ``region_sets``. The demand of a set is that of its home regions.
     """
     trace, bin_s = study.trace, study.window.bin_s
     is_deferrable = np.array([tier.deferrable for tier in study.hardware.tiers])
@@ -160,18 +174,19 @@ def interactive_demand(study: Study) -> FloatArray:
     bins = max(1, round(study.window.duration_s / bin_s))
     bin_of = np.minimum(trace.arrival_s[is_interactive] // bin_s, bins - 1).astype(np.int64)
     shape = bins, len(trace.models), len(trace.regions)
-    cell = np.ravel_multi_index(
+    index = np.ravel_multi_index(
         (bin_of, trace.model[is_interactive], trace.region[is_interactive]), shape
     )
-    tokens = np.bincount(cell, trace.input_tokens[is_interactive], minlength=int(np.prod(shape)))
+    tokens = np.bincount(index, trace.input_tokens[is_interactive], minlength=int(np.prod(shape)))
     homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
 
 def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Survival | None:
-    """Return how well the tiers are served after a loss, from ``attainment`` by tier in a replay.
+    """Return how well interactive tiers are served after a loss of replicas.
 
-    None means that the window has no interactive requests.
+    ``attainment`` is that of each tier in a replay without the lost replicas. None if the window
+    has no interactive requests.
     """
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
     margins = [(share - tier.attainment, share) for tier in tiers
@@ -189,17 +204,18 @@ def interactive_targets(study: Study) -> dict[str, float]:
 
 
 def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
-    """Return the static fleet ``counts`` ``[pools]`` plus the spare replicas of the scenario.
+    """Return the static fleet ``counts [pools]`` plus the spare replicas of the scenario.
 
-    The fleet then covers the demand in every bin of each of the ``windows``, after any possible
-    loss. Replicas are added where they gain most capacity for their price, within the
-    limits. If the scenario asks for no spare, the counts do not change.
+    The fleet then has capacity for the demand in every bin of the ``windows``, after any possible
+    loss. Replicas are added where they gain most capacity for their price, within the GPUs and the
+    maximum counts. If the scenario asks for no spare, the counts do not change.
     """
     study = windows[0]
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    need = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)  # [l, k]
+    # [model, region set]
+    need = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)
 
     def missing_tps(fleets: IntArray) -> FloatArray:
         """Return the input tokens/s that each of ``fleets [t, pools]`` lacks after a loss."""
@@ -209,7 +225,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
     usd = study.replica_usd
     single = np.eye(len(counts), dtype=np.int64)
     places = [(m, r) for m, r, _ in study.hardware.pool_index]
-    of_places = [
+    all_pools_of_place = [
         np.array([place_of_pool == place for place_of_pool in places], np.int64)
         for place in dict.fromkeys(places)
     ]
@@ -219,7 +235,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         # gain nothing without decode, so all pools of a place are also tried together.
         tries = [
             enlarged + step * pools
-            for pools in (*single, *of_places)
+            for pools in (*single, *all_pools_of_place)
             for step in (1, spare.instances + 1)
             if fits_gpus(study, enlarged + step * pools)
         ]
@@ -232,7 +248,10 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:
-    """Return the counts ``[t, l, r, g]`` (model, region, GPU) of fleets given as ``[t, pools]``."""
+    """Return counts per pool by model, region and GPU column.
+
+    ``pools`` are ``[interval, pools]``, the result ``[interval, model, region, GPU column]``.
+    """
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]
@@ -250,14 +269,15 @@ def fits_gpus(study: Study, counts: IntArray) -> bool:
 
 
 def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
-    """Return sets of home regions ``[k, r]`` and the regions ``[k, r]`` that can serve each set.
+    """Return sets of home regions, and the regions that can serve each set.
 
-    All demand can be served if and only if no set's demand exceeds the joint capacity of its
-    regions (Hall). ``open_ways[home, region]`` says which routes are open; a region always serves
-    itself.
+    Both are masks ``[region set, region]``. All demand can be served if and only if no set's demand
+    exceeds the joint capacity of the regions that serve it (Hall's theorem). ``open_ways[home,
+    region]`` says which routes are open; a region always serves itself.
 
     If every route is open there is one set, of all regions. Sets that share no region are not
-    combined. Above MOST_SETS sets, each region has to serve its own demand, which is stricter.
+    combined. If there were more than MOST_SETS sets, each region is a set of its own and has to
+    serve its own demand, which is stricter.
     """
     # A set of regions is a bit mask. Begin with the regions that serve each home, and join the
     # sets that have a region in common until there are no new ones.

@@ -15,7 +15,8 @@ from simulation.trace_replay import Replayed
 def with_reserved(study: Study, summary: Summary, result: Replayed, plan: ScalingPlan) -> Summary:
     """Return the summary with the cost of the plan's reserved GPUs, paid whether used or not.
 
-    They replace on-demand GPUs of their region and type while those run. Other GPUs stay on demand.
+    A reserved GPU takes the place of an on-demand GPU of its region and type while one is used. The
+    on-demand cost is then saved. ``result`` is the replay with the GPUs in use.
     """
     term, reserved = study.settings.plan.objective.reserve, plan.reserved
     if term is None or reserved is None or not reserved.any():

@@ -1,6 +1,6 @@
 """Compute the capacity of the replicas that serve at each moment of a replay.
 
-The capacity is what they sustain within their limits, in the unit of the demand.
+The capacity is the input tokens/s that they sustain within the SLO.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from planner.domain.study import Study
 from simulation.arrays import IntArray
 from simulation.results import PoolSeries
 
-WHOLE = 1e-6  # share of a replica: tolerance for rounding of means over time
+ROUNDING = 1e-6  # share of a replica: tolerance for rounding of means over time
 
 
 def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> IntArray:
-    """Return the number of serving replicas in each interval, ``[t, l, r, g]``.
+    """Return the serving replicas in each interval, ``[interval, model, region, GPU column]``.
 
     ``source_pools`` gives the index of the study's pool that each replayed pool came from. None
     marks a pool that serves no requests. Means over an interval are rounded down.
     """
-    up = np.floor(series.ready + WHOLE).astype(np.int64)
-    counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)
+    ready = np.floor(series.ready + ROUNDING).astype(np.int64)
+    counts = np.zeros((ready.shape[1], *study.hardware.minimum.shape), np.int64)
     for p, source in enumerate(source_pools):
         if source is None:
             continue
         m, r, g = study.hardware.pool_index[source]
-        counts[:, m, r, g] += up[p]
+        counts[:, m, r, g] += ready[p]
     return counts
 
 
@@ -39,13 +39,14 @@ def capacity_table(
     """Return the joint capacity of each model's replicas in each region, in input tokens/s.
 
     There is one row for each moment at which the capacity changes, and one for the last interval.
+    For ``source_pools`` see ``serving``.
     """
     tps = capacity_of(study, serving(study, series, source_pools))
     frames = []
     hardware, start_s = study.hardware, study.window.start_s
     for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.pool_index):
-        line = tps[:, m, r]
-        kept = np.r_[True, np.diff(line) != 0]
+        capacity_tps = tps[:, m, r]
+        kept = np.r_[True, np.diff(capacity_tps) != 0]
         kept[-1] = True
         after_s = series.interval_s * np.flatnonzero(kept)
         frames.append(
@@ -54,7 +55,7 @@ def capacity_table(
                     "time": moments(start_s, after_s.astype(np.float64)),
                     "model": hardware.models[m].name,
                     "region": hardware.regions[r].name,
-                    "capacity_tps": line[kept],
+                    "capacity_tps": capacity_tps[kept],
                 }
             )
         )

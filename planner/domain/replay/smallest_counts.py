@@ -1,4 +1,4 @@
-"""Search the smallest counts that meet a condition that is expensive to test."""
+"""Search the smallest replica counts that meet a condition, such as an SLO, tested by replays."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ Meets = Callable[[IntArray], bool]
 def fewest(
     meets: Meets, base: IntArray, low: IntArray, high: IntArray, *, least: int = 1
 ) -> IntArray:
-    """Return the smallest counts per pool that ``meets`` accepts, by a search over their total.
+    """Return the smallest replica counts ``[pools]`` that ``meets`` accepts.
 
-    ``base`` gives the proportions, and the total at which the search begins. ``low`` and ``high``
-    limit the counts, and ``least`` the total. If no total meets the condition, return the largest
-    one.
+    The search is over the total, which is spread over the pools in the proportions of ``base
+    [pools]``. It begins at the total of ``base``. ``low`` and ``high`` limit the count of each
+    pool, ``least`` is the smallest total. If no total is accepted, return the largest counts.
     """
     least, most = max(least, int(low.sum())), int(high.sum())
-    # Start from the proportions given and grow by a quarter: each test is a replay.
+    # Grow by a quarter until a total is accepted, since each test is a replay.
     enough = max(least, int(base.sum()))
     while not meets(spread_in_proportion(enough, base, low, high)):
         if enough >= most:
@@ -37,9 +37,9 @@ def fewest(
 
 
 def remove_unneeded(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
-    """Remove single replicas from ``counts [pools]`` while ``meets`` stays True.
+    """Remove single replicas from ``counts [pools]`` as long as ``meets`` accepts; return the rest.
 
-    Pools with the smallest ``order`` are tried first. Counts stay at or above ``low``.
+    Pools with a smaller value of ``order`` are tried first. Counts stay at or above ``low``.
     """
     removed = True
     while removed:
@@ -53,10 +53,10 @@ def remove_unneeded(meets: Meets, counts: IntArray, low: IntArray, order: FloatA
 
 
 def spread_in_proportion(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """Spread ``total`` replicas over pools in proportion to ``base``, and return the counts.
+    """Return counts per pool that sum to ``total``, in proportion to ``base [pools]``.
 
-    Each count stays within ``low`` and ``high``, which may change the total. Rounding is by the
-    largest remainder, ties to the earlier pool.
+    Each count stays within ``low`` and ``high``, so the sum may differ. Counts are rounded by the
+    largest remainder; among equals, the earlier pool gets the replica.
     """
     weights = np.maximum(base, 1e-9)
     ideal = total * weights / weights.sum()

@@ -29,8 +29,8 @@ class ServedRequests:
     """What a static fleet served of one model: requests due and late by tier, and its cost.
 
     ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
-    too many requests were late. Then ``late`` counts those until then, and ``due`` counts all
-    requests of the window. ``seen`` is what a guard would observe, if recorded
+    too many requests were late. Then ``late`` counts the late ones until that time, and ``due`` all
+    requests of the window. ``seen`` is what a reactive guard would observe, if recorded
     (``GuardedPlan.recorded_observations``).
     """
 
@@ -41,7 +41,7 @@ class ServedRequests:
     seen: FloatArray | None = None
 
 
-# Results by study, model, seed and replica counts of each cell.
+# Results by study, model, seed, and replica counts of one cell (shard) of the fleet.
 Known = dict[tuple[Study, int, int, bytes], ServedRequests]
 Requests = dict[tuple[Study, int], Trace]  # by study and model
 
@@ -50,8 +50,8 @@ Requests = dict[tuple[Study, int], Trace]  # by study and model
 class FlatWindow:
     """A test of static fleets in one window: do they meet ``goals`` (attainment by tier)?
 
-    Only requests of ``models`` count. ``alive`` is called before each replay and may raise to
-    cancel.
+    Only requests of ``models`` (indices) count. ``alive`` is called before each replay and may
+    raise to cancel. ``known`` and ``requests`` keep results and traces for other tests.
     """
 
     study: Study
@@ -63,10 +63,10 @@ class FlatWindow:
     requests: Requests = field(default_factory=dict)
 
     def meets(self, counts: IntArray) -> bool:
-        """Return whether the fleet meets the goal of every tier.
+        """Return whether a static fleet meets the goal of every tier.
 
-        ``counts`` are those of the models' pools, in their order. Known results are used first. A
-        model is replayed only until a miss is certain.
+        ``counts`` has the replicas of each pool of the tested models. Known results are used first.
+        A model is replayed only until a miss is certain.
         """
         tiers = [
             replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
@@ -93,9 +93,10 @@ class FlatWindow:
         )
 
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
-        """Replay model ``m`` alone and count its requests; ``watch`` ends a replay that must miss.
+        """Replay model ``m`` alone, and count its requests that are due and late.
 
-        ``counts`` are those of all tested models' pools.
+        ``counts`` has the replicas of each pool of the tested models. ``watch`` ends the replay
+        once a tier is sure to miss its goal.
         """
         study, pool_mask, carried = self.study, self._pool_mask(m), self.study.carried
         self.alive()
@@ -127,10 +128,10 @@ class FlatWindow:
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd, seen=seen)
 
     def _policy(self, counts: IntArray) -> Static | GuardedPlan:
-        """Return a policy that keeps ``counts``, and records what a guard would observe.
+        """Return a policy that keeps ``counts``, and records what a reactive guard would observe.
 
-        Nothing is recorded in long windows, for a fleet in cells, or with deferrable tiers, whose
-        requests are released at scaling decisions.
+        Nothing is recorded in long windows, for a fleet divided into cells (shards), or with
+        deferrable tiers, whose requests are released at scaling decisions.
         """
         study, every_s = self.study, GuardedPlan.interval_s
         decisions = int(np.ceil(study.window.duration_s / every_s))
@@ -142,8 +143,8 @@ class FlatWindow:
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         """Return the key in ``known`` for model ``m`` on a fleet of ``counts``."""
-        of_cell = per_cell(self._counts_of_all_pools(counts)[self._pool_mask(m)], self.study.cells)
-        return self.study, m, self.seed, of_cell.tobytes()
+        model_counts = self._counts_of_all_pools(counts)[self._pool_mask(m)]
+        return self.study, m, self.seed, per_cell(model_counts, self.study.cells).tobytes()
 
     def _pool_mask(self, m: int) -> BoolArray:
         """Return a mask of the model's pools among all pools of the study."""
@@ -176,8 +177,9 @@ def served_by(
 ) -> ServedRequests | None:
     """Return what a static fleet of ``counts [pools]`` served, summed over all models.
 
-    Results in ``known`` are used first. ``goals`` are the targets by tier. Return None if the
-    replay of a model was skipped, because the other models missed a tier already.
+    Models without a result in ``known`` are replayed. ``goals`` are the attainment targets by tier.
+    Return None if the replay of a model was skipped, because the other models missed a tier
+    already.
     """
     models = range(len(study.hardware.models))
     window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
@@ -195,10 +197,10 @@ def served_by(
 
 
 def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) -> FloatArray | None:
-    """Return what a guard would observe on a static fleet of ``counts [pools]``.
+    """Return what a reactive guard would observe on a static fleet of ``counts [pools]``.
 
     The shape is ``[decisions, guard.OBSERVED, pools]``, see ``GuardedPlan.recorded_observations``.
-    None if not every model was replayed to the end before, with its observations recorded.
+    Nothing is replayed: None unless earlier replays in ``known`` recorded it for every model.
     """
     models = range(len(study.hardware.models))
     window = FlatWindow(study, models, {}, seed, alive=lambda: None, known=known)
@@ -214,9 +216,12 @@ def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) ->
     return joined
 
 
-def _late_by_tier(served: Mapping[int, ServedRequests], like: IntArray) -> IntArray:
-    """Return the late requests of ``served`` by tier, summed over models; shaped as ``like``."""
-    late = np.zeros_like(like)
+def _late_by_tier(served: Mapping[int, ServedRequests], total: IntArray) -> IntArray:
+    """Return the late requests by tier, summed over the models in ``served``.
+
+    ``total [tiers]`` only gives the number of tiers.
+    """
+    late = np.zeros_like(total)
     for served_requests in served.values():
         late += served_requests.late
     return late

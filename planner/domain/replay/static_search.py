@@ -28,8 +28,8 @@ from planner.domain.study import Study
 from planner.domain.traffic.window import HOUR_S
 from simulation.arrays import BoolArray, IntArray
 
-# How far targets are lowered if no fleet meets them. Otherwise a fleet would grow to all GPUs for a
-# small part of a point.
+# How far attainment targets are lowered if no fleet meets them. Otherwise a fleet would grow to all
+# GPUs for a small part of a percentage point.
 LOWERED = (0.005, 0.01, 0.02, 0.05, 0.1)
 STEPS = 6  # replays that a search of the smallest fleet usually takes; for its progress only
 
@@ -44,14 +44,14 @@ def smallest_flat(
 ) -> IntArray:
     """Return the smallest static fleet that meets every tier's target, as replicas ``[pools]``.
 
-    The tiers must be met in the windows of ``study`` and of ``others``, which use the same
-    hardware. ``known`` keeps results of earlier searches of the same windows. ``at_once`` windows
-    are simulated at the same time.
+    The targets must be met in the windows of ``study`` and of ``others``, which use the same
+    hardware. ``known`` keeps results of earlier searches of the same windows. ``at_once`` is the
+    number of windows simulated at the same time.
 
-    Models share no replicas, so each is replayed alone. First each model is searched alone, by
-    bisection over its total, in the proportions of the static fleet for the peak. Then single
-    replicas are removed from the whole fleet, the dearest first, until none can go. Tiers are
-    counted over all models together.
+    Models share no replicas, so each is replayed alone. First the counts of each model are searched
+    by bisection over their total, in the proportions of the static fleet for the peak. Then single
+    replicas are removed from the whole fleet, the most expensive first, until none can go. In this
+    step, attainment counts over all models together.
 
     Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
     that cannot meet its tiers with all available GPUs gets the fewest replicas that come near
@@ -62,9 +62,9 @@ def smallest_flat(
     known = {} if known is None else known
     windows = [study, *others]
     peaks = np.array([study.pools(window.peak) for window in windows])
-    requests_of = np.array([len(window.trace) for window in windows])
+    request_counts = np.array([len(window.trace) for window in windows])
     # The highest peak first; among equals the most requests, which are the hardest to serve.
-    order = np.lexsort((-requests_of, -peaks.sum(axis=1)))
+    order = np.lexsort((-request_counts, -peaks.sum(axis=1)))
     peaks, windows = peaks[order], [windows[w] for w in order]
     base = peaks.max(axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
@@ -98,9 +98,9 @@ def smallest_flat(
 def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
     """Return whether every static fleet that meets the SLO in the windows costs over ``usd``.
 
-    ``usd`` is a cost in the first window, in dollars. One test decides: the largest fleet for that
-    money. With several pools the result is False, since another fleet of the same cost might meet
-    the SLO.
+    ``usd`` is a cost in the first window, in dollars. The largest fleet for that money is tested.
+    With several pools the result is False, since many fleets have that cost and another one might
+    meet the SLO.
     """
     study = windows[0]
     pools = study.fleet(np.ones(len(study.hardware.pool_index), np.int64)).pools
@@ -118,10 +118,11 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
 def with_spare(
     windows: Sequence[Study], counts: IntArray, seed: int, known: Known | None = None
 ) -> IntArray:
-    """Add to a static fleet the spare replicas (N+1) that it needs to meet the SLO after a loss.
+    """Return a static fleet with the spare replicas (N+1) it needs to meet the SLO after a loss.
 
-    Losses of single replicas are replayed. Spares for the loss of a region are added by capacity,
-    since they belong elsewhere. ``known`` keeps results of earlier replays, and is extended.
+    ``counts [pools]`` is the fleet without spares. The loss of replicas is replayed in each of the
+    ``windows``. Spares for the loss of a region are added by capacity, since they belong in other
+    regions. ``known`` keeps results of replays.
     """
     study, known = windows[0], {} if known is None else known
     if study.settings.plan.spare.region:
@@ -156,8 +157,9 @@ def _fewest_on_all(
 ) -> IntArray:
     """Return the smallest counts per pool that meet the condition of every window.
 
-    The first window must have the highest of ``peaks [windows, pools]``. It is searched alone. The
-    others are only checked, and join the search if they fail.
+    ``meets`` has one condition per window, and ``peaks [windows, pools]`` the replicas for its peak
+    demand. The first window must have the highest peak. It is searched alone. The others are only
+    checked, and join the search if they fail. ``low`` and ``high`` limit the counts.
     """
     searched, order = [0], list(range(1, len(meets)))
 
@@ -179,7 +181,10 @@ def _fewest_on_all(
 def _first_missed(
     meets: Sequence[Meets], order: Sequence[int], counts: IntArray, at_once: int
 ) -> int | None:
-    """Return the first window of ``order`` whose condition fails, or None."""
+    """Return the first window of ``order`` whose condition fails, or None if all hold.
+
+    ``meets`` has one condition per window. ``at_once`` windows are tested at the same time.
+    """
 
     def holds_in_window(w: int, _: Progress) -> bool:
         """Return whether the condition of window ``w`` holds."""
@@ -200,9 +205,9 @@ def meets_goals(
     seed: int,
     known: Known | None = None,
 ) -> bool:
-    """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier.
+    """Return whether a static fleet of ``counts [pools]`` meets ``goals`` (attainment by tier).
 
-    ``known`` keeps results of earlier replays, and is extended.
+    ``known`` keeps results of replays for later calls.
     """
     models, known = range(len(study.hardware.models)), {} if known is None else known
     meets = _slo_test([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
@@ -220,9 +225,9 @@ def _slo_test(
 ) -> Meets:
     """Return a test: does a static fleet meet every tier in each of the windows?
 
-    The test takes the counts of the pools of ``models``. ``goals`` are attainments by tier per
-    window; if empty, the targets of the tiers. ``alive`` is called before each replay and may raise
-    to cancel. ``known`` has earlier results.
+    The test takes the counts of the pools of ``models``. ``goals`` has the attainments to reach in
+    each window, by tier; if empty, these are the targets of the tiers. ``alive`` is called before
+    each replay and may raise to cancel. ``known`` and ``requests`` keep results and traces.
     """
     targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
     # Windows that missed last are tried first, which saves replays.
@@ -245,8 +250,8 @@ def _slo_test(
 def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
     """Return the most replicas that each pool of a model can have, ``[pools of the model]``.
 
-    Other models keep ``base [pools]``. Each pool alone must fit the GPUs and the power that they
-    leave, and ``high``.
+    ``of_model`` is the mask of these pools. Other models keep the replicas ``base [pools]``. Each
+    pool alone must fit the GPUs and the power that they leave. ``high`` are the maximum counts.
     """
     out, types = high.copy(), study.hardware.types
     places = [
