@@ -1,4 +1,7 @@
-"""Backtest forecasts from rolling origins, each with the bins before its origin only."""
+"""Backtest forecasts from past origins; each uses only the bins before its origin.
+
+An origin is the bin edge at which a forecast begins.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,20 +16,20 @@ from forecasting.forecast import Forecast, Forecaster
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backtest:
-    """Forecasts of one method from ``o`` past origins over ``h`` bins, and their errors.
+    """Forecasts of one method from past origins, and their errors.
 
-    An origin is the bin edge at which a forecast begins. Relative errors are fractions of demand
-    over all observed bins of all origins. They are NaN if the divisor is 0.
+    Relative errors are fractions of demand over all observed bins of all origins. They are NaN if
+    the divisor is 0.
     """
 
     method: str
     order: str
-    origins_s: FloatArray  # [o] UTC epoch seconds
-    actual: FloatArray  # [o, h] amount per bin, NaN for gaps
-    mean: FloatArray  # [o, h]
-    forecasts: tuple[Forecast, ...]  # [o], for plotting
+    origins_s: FloatArray  # [origin] UTC epoch seconds
+    actual: FloatArray  # [origin, step] amount per bin, NaN for gaps
+    mean: FloatArray  # [origin, step]
+    forecasts: tuple[Forecast, ...]  # one per origin, for plotting
     fit_seconds: float
-    mae: float  # mean absolute error, amount per bin
+
     wape: float
     peak_wape: float
     mase: float
@@ -39,8 +42,8 @@ def rolling_forecasts(
 ) -> list[Forecast]:
     """Forecast ``steps`` bins after each origin from the bins before it.
 
-    ``forecaster`` is fitted at the first origin and updated at the later ones, with the same
-    parameters. ``origins_s`` are UTC epoch seconds on bin edges, rising, none after the end of
+    ``forecaster`` is fitted at the first origin. At later ones it is updated, with the same
+    parameters. ``origins_s`` are UTC epoch seconds on bin edges, rising, and not after the end of
     ``series``. Raises ForecastError for other origins, and whatever ``fit`` raises.
     """
     forecasts: list[Forecast] = []
@@ -55,9 +58,9 @@ def rolling_forecasts(
 
 
 def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
-    """Return the first forecast bin of each of the last ``origins`` forecasts, ``[o]``.
+    """Return the first forecast bin of each of the last ``origins`` forecasts, as indices.
 
-    The last forecast ends with the series. Origins are ``stride`` bins apart.
+    The last forecast of ``horizon_bins`` ends with the series. Origins are ``stride`` bins apart.
     """
     if min(horizon_bins, origins, stride) < 1:
         raise ForecastError(
@@ -89,7 +92,6 @@ def evaluate(
         mean=mean,
         forecasts=tuple(forecasts),
         fit_seconds=forecasts[0].fit_seconds,
-        mae=mean_absolute_error(actual, mean),
         wape=wape(actual, mean),
         peak_wape=peak_wape(actual, mean),
         mase=mase(actual, mean, series.values[: int(origin_bins[0])]),
@@ -99,7 +101,7 @@ def evaluate(
 
 
 def mean_absolute_error(actual: FloatArray, mean: FloatArray) -> float:
-    """Return ``mean |y - f|`` over observed bins."""
+    """Return the mean absolute error over observed bins, in amounts per bin."""
     seen = ~np.isnan(actual)
     return _ratio(np.abs(actual - mean)[seen].sum(), seen.sum())
 
@@ -117,10 +119,10 @@ def bias(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
-    """Return the error of the largest bin of each row: ``sum |max y - max f| / sum max y``.
+    """Return the relative error of peaks: ``sum |max y - max f| / sum max y`` over the rows.
 
-    A row is a forecast of several bins. Both maxima are taken over its observed bins. Rows without
-    observed bins are ignored.
+    Each row of ``actual`` and ``mean`` is a forecast of several bins. Both maxima are taken over
+    its observed bins. Rows without observed bins are ignored.
     """
     seen = ~np.isnan(actual)
     has_bins = seen.any(axis=1)
@@ -130,11 +132,11 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
-    """Return the mean absolute error over that of the naive forecast in ``history``.
+    """Return the mean absolute error divided by that of the naive forecast in ``history``.
 
     The naive forecast repeats the last bin, one bin ahead. A good forecast of more than one bin
-    ahead may therefore exceed 1. Hyndman and Koehler 2006, International Journal of Forecasting 22,
-    eq. for q_t.
+    ahead may therefore have more than 1. Hyndman and Koehler 2006, International Journal of
+    Forecasting 22, eq. for q_t.
     """
     steps = np.abs(np.diff(history))
     steps = steps[~np.isnan(steps)]

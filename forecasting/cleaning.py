@@ -1,7 +1,7 @@
 """Remove bins that are no demand: outages, the backlog after them, and single outliers.
 
-Removed bins become gaps and are listed. ``forecasting.outages`` finds most outages. A run of zeros
-in a series that is hardly ever zero is an outage too if the next bin has a backlog. Other zeros
+Removed bins become gaps and are listed. ``forecasting.outages`` finds most outages. Zeros in a row
+in a series that is hardly ever zero are an outage too, if the next bin has a backlog. Other zeros
 stay, since a service may be idle. An outlier is one bin several times above every other bin. A peak
 that occurs twice is a pattern. The latest bins are never outliers, since a surge may begin there.
 """
@@ -14,10 +14,10 @@ import numpy as np
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.outages import find_outages, may_have_outages, outage_mask
 
-RARE = 0.05  # largest share of zero bins where a run of them can be an outage
+RARE = 0.05  # largest share of zero bins in a series in which zeros can be an outage
 BACKLOG = 2.0  # a bin after an outage above this multiple of the mean before is a backlog
 BINS_BEFORE = 8  # bins before an outage in that mean
-OUTLIER = 5.0  # times the next largest bin
+OUTLIER = 5.0  # an outlier is above this multiple of the next largest bin
 FEWEST = 48  # observed bins that a series needs for outliers and rare zeros
 SETTLED = 4  # bins that must follow an outlier
 
@@ -35,7 +35,7 @@ class CleanedBin:
     """A bin that was removed because it is no demand."""
 
     bin: int  # index in the series
-    amount: float  # that was observed
+    amount: float  # observed amount
     reason: Reason
 
 
@@ -89,7 +89,7 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 
 
 def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
-    """Return rows and bins of ``values [series, bins]`` that are no demand, as two index arrays.
+    """Return (series, bins): the indices of the bins of ``values [series, bins]`` to remove.
 
     To save time, only series with suspect bins from bin ``since`` on are cleaned. Suspect bins are
     zeros before the last bin, and bins far above all bins before ``since``.
@@ -107,13 +107,14 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
 def _mark_backlogs(
     values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
 ) -> None:
-    """Mark the bins of one series in which a backlog arrived after an outage, in ``backlog``.
+    """Mark in ``backlog`` the bins of one series in which a backlog arrived after an outage.
 
-    ``rare`` is True if zeros are rare in the series. Rare zeros before a backlog are marked in
-    ``outage``. Both masks are changed in place.
+    ``zero`` and ``outage`` are masks ``[bins]``. If zeros are ``rare`` in the series, zeros before
+    a backlog are marked in ``outage``. Both masks are changed in place.
     """
     suspect = outage | zero if rare else outage
-    edges = np.diff(np.concatenate([[0], suspect.view(np.int8), [0]]))  # 1: a run begins, -1: ends
+    # 1 where suspect bins begin, -1 where they end.
+    edges = np.diff(np.concatenate([[0], suspect.view(np.int8), [0]]))
     for first, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
         earlier = values[max(0, first - BINS_BEFORE) : first]
         earlier = earlier[~np.isnan(earlier)]

@@ -1,10 +1,10 @@
 """Quantiles of a forecast from the errors of past forecasts.
 
 Split conformal prediction on log ratios of actual to forecast amounts (Vovk et al. 2005; Lei et
-al. 2018, JASA 113). A score is such a log ratio. A level is the probability of a quantile. Levels
-adapt online as in adaptive conformal inference (Gibbs and Candes 2021, NeurIPS). The level that is
-read from past scores rises when its quantile was exceeded too often. So each quantile covers its
-share even while errors drift.
+al. 2018, JASA 113). A score is such a log ratio. An origin is the time at which a past forecast
+began. A level is the probability of a quantile. Levels adapt online as in adaptive conformal
+inference (Gibbs and Candes 2021, NeurIPS): if a quantile was exceeded too often, a higher level is
+read from past scores. So each quantile covers its share even while errors drift.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def log_ratio_scores(
     """Return the scores of forecasts: log ratios of actual to forecast amounts, NaN for gaps.
 
     ``scale`` is the mean amount per bin of each series. ``offset`` times ``scale`` is added to both
-    amounts, so that zeros have a logarithm. Both arrays broadcast against the amounts.
+    amounts, so that zeros have a logarithm. All arrays broadcast.
     """
     return np.asarray(np.log((actual + offset * scale) / (forecast + offset * scale)))
 
@@ -55,11 +55,12 @@ def log_ratio_scores(
 def comparable_scores(
     past: FloatArray, past_forecasts: FloatArray, forecast: FloatArray, scale: FloatArray
 ) -> FloatArray:
-    """Return the scores ``past [s, o, c]`` of forecasts near ``forecast [s, c]``, NaN for others.
+    """Return the scores ``past`` of past forecasts that are near ``forecast``, NaN for others.
 
-    ``past_forecasts [s, o, c]`` are the amounts that were forecast. Near means within the factor
-    COMPARABLE. A column with fewer than FEWEST_SCORES near forecasts keeps all scores. ``scale [s,
-    1]`` is the mean amount of each series.
+    Near means within the factor COMPARABLE of ``forecast [series, column]``; a column is a step of
+    the forecast, or its peak. ``past_forecasts`` are the amounts that were forecast, and both are
+    ``[series, origin, column]``. A column with fewer than FEWEST_SCORES near forecasts keeps all
+    scores. ``scale [series, 1]`` is the mean amount of each series.
     """
     ratio = log_ratio_scores(forecast[:, None], past_forecasts, scale[:, :, None])
     near = (np.abs(ratio) <= np.log(COMPARABLE)) & ~np.isnan(past)
@@ -77,19 +78,17 @@ def quantiles(
     adapt: bool = True,
     prior: FloatArray | None = None,
 ) -> FloatArray:
-    """Return the quantiles of ``forecast [s, c]`` at each level, ``[s, levels, c]``.
+    """Return the quantiles of ``forecast [series, column]`` at each level.
 
-    ``s`` are series, and ``c`` columns of the forecast, such as its steps. Quantiles rise with the
-    level.
+    The result is ``[series, level, column]``. Columns are the steps of the forecast, or its peak.
+    Quantiles rise with the level.
 
-    - ``past [s, o, c]`` are the scores of past origins in order.
-    - ``history [s, n]`` are the observed amounts. A column with fewer than FEWEST_SCORES scores
-      also
-      uses their log ratios to their median.
-    - ``scale [s, 1]`` is the mean amount of each series.
-    - ``prior [s, n, c]`` are further log ratios.
-    - ``adapt`` is False for forecasts further ahead than the window: levels then stay as they are,
-      and
+    - ``past [series, origin, column]`` are the scores of past origins in order.
+    - ``history [series, bin]`` are the observed amounts. A column with fewer than FEWEST_SCORES
+      scores also uses the log ratios of these amounts to their median.
+    - ``scale [series, 1]`` is the mean amount of each series.
+    - ``prior [series, sample, column]`` are assumed log ratios that count as further scores.
+    - ``adapt`` is False for forecasts further ahead than the window. Levels then do not adapt, and
       scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
@@ -125,17 +124,19 @@ def quantiles(
 def _quantiles_with_history(
     past: FloatArray, observed: BoolArray, spread: FloatArray, levels: tuple[float, ...]
 ) -> FloatArray:
-    """Return the quantiles of each column's observed scores and ``spread``, ``[levels, c]``.
+    """Return the quantiles of each column's observed scores together with those in ``spread``.
 
-    ``past [o, c]`` are the scores of one series. Columns with equally many of them share one call.
+    ``past [origin, column]`` are the scores of one series, and ``observed`` says which are known.
+    The result is ``[level, column]``. Columns with equally many known scores share one call.
     """
     result = np.empty((len(levels), past.shape[1]))
     count = observed.sum(axis=0)
     for n in np.unique(count):
-        alike = np.flatnonzero(count == n)
-        most = max(1, MOST_COMPARISONS // (int(n) + spread.size))  # columns, to limit memory
-        for begin in range(0, alike.size, most):
-            columns = alike[begin : begin + most]
+        same_count = np.flatnonzero(count == n)
+        # Columns of one call, limited to save memory.
+        most = max(1, MOST_COMPARISONS // (int(n) + spread.size))
+        for begin in range(0, same_count.size, most):
+            columns = same_count[begin : begin + most]
             scores = past.T[columns][observed.T[columns]].reshape(columns.size, n)
             sample = np.hstack([scores, np.tile(spread, (columns.size, 1))])
             result[:, columns] = np.quantile(sample, levels, axis=1)
@@ -143,16 +144,16 @@ def _quantiles_with_history(
 
 
 def prior_share(days: float) -> float:
-    """Return the weight of the prior for growth with ``days`` of history, from 1 down to 0."""
+    """Return the weight of ``growth_prior`` with ``days`` of history: 1, falling to 0."""
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
 def day_growth(values: FloatArray, day: int) -> FloatArray:
-    """Return the standard deviation of the log growth of demand from day to day, ``[s]``.
+    """Return the standard deviation of the log growth of demand from day to day, ``[series]``.
 
-    ``values [s, bins]`` end with the last known bin. ``day`` is the number of bins of a day, 0 if
-    unknown. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an inverse gamma
-    prior).
+    ``values [series, bins]`` end with the last known bin. ``day`` is the number of bins of a day, 0
+    if a day is not whole. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an
+    inverse gamma prior).
     """
     days = values.shape[1] // day if day else 0  # whole days, counted back from the end
     by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
@@ -168,19 +169,20 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
 def growth_prior(
     days: float, count: int, growth: FloatArray, lead_days: FloatArray, swing: float
 ) -> FloatArray | None:
-    """Return assumed log ratios for growth, ``[s, n, c]``, until history is long enough for scores.
+    """Return assumed scores, as long as history is too short for scores of past forecasts.
 
-    None from PRIOR_DAYS ``days`` of history on. The ratios are quantiles of a normal distribution
-    with the standard deviation ``growth [s]`` of a day's log growth. A daily rhythm of unknown
-    phase with the log amplitude ``swing`` is added, over the days ``lead_days [c]`` since the last
-    known bin. The number ``n`` rises with ``count``, the number of past forecasts, and falls with
-    ``days``.
+    They are ``[series, sample, column]``: log ratios of actual to forecast amounts. Return None if
+    there are PRIOR_DAYS ``days`` of history or more. The ratios are quantiles of a normal
+    distribution with the standard deviation ``growth [series]`` of a day's log growth. A daily
+    rhythm of unknown phase with the log amplitude ``swing`` is added. ``lead_days [column]`` are
+    the days from the last known bin to each column. The number of samples rises with ``count``,
+    the number of past forecasts, and falls with ``days``.
     """
     if days >= PRIOR_DAYS:
         return None
     wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
-    n = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
-    normal = scipy.special.ndtri((np.arange(n) + 0.5) / n)
+    samples = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
+    normal = scipy.special.ndtri((np.arange(samples) + 0.5) / samples)
     # The mean square change of a sinusoid of unknown phase.
     rhythm = swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
     deviation = np.sqrt(growth[:, None] ** 2 + rhythm)
@@ -190,10 +192,10 @@ def growth_prior(
 def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
-    The result has the shape ``[s, levels, c]``. ``levels`` are the shares to cover. After each past
-    origin, a level moves up if the score of the origin exceeded the quantile, else down. Only
-    scores that can be ranked among earlier ones count. ``observed [s, o, c]`` is the mask of the
-    known scores ``past``.
+    The result is ``[series, level, column]``. ``levels`` are the shares to cover. After each past
+    origin, a level moves up if the score of the origin exceeded the quantile, else down. A score
+    counts if enough earlier ones are known to rank it. ``observed [series, origin, column]`` says
+    which of the scores ``past`` are known.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
@@ -204,13 +206,16 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
     share = _counts_below(past) / np.maximum(earlier_count, 1)
     steps = LEVEL_STEP * ranked[:, :, None]
     for o in np.flatnonzero(ranked.any(axis=(1, 2))):
-        # Down a little if the score was below the quantile, up if not: quantile tracking.
+        # A little down if the score was below the quantile, else up (quantile tracking).
         adapted += steps[o] * (levels[:, None] - (share[o][:, None] < adapted))
     return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)
 
 
 def _counts_below(past: FloatArray) -> IntArray:
-    """Return how many earlier scores are smaller than each score, for ``past [o, s, c]``."""
+    """Return how many scores of earlier origins are smaller than each score.
+
+    ``past`` and the result are ``[origin, series, column]``.
+    """
     origins = len(past)
     if origins * past.size <= MOST_COMPARISONS:  # at once, which is faster for few series
         earlier = np.tri(origins, k=-1, dtype=bool)[:, :, None, None]
@@ -222,13 +227,14 @@ def _counts_below(past: FloatArray) -> IntArray:
 
 
 def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
-    """Return the quantiles of each column of ``ordered [s, n, c]`` at ``levels [s, l, c]``.
+    """Return the quantiles of the scores of each series and column, ``[series, level, column]``.
 
-    The first ``count [s, c]`` rows of a column are its known scores, in rising order. The others
-    are NaN. A column without scores has 0.
+    ``ordered [series, score, column]`` are scores in rising order, of which the first ``count
+    [series, column]`` are known and the others NaN. ``levels [series, level, column]`` are the
+    probabilities. Without known scores, the result is 0.
     """
     last = np.maximum(count - 1, 0)[:, None]
-    # Of n scores the share (n + 1) level lies below the next one.
+    # The quantile at a level is the score number level * (n + 1) of n, as in conformal prediction.
     position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
     low = np.floor(position).astype(np.int64)
     lower = np.take_along_axis(ordered, low, axis=1)
@@ -239,14 +245,14 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
 def widen_for_sampling(
     middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
 ) -> FloatArray:
-    """Return ``quantiles [series, levels, steps]``, widened because demand was sampled.
+    """Return ``quantiles [series, levels, steps]``, widened because demand is known from a sample.
 
     ``errors [series]`` is the standard error of sampling as a share of the forecast ``middle
     [series, steps]``. It is independent of the errors of past forecasts, so the squares of both
     deviations add up.
     """
     deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
-    of_sampling = deviations * errors[:, None, None] * middle[:, None]
-    of_forecast = np.abs(quantiles - middle[:, None])
-    added = np.hypot(of_forecast, of_sampling) - of_forecast
+    sampling_deviation = deviations * errors[:, None, None] * middle[:, None]
+    forecast_deviation = np.abs(quantiles - middle[:, None])
+    added = np.hypot(forecast_deviation, sampling_deviation) - forecast_deviation
     return np.asarray(np.maximum(quantiles + np.sign(deviations) * added, 0.0))

@@ -14,10 +14,10 @@ from forecasting.holidays import NO_HOLIDAYS, Holidays
 REQUESTS = "requests"
 INPUT_TOKENS = "input_tokens"
 OUTPUT_TOKENS = "output_tokens"
-TOTAL_TOKENS = "total_tokens"  # of files that do not separate input and output
+TOTAL_TOKENS = "total_tokens"  # for files that do not separate input and output
 
 NEW_BINS = 48  # bins after its first demand that a new series needs, to forecast from them alone
-IDLE_SHARE = 0.05  # largest share of them without demand
+IDLE_SHARE = 0.05  # largest share of these bins without demand
 SMALLEST_MEAN = 1e-200  # amount per bin: dividing by less would overflow
 
 
@@ -47,7 +47,7 @@ class DemandSeries:
     values: FloatArray
     unit: str
     holidays: Holidays = NO_HOLIDAYS
-    # Standard error of the level over the level, where values come from a sample of requests.
+    # Relative standard error of all values together, if they come from a sample of requests.
     level_error: float = 0.0
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class DemandSeries:
         return self.values / self.bin_s
 
     def window(self, start_s: float, end_s: float) -> DemandSeries:
-        """Return the series of the bins that lie completely inside ``[start_s, end_s)`` (epoch)."""
+        """Return the bins that lie completely inside ``[start_s, end_s)`` (epoch s) as a series."""
         tolerance = 1e-6  # of a bin: edges are sums of floats
         first = max(0, int(np.ceil((start_s - self.start_s) / self.bin_s - tolerance)))
         last = min(self.bins, int(np.floor((end_s - self.start_s) / self.bin_s + tolerance)))
@@ -90,8 +90,8 @@ class DemandSeries:
     def since_launch(self, before_s: float) -> DemandSeries:
         """Return the series without the zeros before its first demand, which forecasts would learn.
 
-        The zeros stay if the series is mostly idle after its first demand, up to ``before_s``: then
-        it is an idle series and not a new one.
+        The zeros stay if the series has too few bins, or too many idle ones, from its first demand
+        up to ``before_s`` (epoch s). It is then an idle series and not a new one.
         """
         known = self.window(self.start_s, before_s).values
         first = int(np.argmax(np.nan_to_num(known) > 0)) if known.size else 0
@@ -116,17 +116,6 @@ class DemandSeries:
             self, bin_s=bin_s, values=self.values[:covered].reshape(-1, factor).sum(axis=1)
         )
 
-    def peak(self, windows: int) -> FloatArray:
-        """Return the largest rate per second in each group of ``windows`` bins.
-
-        The result has the shape ``[bins // windows]``. A group without an observed bin is NaN.
-        """
-        covered = self.bins // windows * windows
-        rates = self.rate()[:covered].reshape(-1, windows)
-        observed = ~np.isnan(rates)
-        top = np.where(observed, rates, -np.inf).max(axis=1)
-        return np.where(observed.any(axis=1), top, np.nan)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
@@ -140,7 +129,7 @@ class Panel:
 
     @classmethod
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
-        """Stack ``series``; raise ForecastError when their bins differ."""
+        """Return ``series`` as one panel; raise ForecastError if their bins differ."""
         first = series[0]
         for demand in series:
             same_bins = (demand.bin_s, demand.bins, demand.holidays) == (
@@ -169,13 +158,16 @@ class Panel:
         return ~np.isnan(self.values)
 
     def season_bins(self, season_s: float) -> int:
-        """Return the number of bins of a season, or 0 if it is not whole."""
+        """Return the number of bins of a season, or 0 if it is not a whole number."""
         bins = round(season_s / self.bin_s)
         return bins if bins > 0 and abs(bins * self.bin_s - season_s) < 1e-6 * season_s else 0
 
 
 def forward_fill(values: FloatArray, axis: int = 1) -> FloatArray:
-    """Replace each gap by the last amount before it; gaps at the begin stay NaN."""
+    """Return ``values`` with each gap as the last amount before it; gaps at the begin stay NaN.
+
+    ``axis`` is that of time.
+    """
     index = np.arange(values.shape[axis])
     index = index.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
     source = np.where(np.isnan(values), 0, index)

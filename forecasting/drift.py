@@ -6,8 +6,8 @@ summed. The limit of the sum follows from ALARMS by Siegmund's formula for the t
 alarms (1985). In simulations, exchangeable errors raise 0.5 to 1.1% false alarms (8 recent against
 24 earlier windows up to 84 against 252). Correlated errors raise more: 4% for the last value on
 white noise. Recent windows are the last eighth, in whole days if there are enough, so that nights
-are compared with days too. A drift also needs a larger weighted error, so that only errors that
-matter count.
+are compared with days too. There is only a drift if the WAPE of recent peaks is higher too, so that
+only errors that matter count.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from forecasting.past_forecasts import PastPeaks
 
 ALARMS = 0.01  # share of false alarms for exchangeable errors
 REFERENCE = 0.5  # standard deviations: rises of twice as much are detected best
-RECENT = 1 / 8  # share of the windows
+RECENT = 1 / 8  # share of the windows that are recent
 WHOLE_DAYS = 1 / 3  # largest share of the windows that whole days may take
 FEWEST = 8  # recent windows; earlier ones must be three times as many
 DAY_S = 86_400.0
@@ -38,33 +38,35 @@ class Drift:
 
 
 def detect_drift(past: PastPeaks) -> Drift:
-    """Test the forecast errors of the recent windows against those of the earlier ones."""
+    """Return whether the forecast errors of recent windows exceed those of the earlier ones."""
     seen = ~np.isnan(past.actual) & ~np.isnan(past.forecast)
     starts, actual, forecast = past.starts_s[seen], past.actual[seen], past.forecast[seen]
-    late = _recent_windows(starts)
-    recent, before = int(late.sum()), int((~late).sum())
-    if recent < FEWEST or before < 3 * FEWEST:
+    is_recent = _recent_windows(starts)
+    recent, earlier = int(is_recent.sum()), int((~is_recent).sum())
+    if recent < FEWEST or earlier < 3 * FEWEST:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
-    if not actual[late].any() or not actual[~late].any():
+    if not actual[is_recent].any() or not actual[~is_recent].any():
         return Drift(False, None, "Past windows without any demand show no drift.")
     errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
-    now, then = (wape(actual[None, part], forecast[None, part]) for part in (late, ~late))
-    largest, begin = _cusum(_normal_scores(errors[late], errors[~late]))
-    figures = (
-        f"Peaks of the last {recent} windows were off by {now:.1%}, of the {before} before by "
-        f"{then:.1%}"
+    recent_wape, earlier_wape = (
+        wape(actual[None, mask], forecast[None, mask]) for mask in (is_recent, ~is_recent)
     )
-    if largest > _alarm_limit(recent) and now > then:
-        since = float(starts[before + begin])
+    cusum, begin = _cusum(_normal_scores(errors[is_recent], errors[~is_recent]))
+    figures = (
+        f"Peaks of the last {recent} windows were off by {recent_wape:.1%}, of the {earlier} "
+        f"before by {earlier_wape:.1%}"
+    )
+    if cusum > _alarm_limit(recent) and recent_wape > earlier_wape:
+        since = float(starts[earlier + begin])
         return Drift(True, since, f"{figures}: more, for longer, than chance explains.")
     return Drift(False, None, f"{figures}: no drift.")
 
 
 def _recent_windows(starts: FloatArray) -> BoolArray:
-    """Return the mask of the recent windows among those that begin at ``starts``.
+    """Return the mask of the recent windows among those that begin at ``starts`` (epoch s).
 
-    About the last eighth of all windows are recent, in whole days if these are at most the share
-    WHOLE_DAYS of all.
+    About the last eighth is recent. It is rounded up to whole days if these are at most the share
+    WHOLE_DAYS of all windows.
     """
     count = len(starts)
     if not count:
@@ -89,7 +91,7 @@ def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
 def _cusum(normal: FloatArray) -> tuple[float, int]:
     """Return the CUSUM of ``normal`` scores, and the index of the score at which it begins.
 
-    The CUSUM is the largest sum of amounts above REFERENCE since the sum was last 0.
+    The CUSUM is the largest sum of consecutive scores, less REFERENCE each; at least 0.
     """
     path = np.concatenate([[0.0], np.cumsum(normal - REFERENCE)])
     lowest_so_far = np.minimum.accumulate(path)
@@ -105,7 +107,7 @@ def _alarm_limit(windows: int) -> float:
     """
     windows_per_alarm = windows / ALARMS
     two_k = 2 * REFERENCE
-    b = 1.0  # the equation as b = log(...) / 2k, which converges from any start
+    b = 1.0  # iterate b = log(...) / 2k, which converges from any start
     for _ in range(60):
         b = np.log1p(two_k * b + windows_per_alarm * two_k**2 / 2) / two_k
     return float(b - 1.166)

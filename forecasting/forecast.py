@@ -1,4 +1,4 @@
-"""Result of a forecaster, and the protocol that all forecasters follow."""
+"""Define the result of a forecaster, and the protocol that all forecasters follow."""
 
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -15,11 +15,11 @@ QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """A method that was compared for a series."""
+    """How a method did in the comparison of methods for a series."""
 
     method: str
-    error: float  # error of recent peaks, over mean demand
-    share: float  # weight in the ensemble, for the window
+    error: float  # error of recent peaks, as a share of mean demand
+    share: float  # weight of the method in the ensemble, for the first window ahead
     end_share: float  # the same, for the last step
     chosen: bool
 
@@ -39,12 +39,13 @@ class Forecast:
     mean: FloatArray
     levels: tuple[float, ...]
     quantiles: FloatArray
-    method: str  # the chosen one for "auto"
-    order: str  # what was selected, e.g. "(2, 0, 1) + 3 daily harmonics"; "" if nothing
+    method: str  # for "auto", the chosen method
+    order: str  # selected parameters, such as "(2, 0, 1) + 3 daily harmonics"; "" if none
     fit_seconds: float
     reason: str = ""  # why the method was chosen, for "auto"
-    window_bins: int = 0  # of the windows of the peaks; 0: all bins
-    # Peak of the window that ends with each step; None: the peak of ``mean`` or ``quantiles``.
+    window_bins: int = 0  # length of the window whose peak ``peak`` returns; 0: all bins
+    # Expected peak of the window that ends with each step, and its quantiles. None: peaks are those
+    # of ``mean`` and ``quantiles``.
     tops: FloatArray | None = None  # [steps]
     peaks: FloatArray | None = None  # [len(levels), steps]
     past: PastPeaks | None = None
@@ -67,9 +68,9 @@ class Forecast:
         return self._at_level(level, self.quantiles)
 
     def peak(self, level: float | None = None) -> float:
-        """Return the amount per bin of the largest bin in the last window.
+        """Return the peak of the last window: the amount of its largest bin.
 
-        ``level`` is a probability: the result is the quantile at it. None: the expected peak.
+        ``level`` is the probability of the quantile to return; None: the expected peak.
         """
         if self.tops is not None and self.peaks is not None:
             tops = self.tops if level is None else self._at_level(level, self.peaks)
@@ -90,25 +91,29 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelForecast:
-    """The next bins of every series: amounts per bin, never negative."""
+    """Expected demand of every series of a panel over the coming bins, never negative.
+
+    Amounts are per bin. The window is the time whose peak decides between methods.
+    """
 
     start_s: float
     bin_s: float
     mean: FloatArray  # [series, steps]
-    top: FloatArray  # [series, steps] peak of the window that ends with the step
+    top: FloatArray  # [series, steps] expected peak of the window that ends with the step
     levels: tuple[float, ...]
     quantiles: FloatArray  # [series, levels, steps]
     peaks: FloatArray  # [series, levels, steps] quantiles of top
-    methods: tuple[str, ...]  # [series] the chosen one
-    candidates: tuple[str, ...]  # [methods]
+    methods: tuple[str, ...]  # [series] the chosen method
+    candidates: tuple[str, ...]  # [methods] all methods that were compared
     errors: FloatArray  # [methods, series] recent error of peaks over mean demand; inf: unknown
     shares: FloatArray  # [methods, series] weights of the ensemble, for the window
     end_shares: FloatArray  # [methods, series] the same, for the last step
     orders: tuple[str, ...]  # [series] of ARIMA; "" where it was not fitted
     past: tuple[PastPeaks, ...]  # [series]
     limit: FloatArray  # [series, 1] largest amount that is forecast; infinite from a week on
-    scores: FloatArray  # [series, o, steps] errors of past forecasts by lead; NaN: not known
-    growth_share: float  # of joint paths that follow the prior for growth
+    # [series, origins, steps] errors (log ratios) of past forecasts; NaN: unknown
+    scores: FloatArray
+    growth_share: float  # share of joint paths that follow the prior for growth
     growth: FloatArray  # [series] standard deviation of a day's log growth
     swing: float  # log amplitude of a daily rhythm of unknown phase; 0 if the rhythm is known
 
@@ -116,9 +121,9 @@ class PanelForecast:
 def interpolate_quantiles(
     levels: FloatArray, quantiles: FloatArray, wanted: FloatArray
 ) -> FloatArray:
-    """Return quantiles at the levels ``wanted [k]``, linear between ``quantiles [levels, steps]``.
+    """Return quantiles at the levels ``wanted``, linear between ``quantiles [levels, steps]``.
 
-    Beyond the outermost levels they are extrapolated. The result is ``[k, steps]``.
+    Beyond the outermost levels they are extrapolated. The result is ``[wanted, steps]``.
     """
     above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
     share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])

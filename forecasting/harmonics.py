@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from forecasting.arrays import FloatArray, IntArray
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
 AR_LAGS = 5  # autoregression that replaces the ARMA errors while harmonics are compared
-RSS_FLOOR = 1e-14  # for values around 1: below it there is only rounding
-RIDGE = 1e-12  # of the mean square of a regressor, added to it
-SMALLEST = 1e-30  # added to it too, for regressors of zeros
+RSS_FLOOR = 1e-14  # for values around 1: a smaller residual sum of squares is only rounding
+RIDGE = 1e-12  # added to the diagonal of the normal matrix, as a share of its mean
+SMALLEST = 1e-30  # added to the diagonal too, for regressors of zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Harmonics:
     def design(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
         """Return the Fourier regressors at the left bin edges.
 
-        The shape is ``[bins, 1 + 2 * (daily + weekly)]``. The first column is a constant.
+        The shape is ``[bins, 1 + 2 * (daily + weekly)]``. The columns are a constant, then sine and
+        cosine of each daily harmonic, then of each weekly one.
         """
         time_s = start_s + bin_s * np.arange(bins)
         periods = [DAY_S / k for k in range(1, self.daily + 1)]
@@ -42,7 +44,7 @@ class Harmonics:
         return np.column_stack(columns)
 
     def columns(self, most: Harmonics) -> IntArray:
-        """Return the indices of these harmonics' columns in the design of more harmonics."""
+        """Return the indices of the columns of these harmonics in the design of ``most``."""
         weekly = 1 + 2 * most.daily
         return np.asarray(np.r_[0 : 1 + 2 * self.daily, weekly : weekly + 2 * self.weekly])
 
@@ -55,10 +57,10 @@ class Harmonics:
 def candidate_harmonics(
     bin_s: float, bins: int, max_daily: int, max_weekly: int
 ) -> tuple[Harmonics, ...]:
-    """Return the numbers of harmonics that ``bins`` of history can identify, simplest first.
+    """Return the numbers of harmonics that ``bins`` of history can identify, the simplest first.
 
     Daily harmonics need two days and bins below 12 h, weekly ones two weeks, because a single cycle
-    looks like a trend. Terms stay below the Nyquist frequency. There are at most six weekly
+    looks like a trend. Frequencies stay below the Nyquist frequency. There are at most six weekly
     harmonics, because the seventh is the first daily one.
     """
     span_s = bins * bin_s
@@ -79,7 +81,7 @@ def choose_harmonics(
 
     ``values [bins]`` are NaN in gaps, and are differenced ``d`` times (0 or 1) to ``w``.
     ``options`` are the numbers of harmonics to choose among. ``design [bins, columns]`` is that of
-    the last option, which has the most harmonics.
+    the last option, which has the most harmonics: a constant, daily columns, weekly columns.
 
     Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``.
     A lag only shifts the phase of a sinusoid, so this equals the regression on the harmonics ``X``
@@ -92,28 +94,34 @@ def choose_harmonics(
     target[:AR_LAGS] = False
     rows = np.flatnonzero(target)
     lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
+    # Columns: lags, a constant unless ``d`` is 1, daily harmonics, weekly harmonics.
     regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
     normal, moments = regressors.T @ regressors, regressors.T @ w[rows]
     normal += RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
-    # ``first`` is the number of columns that every option has: lags, and a constant unless d is 1.
-    square, n, first = float(w[rows] @ w[rows]), max(1, rows.size), AR_LAGS + 1 - d
-    # By weekly harmonics: by how much each column in turn reduces the sum of squares. It is the
-    # square of the column's Cholesky coordinate.
-    explained: dict[int, FloatArray] = {}
+    total_square = float(w[rows] @ w[rows])
+    n = max(1, rows.size)
+    common_columns = AR_LAGS + 1 - d  # those of every option: lags and the constant
+
+    @cache
+    def explained_by_column(weekly_harmonics: int) -> FloatArray:
+        """Return by how much each column in turn reduces the residual sum of squares.
+
+        It is the square of the column's Cholesky coordinate. Daily columns come last, so that one
+        factorisation serves every number of them.
+        """
+        daily_end = common_columns + 2 * options[-1].daily
+        weekly = np.arange(daily_end, daily_end + 2 * weekly_harmonics)
+        daily = np.arange(common_columns, daily_end)
+        order = np.concatenate([np.arange(common_columns), weekly, daily])
+        factor = np.linalg.cholesky(normal[np.ix_(order, order)])
+        return np.asarray(np.linalg.solve(factor, moments[order]) ** 2)
 
     def aic(option: Harmonics) -> float:
         """Return the AIC of the fit with the harmonics of ``option``."""
-        k = first + 2 * (option.daily + option.weekly)
+        k = common_columns + 2 * (option.daily + option.weekly)
         if n < 3 * k:
             return np.inf
-        if option.weekly not in explained:
-            # With the daily columns last, one factorisation serves every number of them.
-            end = first + 2 * options[-1].daily
-            weekly = np.arange(end, end + 2 * option.weekly)
-            order = np.concatenate([np.arange(first), weekly, np.arange(first, end)])
-            factor = np.linalg.cholesky(normal[np.ix_(order, order)])
-            explained[option.weekly] = np.linalg.solve(factor, moments[order]) ** 2
-        rss = max(0.0, square - float(explained[option.weekly][:k].sum()))
+        rss = max(0.0, total_square - float(explained_by_column(option.weekly)[:k].sum()))
         return float(n * np.log(rss / n + RSS_FLOOR) + 2 * k)
 
     return min(options, key=aic)
@@ -134,7 +142,7 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
 
 
 def carry_forward(values: FloatArray) -> FloatArray:
-    """Return ``values [bins]`` with each gap as the value before it, first gaps as the next value.
+    """Return ``values [bins]`` with each gap as the value before it; gaps at the begin as the next.
 
     An interpolation would reveal the value after the gap to a regression.
     """
@@ -144,7 +152,10 @@ def carry_forward(values: FloatArray) -> FloatArray:
 
 
 def least_squares(regressors: FloatArray, values: FloatArray) -> FloatArray:
-    """Return least-squares coefficients, ``[columns]``, by normal equations: faster than an SVD."""
+    """Return least-squares coefficients, ``[columns]``.
+
+    They are found by normal equations, which is faster than an SVD.
+    """
     normal = regressors.T @ regressors
     normal += (RIDGE * np.trace(normal) / max(1, len(normal)) + SMALLEST) * np.eye(len(normal))
     return np.asarray(np.linalg.solve(normal, regressors.T @ values))

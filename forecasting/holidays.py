@@ -1,13 +1,13 @@
-"""Demand on holidays and at the ends of months, as a ratio to usual days.
+"""Estimate demand on holidays and at the ends of months, as a ratio to usual days.
 
-The ratio compares a past holiday with the same times of day in the week before. Only days of the
-same kind count, working days or weekends. The ratio is smoothed over three hours. Where demand is
-low, it is shrunk toward the ratio of the whole day. A history is divided by the ratio before
-methods are fitted. The forecast of a holiday is multiplied by it. The ratio is 1 until a holiday
-was observed. Days are UTC.
+The ratio compares a past holiday with the same times of day in the week before. A holiday on a
+weekend is compared with weekend days, another with working days. The ratio is smoothed over three
+hours. At times of low demand, it is shrunk toward the ratio of the whole day. A history is divided
+by the ratio before methods are fitted. The forecast of a holiday is multiplied by it. The ratio is
+1 until a holiday was observed. Days are UTC.
 
-The last days of each month are treated alike, once the ends of MONTHS months differed by more than
-other days do. Their number is found in the history.
+The last days of each month are treated in the same way, once the ends of MONTHS months differed
+from usual days by more than other days do. The number of these last days is found in the history.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 AHEAD_DAYS = 366  # longest forecast
 DAYS_BEFORE = 7  # days before a holiday that it is compared with
 SMOOTHING_S = 3 * 3600.0
-SHRINKAGE = 0.1  # of the mean amount: weight of the ratio of the whole day
+SHRINKAGE = 0.1  # weight of the ratio of the whole day, as a share of the mean amount
 SMALLEST_RATIO, LARGEST_RATIO = 0.02, 50.0
 MONTHS = 2  # ends of months that must have differed
 MOST_LAST_DAYS = 3
@@ -43,7 +43,10 @@ class Holidays:
     calendar: bool = False
 
     def mask(self, start_s: float, bin_s: float, bins: int) -> BoolArray:
-        """Return which ``[bins]`` of ``bin_s`` from ``start_s`` (epoch s) on begin on a holiday."""
+        """Return the mask ``[bins]`` of the bins that begin on a holiday.
+
+        The bins have ``bin_s`` seconds, from ``start_s`` (epoch s) on.
+        """
         return np.isin(_days(start_s, bin_s, bins), self.days)
 
     def end_bins(self, start_s: float, bin_s: float) -> IntArray:
@@ -57,7 +60,7 @@ NO_HOLIDAYS = Holidays()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HolidayRatio:
-    """Demand on holidays over demand on usual days, ``ratio [series, bins of a day]``."""
+    """Demand on holidays divided by demand on usual days, ``ratio [series, bins of a day]``."""
 
     holidays: Holidays
     ratio: FloatArray
@@ -68,7 +71,7 @@ class HolidayRatio:
     ) -> HolidayRatio | None:
         """Estimate the ratio from ``values [series, bins]``.
 
-        Returns None if bins do not divide a day or no holiday was observed.
+        Returns None if a day is not a whole number of bins, or no holiday was observed.
         """
         phases = round(DAY_S / bin_s)
         if phases < 1 or abs(phases * bin_s - DAY_S) > 1e-6 * DAY_S or not holidays.days:
@@ -93,7 +96,7 @@ class HolidayRatio:
             scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
             for amounts in (actual, usual)
         )
-        # Phases with little demand get nearly the ratio of whole days.
+        # Times of day with little demand get nearly the ratio of the whole day.
         ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
@@ -106,7 +109,10 @@ class HolidayRatio:
 def ratios_of(
     holidays: Holidays, values: FloatArray, start_s: float, bin_s: float
 ) -> tuple[HolidayRatio, ...]:
-    """Return the ratios of holidays and of month ends in ``values [series, bins]``, if known."""
+    """Return the ratios of holidays and of month ends in ``values [series, bins]``.
+
+    A ratio that is not known is left out.
+    """
     of_holidays = HolidayRatio.fit(holidays, values, start_s, bin_s)
     ratios = () if of_holidays is None else (of_holidays,)
     if not holidays.calendar:
@@ -127,7 +133,7 @@ def ratios_of(
 
 @dataclass(frozen=True, slots=True)
 class MonthEnds:
-    """The last ``days`` of each month have ``ratio`` times the usual demand.
+    """How the last ``days`` of each month differ: they have ``ratio`` times the usual demand.
 
     ``growth`` is the median ratio of other days to the week before them.
     """
@@ -140,10 +146,11 @@ class MonthEnds:
 def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
     """Return how the ends of months differ in ``values [series, bins]``; None if they do not.
 
-    A day's ratio compares it with like days of the week before. Deviations are from the median
-    ratio of ordinary days. Month ends differ if the mean deviation of each month's last days has
-    the same sign and exceeds CLEAR_RATIO and most ordinary days. The mean deviation of each
-    position, such as the last day, must do so too.
+    A day's log ratio compares it with days of its kind (working days or weekends) in the week
+    before. Its deviation is from the median ratio of ordinary days. Month ends differ if the
+    deviation exceeds CLEAR_RATIO and that of most ordinary days, always with the same sign. That
+    must hold for the mean over the last days of each month, and for the mean over the months at
+    each position, such as the last day.
     """
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
@@ -161,30 +168,25 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
             continue
         deviation = ratio - np.median(ordinary_ratios)
         known_end = known & is_end
-        month = (day + days_left)[known_end]  # its last day
+        month = (day + days_left)[known_end]  # identified by its last day
         by_month = _means(deviation[known_end], month)
-        by_position = _means(
-            deviation[known_end], days_left[known_end]
-        )  # days before a month's last
+        by_position = _means(deviation[known_end], days_left[known_end])
         usual_deviation = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
         threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
-        side = np.sign(by_month.sum())
-        enough = by_month.size >= MONTHS and by_position.size == last_days
-        if (
-            enough
-            and (side * by_month > threshold).all()
-            and (side * by_position > threshold).all()
-        ):
+        sign = np.sign(by_month.sum())
+        has_enough = by_month.size >= MONTHS and by_position.size == last_days
+        if has_enough and (sign * np.concatenate([by_month, by_position]) > threshold).all():
             growth = float(np.exp(np.median(ordinary_ratios)))
             return MonthEnds(last_days, float(np.exp(by_month.mean())), growth)
     return None
 
 
 def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatArray:
-    """Return the log ratio of each day's ``totals`` to the mean of like days in the week before.
+    """Return the log ratio of the total of each day to the mean of its kind in the week before.
 
-    Like days are working days or weekends. Month-end days are excluded from the mean. NaN if the
-    week before has no like day.
+    The two kinds are working days and weekends. ``day`` are days since the epoch, ``totals`` their
+    demand. Month-end days (``is_end``) are excluded from the mean. NaN if the week before has no
+    day of that kind.
     """
     weekend, ago = _is_weekend(day), day[:, None] - day
     compared = (ago > 0) & (ago <= DAYS_BEFORE) & (weekend[:, None] == weekend)
@@ -215,16 +217,19 @@ def _days(start_s: float, bin_s: float, bins: int) -> IntArray:
 
 
 def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, IntArray]:
-    """Return two values for each bin: the day since the epoch, and its index within the day."""
+    """Return (day since the epoch, phase) of each bin: its index within the day, ``[bins]``."""
     phases = max(1, round(DAY_S / bin_s))
     days = _days(start_s, bin_s, bins)
-    of_day_s = start_s + bin_s * np.arange(bins) - days * DAY_S
-    phase = np.clip(np.floor(of_day_s / bin_s + 1e-6), 0, phases - 1)
+    since_midnight_s = start_s + bin_s * np.arange(bins) - days * DAY_S
+    phase = np.clip(np.floor(since_midnight_s / bin_s + 1e-6), 0, phases - 1)
     return days, phase.astype(np.int64)
 
 
 def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases: int) -> FloatArray:
-    """Return the mean of the masked bins at each time of day, ``[series, phases]``; NaN: none."""
+    """Return the mean of the masked bins at each time of day, ``[series, phases]``; NaN if none.
+
+    ``phase`` is the index of each bin within its day, of ``phases``.
+    """
     total, count = np.zeros((2, len(values), phases))
     selected = values[:, mask]
     seen = ~np.isnan(selected)
@@ -235,10 +240,9 @@ def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases:
 
 
 def _usual_days(days: IntArray, holiday: int, holidays: Holidays) -> IntArray:
-    """Return the observed days of the week before a holiday to compare it with.
+    """Return the days with which to compare a holiday: observed ones of the week before.
 
-    They are of the holiday's own kind, working days or weekends, or all days if none is of that
-    kind.
+    If there are any, only days of the holiday's kind count: working days, or weekends.
     """
     before = np.arange(holiday - DAYS_BEFORE, holiday)
     before = before[~np.isin(before, holidays.days) & np.isin(before, days)]

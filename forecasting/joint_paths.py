@@ -1,9 +1,9 @@
 """Draw random paths of demand, of all series together.
 
-At each step, the amounts of a series are distributed by the quantiles of its forecast. A past
-origin decides how steps and series depend on each other: a path repeats the ranks of its errors
-among those of all past origins (Clark et al. 2004, Journal of Hydrometeorology 5, the Schaake
-shuffle).
+A path is one possible course of the demand. At each step, the amounts of all paths of a series have
+the quantiles of its forecast. An origin is the time at which a past forecast began. Its errors
+decide how steps and series depend on each other: a path repeats the ranks of these errors among
+those of all past origins (Clark et al. 2004, Journal of Hydrometeorology 5, the Schaake shuffle).
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ from forecasting.panel_forecaster import PanelForecaster
 def panel_forecast(
     series: Sequence[DemandSeries], method: str, horizon_bins: int, steps: int
 ) -> PanelForecast:
-    """Return the forecast of ``series``, which share their bins, as ``joint_paths`` needs it."""
+    """Return the forecast of ``series``, which have equal bins, for ``joint_paths``."""
     return PanelForecaster(method, horizon_bins).fit(Panel.of(series)).predict(steps)
 
 
 def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
     """Return ``count`` random paths of all series, ``[count, series, steps]``, in amounts per bin.
 
-    Most paths repeat the errors of a past origin. At each step and series, an error has a rank
-    among those of all past origins, and the path takes the quantile of that rank. Other paths
-    follow the prior for growth (see ``_prior_ranks``). Their share is the weight of that prior, or
-    larger if fewer than FEWEST_SCORES past origins are complete. Quantiles continue linearly beyond
-    the outermost levels.
+    Most paths repeat the errors of a past origin (the time at which a forecast began). At each step
+    and series, an error has a rank among those of all past origins, and the path takes the quantile
+    of that rank. Other paths follow the prior for growth (see ``_prior_ranks``). Their share is the
+    weight of that prior, or larger if fewer than FEWEST_SCORES past origins are complete. Quantiles
+    continue linearly beyond the outermost levels.
     """
     rng = np.random.default_rng(seed)
     ranks = _path_ranks(forecast, count, rng)
@@ -47,8 +47,8 @@ def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
 def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
     """Return the quantile level of each path at each step, ``[count, series, steps]``, in (0, 1).
 
-    Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or of
-    the prior for growth.
+    Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or
+    those of the prior for growth.
     """
     scores = forecast.scores.swapaxes(0, 1)  # [origins, series, steps]
     is_complete = ~np.isnan(scores[:, :, -1]).all(axis=1)
@@ -69,7 +69,7 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     # One position within the rank for the whole path, so that its series and steps move together.
     jitter = (rng.permutation(from_past.size) + rng.random(from_past.size)) / from_past.size
     drawn = (order[origins] + jitter[:, None, None]) / np.maximum(known_count, 1)
-    # Where the score of an origin is not known, use the mean level of its path.
+    # If a score of an origin is not known, use the mean level of its path.
     is_known = known[origins]
     known_sum = np.where(is_known, drawn, 0.0).sum(axis=(1, 2))
     mean = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
@@ -78,10 +78,11 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
 
 
 def _prior_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return the level of each path at each step by the prior, ``[count, series, steps]``.
+    """Return the quantile level of each path at each step by the prior for growth.
 
-    With a known daily rhythm, a path has one level at all steps and series. Otherwise all series of
-    a path also follow a sinusoid of a day from the last known bin on, of random phase.
+    The result is ``[count, series, steps]``. With a known daily rhythm, a path has one level at all
+    steps and series. Otherwise all series of a path also follow a daily sinusoid of random phase
+    from the last known bin on.
     """
     # Stratified: each path has its own part of (0, 1), so that a few paths are uniform too.
     level = (rng.permutation(count) + rng.random(count)) / count

@@ -1,7 +1,8 @@
-"""Weight methods by the errors of their past forecasts at the same lead time.
+"""Weight forecast methods by the errors of their past forecasts at the same lead time.
 
-The steps of a forecast are cut into blocks that grow with the lead. The first block is the window
-whose peak decides between methods in ``method_choice``. The blocks here follow it.
+The steps of a forecast are divided into blocks that grow with the lead time. The first block is the
+window whose peak decides between methods in ``method_choice``. The blocks here follow it. An origin
+is the bin at which a past forecast began.
 """
 
 from itertools import pairwise
@@ -13,7 +14,7 @@ from forecasting.demand import windows_at
 from forecasting.method_choice import HALF_LIFE, DiscountedMeans, ensemble_weights
 
 HALF_LIFE_LEADS = 7  # lead times after which an error counts half
-DAYS_OF_WEEK = 7  # each of the first ones is a block; later blocks are weeks
+DAYS_OF_WEEK = 7  # each day of the first week is a block; later blocks are weeks
 
 
 def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
@@ -38,11 +39,11 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
 
 
 def _origin_distance(stride: int, horizon: int, end: int) -> float:
-    """Return the distance of two origins in windows, which discounts the older errors of a block.
+    """Return the distance of two origins in windows, by which errors of a block are discounted.
 
-    Origins are ``stride`` bins apart, and a window has ``horizon`` bins. The error of a block that
-    ends at step ``end`` counts half after HALF_LIFE windows. If HALF_LIFE_LEADS times ``end`` is
-    longer, it counts half after that.
+    Origins are ``stride`` bins apart, and a window has ``horizon`` bins. Errors count half after
+    HALF_LIFE windows. For a block that ends at step ``end``, that is lengthened to HALF_LIFE_LEADS
+    times ``end`` if this is longer: the distance is reduced accordingly.
     """
     return stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end))
 
@@ -50,7 +51,8 @@ def _origin_distance(stride: int, horizon: int, end: int) -> float:
 class LeadWeights:
     """Weights of methods by lead time, from their past errors in each block of steps.
 
-    Errors are kept as they were known at each past origin.
+    ``edges`` are those of the blocks. ``errors`` has, for each block, the discounted mean errors as
+    they were known at each past origin. ``paths`` are forecasts whose errors are not known yet.
     """
 
     def __init__(
@@ -63,15 +65,15 @@ class LeadWeights:
             DiscountedMeans.empty(shape, _origin_distance(stride, horizon, end), default=np.inf)
             for _, end in self.blocks
         ]
-        self.origins: IntArray = np.empty(0, np.int64)  # all of them
-        self.first = 0  # origin of the first of ``paths``
-        # Of origins whose errors are not known yet.
-        self.paths = np.empty((methods, series, 0, edges[-1]))
+        self.origins: IntArray = np.empty(0, np.int64)  # first bin of each past forecast
+        self.first = 0  # index of the origin of the first of ``paths``
+        self.paths = np.empty((methods, series, 0, edges[-1]))  # [method, series, origin, step]
 
     def add_origins(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
-        """Add the forecasts ``paths`` of new ``origins``, and all errors that are known by now.
+        """Add the forecasts of new ``origins``, and all errors that are known by now.
 
-        ``values [series, bins]`` are the demand up to now.
+        ``paths [method, series, origin, step]`` are the forecasts, ``values [series, bins]`` the
+        demand up to now.
         """
         self.origins = np.concatenate([self.origins, origins])
         self.paths = np.concatenate([self.paths, paths[..., : self.edges[-1]]], axis=2)
@@ -106,27 +108,28 @@ class LeadWeights:
     def mix(
         self, rows: IntArray, paths: FloatArray, number: IntArray, near: FloatArray, age: int
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the weighted mean of ``paths [methods, rows, o, steps]``, and the last weights.
+        """Return the weighted mean of the methods' forecasts, and the weights at the last step.
 
-        The mean is ``[rows, o, steps]``, NaN in the steps of the first block. The weights are those
-        of the last step, ``[methods, rows, o]``. ``rows`` are the series, and ``number`` is the
-        index of each origin among all. ``near`` are the weights of the first block, used until an
-        error at a longer lead time is known. The last observed bin is ``age`` bins before the
-        origins, which adds to the lead time.
+        ``paths [method, row, origin, step]`` are the forecasts of the series ``rows``. The mean is
+        ``[row, origin, step]``, NaN in the steps of the first block. The weights are ``[method,
+        row, origin]``. ``number`` is the index of each origin among all. ``near`` are the weights
+        of the first block, used until an error at a longer lead time is known. The last observed
+        bin is ``age`` bins before the origins, which adds to the lead time.
         """
-        weights = at_end = near
+        weights = last_weights = near
         mixed = np.full(paths.shape[1:], np.nan)
         steps = paths.shape[3]
         for means, (start, end) in zip(self.errors, self.blocks, strict=True):
-            part = slice(max(0, start - age), max(0, min(end - age, steps)))
-            ended_before = -(-end // self.stride)  # origins back whose block has ended
-            error = means.at(number - ended_before)[:, rows]
-            error = np.where(np.isnan(paths[..., min(part.start, steps - 1)]), np.inf, error)
-            own_weights = ensemble_weights(error)
-            weights = np.where(own_weights.sum(axis=0) > 0, own_weights, weights)
-            if part.stop > part.start:
-                known_paths = np.nan_to_num(paths[..., part])
+            block = slice(max(0, start - age), max(0, min(end - age, steps)))
+            # The latest origin whose block has ended is so many origins back.
+            origins_back = -(-end // self.stride)
+            error = means.at(number - origins_back)[:, rows]
+            error = np.where(np.isnan(paths[..., min(block.start, steps - 1)]), np.inf, error)
+            block_weights = ensemble_weights(error)
+            weights = np.where(block_weights.sum(axis=0) > 0, block_weights, weights)
+            if block.stop > block.start:
+                known_paths = np.nan_to_num(paths[..., block])
                 # The sum over methods (m), for each series, origin and step.
-                mixed[..., part] = np.einsum("mso,msok->sok", weights, known_paths)
-                at_end = weights
-        return mixed, at_end
+                mixed[..., block] = np.einsum("mso,msok->sok", weights, known_paths)
+                last_weights = weights
+        return mixed, last_weights

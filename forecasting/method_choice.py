@@ -1,4 +1,7 @@
-"""Weight and choose methods by the recent errors of their past forecasts."""
+"""Weight and choose forecast methods by the recent errors of their past forecasts.
+
+An origin is the bin at which a past forecast began.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,35 @@ POWER = 12  # exponent of inverse errors: a method with twice the error hardly c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscountedMeans:
-    """Means of a figure, such as an error, up to each origin, in which older figures weigh less."""
+    """Discounted means of a figure, such as an error, over all origins up to each one.
 
-    default: float  # the mean while no figure is known
+    Older figures weigh less. Origins are counted from 0.
+    """
+
+    default: float  # the mean as long as no figure is known
     decay: float  # factor of a figure's weight from one origin to the next
-    first: int  # origin of the first mean that is kept
-    means: FloatArray  # [..., o]
-    total: FloatArray  # [...] weighted sum of the last mean
-    weight: FloatArray  # [...] sum of its weights
+    first: int  # index of the origin of the first mean that is kept
+    means: FloatArray  # [..., origin]
+    total: FloatArray  # [...] weighted sum of the figures at the last origin
+    weight: FloatArray  # [...] sum of their weights
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], windows_apart: float, default: float) -> DiscountedMeans:
-        """Return ``default`` means of ``shape``, for origins ``windows_apart`` windows apart."""
+        """Return means of ``shape`` without any figure yet.
+
+        Origins are ``windows_apart`` windows apart. A figure counts half after HALF_LIFE windows.
+        """
         zeros = np.zeros(shape)
         decay = 0.5 ** (windows_apart / HALF_LIFE)
         return cls(default, decay, 0, np.empty((*shape, 0)), zeros, zeros)
 
     @property
     def end(self) -> int:
+        """Return the number of origins whose figures are included."""
         return self.first + int(self.means.shape[-1])
 
     def append(self, figures: FloatArray) -> DiscountedMeans:
-        """Return the means extended to further origins, whose figures are ``figures [..., o]``.
+        """Return the means extended by the ``figures [..., origin]`` of the next origins.
 
         A NaN figure has no weight.
         """
@@ -56,7 +66,10 @@ class DiscountedMeans:
         return replace(self, means=means, total=total[-1], weight=weight[-1])
 
     def at(self, origins: IntArray) -> FloatArray:
-        """Return the means at ``origins``, ``[..., o]``; origins beyond the last have its mean."""
+        """Return the means at ``origins`` (indices), ``[..., origin]``.
+
+        Origins after the last one have its mean, and negative ones the default.
+        """
         last = np.minimum(origins, self.end - 1)
         if not self.end:
             return np.full((*self.total.shape, len(last)), self.default)
@@ -64,7 +77,7 @@ class DiscountedMeans:
         return np.where(last < 0, self.default, means)
 
     def keep_last(self, origins: int) -> DiscountedMeans:
-        """Drop all means but those of the last ``origins`` origins."""
+        """Return only the means of the last ``origins`` origins."""
         drop = max(0, self.means.shape[-1] - origins)
         return replace(self, first=self.first + drop, means=self.means[..., drop:].copy())
 
@@ -85,10 +98,11 @@ def ensemble_weights(error: FloatArray) -> FloatArray:
 
 
 def choose_method(single: FloatArray, ensemble: FloatArray) -> IntArray:
-    """Return the index of the chosen method from the errors ``single [methods, ...]``.
+    """Return the index of the method to use, ``[...]``; that of the ensemble is ``methods``.
 
-    The ensemble has the index ``methods``. It wins unless one method's error is smaller by MARGIN.
-    The first method, the simplest, wins while no error is known.
+    ``single [methods, ...]`` are the errors of single methods, and ``ensemble [...]`` that of the
+    ensemble. The ensemble is used unless a method's error is smaller by MARGIN. As long as no error
+    is known, the first method is used, which is the simplest.
     """
     best = np.argmin(single, axis=0)
     error = np.min(single, axis=0)

@@ -1,6 +1,7 @@
-"""Paths of several methods from any origin, with parameters fitted on the bins before it.
+"""Forecast with several methods from any origin, with parameters fitted on the bins before it.
 
-Parameters are fitted again when the history has grown by half, once a day after the first fit, and
+An origin is the bin at which a forecast begins, and a path is its expected amounts. Parameters are
+fitted again when the history has grown by half, once a day after the end of the first panel, and
 after each holiday. In between, new bins only update the state of a method.
 """
 
@@ -17,7 +18,7 @@ from forecasting.holidays import HolidayRatio, ratios_of
 from forecasting.rules.arima import FittedArima
 from forecasting.rules.registry import RULES, FittedRule
 
-GROWTH = 0.5  # of the history, after which parameters are fitted again
+GROWTH = 0.5  # parameters are fitted again after the history has grown by this share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,9 +32,10 @@ class _Fit:
 
 
 class MethodFits:
-    """Fits the methods ``names`` to a panel again and again, as each past origin knew it.
+    """The methods ``names``, fitted to a panel again and again, each time on the bins known then.
 
-    Forecasts are compared from the bin ``first`` on.
+    The first fit is on ``first`` bins. ``fitted`` is the length of the panel at the beginning, and
+    ``latest`` the latest fit.
     """
 
     def __init__(self, names: Sequence[str], panel: Panel, first: int) -> None:
@@ -42,9 +44,9 @@ class MethodFits:
         self.latest: _Fit | None = None
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the forecast of each method from each origin: ``[methods, series, o, steps]``.
+        """Return the forecast of each method from each origin, ``[method, series, origin, step]``.
 
-        It is based on the bins before the origin only.
+        It is based on the bins before the origin only. ``origins`` are rising bins of ``panel``.
         """
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
@@ -84,23 +86,23 @@ class MethodFits:
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
         """Return how many bins the fit for ``origin`` uses, and how many the next fit will use.
 
-        Within the first panel, each fit has ``GROWTH`` times the bins of the one before. After it,
-        fits are at most a day apart. The end of a holiday also begins a new fit, which can use the
-        holiday.
+        Within the first panel, a fit has more bins than the one before by the share GROWTH. After
+        it, fits are also at most a day apart. There is a new fit at the end of a holiday, which
+        uses the holiday.
         """
         day = panel.season_bins(DAY_S)
         bins = self.first if origin < self.fitted else self.fitted
         while True:
             step = max(1, int(GROWTH * bins))
             if bins < self.fitted:
-                following = min(bins + step, self.fitted)
+                next_bins = min(bins + step, self.fitted)
             else:
-                following = bins + (min(step, day) if day else step)
-            ends = self.holiday_ends[self.holiday_ends > bins]
-            following = min([following, *ends[:1].tolist()])
-            if following > origin:
-                return bins, following
-            bins = following
+                next_bins = bins + (min(step, day) if day else step)
+            later_ends = self.holiday_ends[self.holiday_ends > bins]
+            next_bins = min([next_bins, *later_ends[:1].tolist()])
+            if next_bins > origin:
+                return bins, next_bins
+            bins = next_bins
 
     def _fit(self, panel: Panel, bins: int) -> _Fit:
         """Return the fit of all methods on the first ``bins`` bins; the latest one is kept."""
@@ -118,9 +120,10 @@ class MethodFits:
     def _origins_with_equal_cleaning(
         self, panel: Panel, fit_bins: int, origins: IntArray
     ) -> tuple[int, IntArray]:
-        """Return how many of the first ``origins`` see the same bins as no demand, and these bins.
+        """Return how many of the first ``origins`` have equal cleaned data, and the removed bins.
 
-        The bins are those of ``_bins_cleaned_after_fit``.
+        Cleaning removes outages and other bins that are no demand. What it removes depends on the
+        bins before the origin. The bins are those of ``_bins_cleaned_after_fit``.
         """
         removed = self._bins_cleaned_after_fit(panel, fit_bins, int(origins[0]))
         for count in range(1, len(origins)):
@@ -130,9 +133,10 @@ class MethodFits:
         return len(origins), removed
 
     def _bins_cleaned_after_fit(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
-        """Return rows and bins, ``[2, n]``, that cleaning removes with the data up to ``origin``.
+        """Return the bins that cleaning removes with the data up to ``origin``, as index arrays.
 
-        An origin before the end of the fit has none, since the fit's own cleaning applies there.
+        The result ``[2, removed]`` has the series and the bin of each. For an origin within the
+        first panel there are none, since the data was cleaned for the fit.
         """
         if origin <= self.fitted:
             return np.empty((2, 0), np.int64)

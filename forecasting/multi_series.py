@@ -21,7 +21,11 @@ def forecast_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float
 ) -> list[Forecast]:
     """Return the forecast of each series over the next ``horizon_s`` seconds."""
-    return _by_group(series, horizon_s, partial(_forecast, method))
+
+    def forecast(batch: Sequence[DemandSeries], steps: int) -> list[Forecast]:
+        return MultiSeriesForecaster(method, steps).fit(batch).predict(steps)
+
+    return _by_group(series, horizon_s, forecast)
 
 
 def backtest_series(
@@ -44,25 +48,26 @@ def backtest_long_series(
 def past_forecasts_by_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float, ahead_s: float, moments: int
 ) -> list[list[Forecast]]:
-    """Forecast each series ``ahead_s`` seconds ahead from up to ``moments`` past origins.
+    """Return forecasts of each series, ``ahead_s`` seconds long, from up to ``moments`` origins.
 
-    Origins are a horizon apart in the second half of the series, the last one at its end. A series
-    that is too short has an empty list.
+    An origin is the time at which a forecast begins. Origins are ``horizon_s`` apart in the second
+    half of the series, the last one a horizon before its end. A series that is too short has an
+    empty list.
     """
 
-    def forecasts_of(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
+    def forecasts_of(batch: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
         """Return the past forecasts of series on the same bins; a horizon has ``window`` bins."""
-        count = min(moments, part[0].bins // 2 // window)
+        count = min(moments, batch[0].bins // 2 // window)
         if not count:
-            return [[] for _ in part]
-        origins = [part[0].bins - window * back for back in range(count, 0, -1)]
+            return [[] for _ in batch]
+        origins = [batch[0].bins - window * back for back in range(count, 0, -1)]
         try:
-            steps = max(window, steps_of(part[0], ahead_s))
-            return _rolling_forecasts_by_series(method, origins, window, steps, part)
+            steps = max(window, steps_of(batch[0], ahead_s))
+            return _rolling_forecasts_by_series(method, origins, window, steps, batch)
         except SeriesTooShort:
-            if len(part) == 1:
+            if len(batch) == 1:
                 return [[]]
-            return [forecasts for demand in part for forecasts in forecasts_of([demand], window)]
+            return [forecasts for demand in batch for forecasts in forecasts_of([demand], window)]
 
     return _by_group(series, horizon_s, forecasts_of)
 
@@ -77,9 +82,10 @@ def _by_group(
     horizon_s: float,
     function: Callable[[Sequence[DemandSeries], int], Sequence[T]],
 ) -> list[T]:
-    """Return the results of ``function`` for series, called with batches that share their bins.
+    """Return the result of ``function`` for each series, from calls with batches of series.
 
-    The results have the order of ``series``. ``function`` also gets the horizon in bins.
+    The series of a batch have the same bins. ``function`` also gets the horizon in bins, and
+    returns a result for each series.
     """
     groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
     for i, demand in enumerate(series):
@@ -90,33 +96,30 @@ def _by_group(
         steps = steps_of(series[rows[0]], horizon_s)
         size = max(1, BATCH_SIZE // steps)
         for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            results |= dict(zip(part, function([series[i] for i in part], steps), strict=True))
+            batch = rows[start : start + size]
+            results |= dict(zip(batch, function([series[i] for i in batch], steps), strict=True))
     return [results[i] for i in range(len(series))]
-
-
-def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
-    """Return the forecasts of series on the same bins, ``steps`` bins ahead."""
-    return MultiSeriesForecaster(method, steps).fit(series).predict(steps)
 
 
 def _backtest(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest]:
-    """Return the backtest of each of several series on the same bins."""
-    # Origins are one horizon apart, and each forecast is one horizon long.
+    """Return the backtest of each of several series on the same bins.
+
+    Forecasts begin at the last ``origins`` origins, ``steps`` bins apart, and are as long.
+    """
     origin_bins = last_origins(series[0], steps, origins, steps)
     forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
     return [
-        evaluate(demand, origin_bins, of_series)
-        for demand, of_series in zip(series, forecasts, strict=True)
+        evaluate(demand, origin_bins, demand_forecasts)
+        for demand, demand_forecasts in zip(series, forecasts, strict=True)
     ]
 
 
 def _backtest_or_none(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest | None]:
-    """Return the backtest of each series; None for a series that is too short."""
+    """Return ``_backtest`` of each series; None for a series that is too short."""
     try:
         return [*_backtest(method, origins, series, steps)]
     except SeriesTooShort:
@@ -132,22 +135,19 @@ def _backtest_or_none(
 def _rolling_forecasts_by_series(
     method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
-    """Return the forecasts from each origin, ``steps`` bins ahead, in one list per series.
+    """Return the forecasts of each series from each origin (bin), ``steps`` bins ahead.
 
-    The method is chosen by its errors on windows of ``window`` bins.
+    There is one list per series. "auto" chooses by the errors in windows of ``window`` bins.
     """
     model, seen = MultiSeriesForecaster(method, window), 0
     forecasts: list[list[Forecast]] = []
     for origin in origins:
-        new = [_slice_bins(demand, seen, origin) for demand in series]
+        new = [
+            replace(demand, start_s=demand.start_s + seen * demand.bin_s,
+                    values=demand.values[seen:origin])
+            for demand in series
+        ]  # fmt: skip
         model = model.update(new) if forecasts else model.fit(new)
         forecasts.append(model.predict(steps))
         seen = origin
     return [[at_origin[i] for at_origin in forecasts] for i in range(len(series))]
-
-
-def _slice_bins(series: DemandSeries, first: int, end: int) -> DemandSeries:
-    """Return the bins ``first`` to ``end`` of a series."""
-    return replace(
-        series, start_s=series.start_s + first * series.bin_s, values=series.values[first:end]
-    )

@@ -1,11 +1,12 @@
 """Find outages: bins without a request that cannot be demand.
 
-A run of empty bins is an outage if the bins around it make an empty bin less likely than 1e-9.
-Counts are negative binomial with the mean and variance of these bins, or Poisson if both are equal.
-Bins are tested one by one, and in sums of four and sixteen. Bursty traffic, and traffic that fades
-out, has enough variance around a run to allow empty bins. Times that are empty on most other days
-are closed hours, not outages. Runs of a day or more are kept, since nothing shows what they are. A
-bin next to an outage belongs to it if it is as unlikely low, since it was observed in part.
+A run is a sequence of empty bins. It is an outage if the bins around it make an empty bin less
+likely than 1e-9. Counts are assumed to be negative binomial with the mean and variance of these
+bins, or Poisson if both are equal. Bins are tested one by one, and in sums of four and sixteen.
+Bursty traffic, and traffic that fades out, has enough variance around a run to allow empty bins.
+Times that are empty on most other days are closed hours, not outages. Runs of a day or more are
+kept, since nothing shows what they are. A bin next to an outage belongs to it if its amount is as
+unlikely, since it was observed in part.
 """
 
 from collections.abc import Sequence
@@ -22,9 +23,9 @@ NEIGHBOURS = 12  # bins compared on each side
 PARTIAL_BINS = 1  # bins before a run that may be observed in part, and are not compared
 BACKLOG_BINS = 2  # bins after a run that may hold a backlog, and are not compared
 FEWEST = 3  # observed neighbours on each side
-CHANCE = 1e-9  # of an empty bin: one false outage in a thousand series of a million bins
+CHANCE = 1e-9  # probability: one false outage in a thousand series of a million bins
 SMALLEST_LEVEL = -np.log(CHANCE)  # mean of neighbours that makes an empty Poisson bin as unlikely
-CLOSED = 0.5  # share of the other days that are empty at that time, from which it is closed
+CLOSED = 0.5  # from this share of other days with empty bins on, a time of day is closed
 PASSES = 3  # outages near each other hide one another until the first are known
 LOST_SHARE = 0.05  # largest share of lost series in a sum that is still known
 BUSY = 0.5  # share of bins above 0 of a busy series
@@ -33,16 +34,16 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """``bins`` bins from ``first`` on whose amounts are no demand, since records are missing."""
+    """Bins whose amounts are no demand, since records are missing."""
 
-    first: int
-    bins: int
+    first: int  # index of the first bin
+    bins: int  # number of bins
     expected: float  # mean amount per bin of the neighbours
-    after: float | None  # amount of the next bin over ``expected``: above 1 with a backlog
+    after: float | None  # amount of the next bin divided by ``expected``; above 1 with a backlog
 
 
 def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
-    """Return the outages of ``values [bins]`` in order; NaN is a gap that is known already."""
+    """Return the outages in ``values [bins]`` in order; NaN is a gap that is known already."""
     without_outages = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
         runs = _runs(without_outages == 0)
@@ -50,14 +51,14 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
         for factor in SCALES:
             improbable |= _improbable_runs(without_outages, runs, factor)
         improbable &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
-        lost = [
+        found = [
             i
             for i in np.flatnonzero(improbable)
             if not _is_closed(without_outages, runs[i].tolist(), bin_s)
         ]
-        if not lost:
+        if not found:
             break
-        for first, end in _extended_runs(without_outages, runs[lost]).tolist():
+        for first, end in _extended_runs(without_outages, runs[found]).tolist():
             without_outages[first:end] = np.nan
     return _outages_of_runs(values, np.isnan(without_outages) & ~np.isnan(values))
 
@@ -69,10 +70,10 @@ def without_outages(series: DemandSeries) -> DemandSeries:
 
 
 def unknown_sums(rows: FloatArray, bin_s: float) -> BoolArray:
-    """Return the mask of bins where the sum over ``rows [series, bins]`` is not known, ``[bins]``.
+    """Return the mask of bins in which the sum over ``rows [series, bins]`` is not known.
 
-    A sum is unknown in an outage of the sum itself. It is also unknown if busy series with an
-    outage would have had more than LOST_SHARE of it. Zeros of other series do not show an outage.
+    A sum is unknown in an outage of the sum itself. It is also unknown if busy series have an
+    outage, and more than LOST_SHARE of the sum was expected from them.
     """
     total = rows.sum(axis=0)
     lost = outage_mask(find_outages(total, bin_s), len(total))
@@ -104,10 +105,10 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
 
 
 def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> BoolArray:
-    """Return the mask of empty ``runs [n, 2]`` that chance does not explain.
+    """Return the mask of the empty ``runs [run, 2]`` that chance does not explain.
 
-    A run is (first bin, end), end exclusive. The probability that a sum of ``bins_per_sum`` bins
-    within the run is empty follows from the bins around it. It must be below CHANCE.
+    A run is (first bin, end), end exclusive. Chance does not explain it if the bins around it make
+    an empty sum of ``bins_per_sum`` bins less likely than CHANCE.
     """
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < bins_per_sum:
@@ -116,6 +117,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
     sums = values[:covered].reshape(-1, bins_per_sum).sum(axis=1)
     empty = _runs(sums == 0)
     level, variance = _surrounding_statistics(sums, empty)
+    # At a lower level, an empty sum is likely enough at any variance.
     busy = level > SMALLEST_LEVEL
     empty, level, variance = empty[busy], level[busy], variance[busy]
     unlikely = _cumulative_probability(np.zeros(len(empty)), level, variance) < CHANCE
@@ -126,29 +128,31 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
 
 
 def _runs(mask: BoolArray) -> IntArray:
-    """Return first bin and end (exclusive) of each run of True, ``[runs, 2]``."""
+    """Return (first bin, exclusive end) of each sequence of True in ``mask``, ``[runs, 2]``."""
     steps = np.diff(np.concatenate(([0], mask.astype(np.int8), [0])))
     return np.asarray(np.flatnonzero(steps).reshape(-1, 2), np.int64)
 
 
 def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return mean and variance of the bins around each run; NaN if too few are observed."""
+    """Return (mean, variance) of the bins around each run, ``[runs]``; NaN if too few are observed.
+
+    ``runs [runs, 2]`` are (first bin, end), end exclusive.
+    """
     seen = ~np.isnan(values)
     # Sums of squares lose digits unless values are centred.
     centre = float(values[seen].mean()) if seen.any() else 0.0
     deviations = np.where(seen, values - centre, 0.0)
-    sums = [np.concatenate(([0.0], np.cumsum(part))) for part in (seen, deviations, deviations**2)]
+    sums = [np.concatenate(([0.0], np.cumsum(x))) for x in (seen, deviations, deviations**2)]
     first = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
     end = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
     before = np.maximum(first - NEIGHBOURS, 0), first
     after = end, np.minimum(end + NEIGHBOURS, len(values))
-    # Count, sum and sum of squares of the neighbours on each side, from running sums.
-    (count_before, *amounts_before), (count_after, *amounts_after) = (
-        [running[stop] - running[start] for running in sums] for start, stop in (before, after)
-    )
-    total, squares = (a + b for a, b in zip(amounts_before, amounts_after, strict=True))
-    enough = (count_before >= FEWEST) & (count_after >= FEWEST)
-    count = np.where(enough, count_before + count_after, np.nan)
+    # Count, sum and sum of squares of the neighbours on each side, from cumulative sums.
+    count_before, sum_before, squares_before = (x[before[1]] - x[before[0]] for x in sums)
+    count_after, sum_after, squares_after = (x[after[1]] - x[after[0]] for x in sums)
+    total, squares = sum_before + sum_after, squares_before + squares_after
+    has_enough = (count_before >= FEWEST) & (count_after >= FEWEST)
+    count = np.where(has_enough, count_before + count_after, np.nan)
     mean = total / count
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
 
@@ -156,7 +160,7 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
 def _cumulative_probability(
     amounts: FloatArray, level: FloatArray, variance: FloatArray
 ) -> FloatArray:
-    """Return the probability of at most ``amounts`` in a bin, 1 where the level is unknown.
+    """Return the probability that a bin has at most ``amounts``; 1 if the level is unknown.
 
     ``level`` is the expected amount of the bin. Counts are negative binomial if ``variance``
     exceeds it, else Poisson.
@@ -172,7 +176,10 @@ def _cumulative_probability(
 
 
 def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
-    """Return whether the bins ``run`` (first, end) are mostly 0 on other days too: no outage."""
+    """Return whether the bins ``run`` (first, end) are mostly empty on other days too.
+
+    They are then closed hours, and no outage.
+    """
     per_day = round(DAY_S / bin_s)
     if abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S or len(values) <= per_day:
         return False
@@ -185,27 +192,30 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
 
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
-    """Return the runs, each with the next bin on either side if that was observed in part only."""
+    """Return the runs, each extended by the next bin on either side if that was observed in part.
+
+    ``runs [runs, 2]`` are (first bin, end), end exclusive.
+    """
     level, variance = _surrounding_statistics(values, runs)
-    extended = runs.copy()
-    for side, step in ((0, -1), (1, 0)):
-        edge = runs[:, side] + step
-        amounts = values[np.clip(edge, 0, len(values) - 1)]
-        partial = (
-            _cumulative_probability(np.nan_to_num(amounts, nan=np.inf), level, variance) < CHANCE
-        )
-        extended[:, side] += np.where(partial, -1 if side == 0 else 1, 0)
-    return extended
+
+    def is_partial(bins: IntArray) -> BoolArray:
+        """Return which of ``bins`` (one per run) have an unlikely small amount."""
+        amounts = np.nan_to_num(values[np.clip(bins, 0, len(values) - 1)], nan=np.inf)
+        return np.asarray(_cumulative_probability(amounts, level, variance) < CHANCE)
+
+    first, end = runs.T
+    return np.stack([first - is_partial(first - 1), end + is_partial(end)], axis=1)
 
 
 def _outages_of_runs(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
-    """Describe the runs of True in ``lost`` as outages, with the demand expected there."""
-    runs = _runs(lost)
+    """Return each sequence of True in ``lost [bins]`` as an outage, with its expected demand."""
+    runs = _runs(lost)  # rows of (first bin, end), end exclusive
     if not len(runs):
         return ()
-    level, _ = _surrounding_statistics(np.where(lost, np.nan, values), runs)
-    described = []
-    for (first, end), expected in zip(runs.tolist(), level.tolist(), strict=True):
+    expected_demand, _ = _surrounding_statistics(np.where(lost, np.nan, values), runs)
+    outages = []
+    for (first, end), expected in zip(runs.tolist(), expected_demand.tolist(), strict=True):
+        # Demand in the first bin after the outage, as a multiple of the expected demand.
         after = float(values[end]) / expected if end < len(values) and expected > 0 else np.nan
-        described.append(Outage(first, end - first, expected, None if np.isnan(after) else after))
-    return tuple(described)
+        outages.append(Outage(first, end - first, expected, None if np.isnan(after) else after))
+    return tuple(outages)

@@ -1,8 +1,9 @@
 """Forecast any number of series on the same bins with one method or a choice among all.
 
-Each method forecasts from every past origin, with parameters fitted on the bins before it. The
-errors of these forecasts choose among methods ("auto", "ensemble"). They also give the quantiles of
-a forecast, per bin and for the peak of a window.
+An origin is the bin at which a forecast begins. Each method forecasts from every past origin, with
+parameters fitted on the bins before it. The errors of these forecasts decide between methods
+("auto") or weight them ("ensemble"). They also give the quantiles of a forecast, per bin and for
+the peak of a window: its largest bin.
 """
 
 from collections.abc import Sequence
@@ -37,9 +38,9 @@ from forecasting.threads import map_in_two_threads, single_blas_thread
 ORIGINS = 336  # most past origins whose errors compare methods
 BAND_WINDOWS = 168  # latest windows that quantiles use: a week of hours
 FIRST = 0.25  # share of the history before the first origin
-SETTLED_DAYS = 2  # of history before an origin whose errors give quantiles far ahead
-LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
-PEAK_MULTIPLE = 2.0  # of the observed peak: limit of forecasts on less than a week of history
+SETTLED_DAYS = 2  # days of history that an origin needs for its errors to count far ahead
+LARGEST_BIAS = 1.0  # log ratio: a larger error says nothing of the next peak
+PEAK_MULTIPLE = 2.0  # times the observed peak: limit of forecasts on less than a week of history
 PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
 
 
@@ -85,7 +86,7 @@ class PanelForecaster:
         return self
 
     def update(self, values: FloatArray) -> Self:
-        """Add the bins ``values [series, bins]`` that follow."""
+        """Add the bins ``values [series, bins]`` that follow, and forecast from new origins."""
         with single_blas_thread():
             new = [values[rows] for rows in self._rows]
             map_in_two_threads(_PanelPart.update, self._parts, new)
@@ -127,23 +128,25 @@ def _join_forecasts(parts: Sequence[PanelForecast]) -> PanelForecast:
 class LastDay(NamedTuple):
     """The day before each origin, repeated: the best forecast of a short history."""
 
-    paths: FloatArray  # [series, o, steps] hourly means; the last one if the history is not short
-    tops: FloatArray  # [series, o] largest bin of the last hour
-    is_short: BoolArray  # [o] whether the history is too short to judge methods a day ahead
+    # [series, origin, step] hourly means of the day; of the last hour if the history is not short
+    paths: FloatArray
+    tops: FloatArray  # [series, origin] largest bin of the last hour
+    is_short: BoolArray  # [origin] whether the history is too short to judge methods a day ahead
 
 
 def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
     """Return the last day before each of ``origins`` (bins), repeated for ``steps`` bins.
 
-    Hourly means keep one short bin from deciding the plan. Hours of the day that were not observed
-    lie on a line from the last hour to the first. The level of the last hour is that of the last
-    observed bin if the hour has none; 0 if nothing was observed.
+    Amounts are hourly means, so that a single bin does not decide the plan. If the history is
+    shorter than a day, the hours of the day that were not observed are interpolated from the last
+    hour to the first. If no bin of the last hour was observed, it has the amount of the last
+    observed bin; 0 if nothing was observed.
     """
     hour, day = max(1, round(HOUR_S / panel.bin_s)), panel.season_bins(DAY_S)
     seen = ~np.isnan(panel.values)
     sums, counts = (
-        np.pad(np.cumsum(part, axis=1), ((0, 0), (1, 0)))
-        for part in (np.where(seen, panel.values, 0.0), seen)
+        np.pad(np.cumsum(x, axis=1), ((0, 0), (1, 0)))
+        for x in (np.where(seen, panel.values, 0.0), seen)
     )
 
     def mean(begin: IntArray, end: IntArray) -> FloatArray:
@@ -162,35 +165,39 @@ def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
     paths = np.repeat(level[:, :, None], steps, axis=2)
     is_short = origins < conformal.RHYTHM_DAYS * day
     if is_short.any():
-        now, level = origins[is_short], level[:, is_short, None]
+        short_origins, level = origins[is_short], level[:, is_short, None]
         lead = np.arange(steps) % day
-        same_time = now[:, None] - day + lead  # [o, steps] the bin of the same time of day
+        # [origin, step] the bin of the same time of day; negative if before the history
+        same_time = short_origins[:, None] - day + lead
         # The hour around it, but nothing from the origin on.
-        end = np.clip(same_time - hour // 2 + hour, 1, now[:, None])
+        end = np.clip(same_time - hour // 2 + hour, 1, short_origins[:, None])
         observed = mean(np.maximum(end - hour, 0).ravel(), end.ravel())
         observed = observed.reshape(len(level), *same_time.shape)
-        first = mean(np.zeros_like(now), np.minimum(now, hour))[:, :, None]
-        share = (lead + 0.5) / np.maximum(day - now, 1)[:, None]
-        course = np.where(same_time >= 0, observed, level + share * (first - level))
-        paths[:, is_short] = np.where(np.isnan(course), level, course)
+        first_hour = mean(np.zeros_like(short_origins), np.minimum(short_origins, hour))
+        share = (lead + 0.5) / np.maximum(day - short_origins, 1)[:, None]
+        interpolated = level + share * (first_hour[:, :, None] - level)
+        amounts = np.where(same_time >= 0, observed, interpolated)
+        paths[:, is_short] = np.where(np.isnan(amounts), level, amounts)
     return LastDay(paths, tops, is_short)
 
 
 class _Bands(NamedTuple):
-    """Quantiles of bins and of window peaks, ``[series, levels, steps]``, and their basis."""
+    """Quantiles of a forecast, and the scores (log ratios) of past forecasts that give them."""
 
-    quantiles: FloatArray
-    peaks: FloatArray
-    scores: FloatArray  # [series, o, steps] of past forecasts
+    quantiles: FloatArray  # [series, level, step] of bins
+    peaks: FloatArray  # [series, level, step] of the peak of the window that ends with the step
+    scores: FloatArray  # [series, origin, step]
 
 
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    The errors of the peak (``top``) of a window decide between methods. Arrays called ``both_tops``
-    have the peak of each method twice. The first half is the peak of its path. The second half is
-    corrected by the recent bias of its peaks. A ``lift`` is the forecast peak over the peak of the
-    path. The ``age`` of a series is the number of bins since its last observed one.
+    A path is the expected amount of each bin of a forecast. A ``top`` is the peak of a window: its
+    largest bin. Errors of peaks decide between methods. Arrays called ``both_tops`` have two peaks
+    for each method. The first half are the peaks of their paths. The second half are the same
+    peaks, corrected by the recent bias of the method's peaks. A ``lift`` is the forecast peak
+    divided by the peak of the path. The ``age`` of a series is the number of bins since its last
+    observed one. A score is the log ratio of an actual to a forecast amount.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
@@ -223,6 +230,7 @@ class _PanelPart:
         self._forecast_new_origins()
 
     def update(self, values: FloatArray) -> None:
+        """Add the bins ``values [series, bins]`` that follow, and forecast from new origins."""
         self.panel = replace(self.panel, values=np.concatenate([self.panel.values, values], axis=1))
         self._forecast_new_origins()
 
@@ -269,10 +277,11 @@ class _PanelPart:
         )
 
     def _bands(self, mean: FloatArray, top: FloatArray, ages: IntArray) -> _Bands:
-        """Return the quantiles of a forecast of ``mean`` and ``top [series, steps]``.
+        """Return the quantiles of a forecast with the given ``mean`` and ``top [series, steps]``.
 
-        Past forecasts are compared at the same age: their scores begin ``age`` bins after their
-        origin.
+        ``top`` is the peak of the window that ends with each step. ``ages [series]`` are the bins
+        since the last observed one. Past forecasts are compared at the same lead time: their scores
+        begin ``age`` bins after their origin.
         """
         steps = mean.shape[1]
         quantiles, peaks = np.empty((2, len(mean), len(QUANTILES), steps))
@@ -286,14 +295,14 @@ class _PanelPart:
         return _Bands(quantiles, peaks, scores)
 
     def _ages(self) -> IntArray:
-        """Return the bins since the last observed one, ``[series]``; 0 without an observed bin."""
+        """Return the number of bins since the last observed one, ``[series]``; 0 if none is."""
         observed = self.panel.observed_bins
         return np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
 
     def _limit(self, ages: IntArray) -> FloatArray:
         """Return the largest amount that a forecast may have, ``[series, 1]``.
 
-        It is infinite from a week of history on.
+        It is infinite from a week of history on. ``ages`` are the bins since the last observed one.
         """
         largest = np.fmax.reduce(self.panel.values, axis=1, initial=0.0)
         known_s = (self.panel.bins - ages) * self.panel.bin_s
@@ -303,16 +312,16 @@ class _PanelPart:
         """Return forecast and actual peaks of each series in windows that do not overlap.
 
         A window begins ``lead`` bins after the origin of its forecast, and ends ``window`` bins
-        after it. The forecast peak is that of the path times the record's ``lifts``.
+        after it. The forecast peak is that of the path times its lift.
         """
-        windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
+        windows = self._windows
         # Windows that end after the data have no actual peak.
         windows = windows[self.record.origins[windows] + self.window <= self.panel.bins]
-        origins = self.record.origins[windows] + self.lead
+        first_bins = self.record.origins[windows] + self.lead
         # max() keeps NaN: a window with a gap was not observed.
-        actual = windows_at(self.panel.values, origins, self.horizon).max(axis=2)
+        actual = windows_at(self.panel.values, first_bins, self.horizon).max(axis=2)
         forecast = self.record.lifts[:, windows] * self._tops(self.record.paths[:, windows])
-        starts = np.asarray(self.panel.start_s + origins * self.panel.bin_s, np.float64)
+        starts = np.asarray(self.panel.start_s + first_bins * self.panel.bin_s, np.float64)
         scale = self.scale[:, 0].tolist()
         return tuple(PastPeaks(starts, *row) for row in zip(actual, forecast, scale, strict=True))
 
@@ -327,7 +336,10 @@ class _PanelPart:
         return -(-self.window // self.stride)
 
     def _forecast_new_origins(self) -> None:
-        """Forecast from the origins since the last call, and record forecasts and ended errors."""
+        """Forecast from the origins since the last call, and record the forecasts.
+
+        Errors of windows that have ended by now are recorded too.
+        """
         record = self.record
         origins = np.arange(
             self.first + self.stride * len(record.origins), self.panel.bins, self.stride
@@ -336,7 +348,7 @@ class _PanelPart:
             self._add_known_errors()
             self.leads.add_known_errors(self.panel.values)
             return
-        # ``[methods, series, o, steps]``. The last origin is the end of the panel, for ``predict``.
+        # [method, series, origin, step]. The last origin is the end of the panel, for ``predict``.
         paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
         paths = paths[:, :, :-1]
@@ -355,8 +367,8 @@ class _PanelPart:
         self.record = record = replace(record, mixed_tops=mixed_tops)
         self._add_known_errors()  # again, now that the ensemble's peaks are known
         self.leads.add_origins(self.panel.values, origins, paths)
-        ages = np.zeros(len(paths[0]), np.int64)
-        selected = self._select(paths, both_tops, self._recent_errors(new), last, new, ages)
+        no_ages = np.zeros(len(paths[0]), np.int64)
+        selected = self._select(paths, both_tops, self._recent_errors(new), last, new, no_ages)
         self.record = replace(
             record,
             paths=np.concatenate([record.paths, selected.path], axis=1),
@@ -371,21 +383,21 @@ class _PanelPart:
     def _add_known_errors(self) -> None:
         """Add the peak errors of the windows that have ended by now."""
         record = self.record
-        ended = int((record.origins + self.window <= self.panel.bins).sum())  # windows
-        if ended > self.bias.end:
-            new = np.arange(self.bias.end, ended)
+        ended_windows = int((record.origins + self.window <= self.panel.bins).sum())
+        if ended_windows > self.bias.end:
+            new = np.arange(self.bias.end, ended_windows)
             actual, tops = self._actual_tops(new), record.tops[:, :, new]
             ratio = conformal.log_ratio_scores(actual, tops, self.scale)
             self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
             both_tops = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
             self.errors = self.errors.append(np.abs(both_tops - actual))
-        windows = np.arange(self.mixed.end, min(ended, record.mixed_tops.shape[1]))
+        windows = np.arange(self.mixed.end, min(ended_windows, record.mixed_tops.shape[1]))
         if windows.size:
             error = np.abs(record.mixed_tops[:, windows] - self._actual_tops(windows))
             self.mixed = self.mixed.append(error)
 
     def _recent_errors(self, origins: IntArray) -> RecentErrors:
-        """Return the mean errors as they were known at each of ``origins`` (indices)."""
+        """Return the mean errors of peaks as they were known at each of ``origins`` (indices)."""
         known_origins = origins - self._origins_per_lead
         return RecentErrors(
             *(means.at(known_origins) for means in (self.bias, self.errors, self.mixed))
@@ -394,22 +406,21 @@ class _PanelPart:
     def _paths_from_end(self, end_of_panel: IntArray, steps: int) -> FloatArray:
         """Return each method's paths from the end of the panel, at least ``steps`` bins long.
 
-        The paths are computed once per end. ``end_of_panel [1]`` is its bin.
+        They are computed once per end. ``end_of_panel [1]`` is its bin. The result is ``[method,
+        series, 1, step]``.
         """
-        paths = self.end_paths
-        if paths is None or paths[0] < end_of_panel[0] or paths[1].shape[3] < steps:
-            paths = self.end_paths = (
-                int(end_of_panel[0]),
-                self.fits.paths(self.panel, end_of_panel, steps),
-            )
-        return paths[1]
+        bins, paths = self.end_paths or (0, np.empty((0, 0, 0, 0)))
+        if bins < end_of_panel[0] or paths.shape[3] < steps:
+            paths = self.fits.paths(self.panel, end_of_panel, steps)
+            self.end_paths = int(end_of_panel[0]), paths
+        return paths
 
     def _tops(self, paths: FloatArray) -> FloatArray:
-        """Return the peak within the window of each path of ``paths [..., steps]``."""
+        """Return the peak in the window of each path, ``[...]``; ``paths`` are ``[..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
 
     def _actual_tops(self, origins: IntArray) -> FloatArray:
-        """Return the actual peaks of the windows of ``origins``, ``[series, o]``."""
+        """Return the actual peaks of the windows of ``origins`` (indices), ``[series, origin]``."""
         actual = windows_at(
             self.panel.values, self.record.origins[origins] + self.lead, self.horizon
         )
@@ -418,9 +429,9 @@ class _PanelPart:
         return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
 
     def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
-        """Return ``tops``, then the same peaks corrected by ``bias``, ``[2 methods, ...]``.
+        """Return ``tops [methods, ...]``, then the same peaks corrected by ``bias``.
 
-        ``bias`` is the log ratio of actual to forecast peaks.
+        The result is ``[2 methods, ...]``. ``bias`` is the log ratio of actual to forecast peaks.
         """
         offset = conformal.OFFSET * self.scale
         corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
@@ -429,10 +440,11 @@ class _PanelPart:
     def _mix(
         self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastDay
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
+        """Return the ensemble's paths ``[series, origin, step]`` and peaks ``[series, origin]``.
 
-        Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, the
-        ``last`` day is repeated.
+        ``paths [method, series, origin, step]`` are those of the methods, and ``both_tops`` their
+        peaks. Weights follow from the recent ``errors`` of these peaks. As long as no error is
+        known, the ``last`` day is repeated.
         """
         weights = _peak_weights(both_tops, errors)
         has_weight = weights.sum(axis=0) > 0
@@ -450,9 +462,9 @@ class _PanelPart:
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Return the forecast of the selected method, or the last day's where it has none.
+        """Return the forecast of the selected method, or the last day where it has none.
 
-        ``paths [methods, series, o, steps]`` are forecasts from the ``origins [o]`` (indices),
+        ``paths [method, series, origin, step]`` are forecasts from ``origins`` (indices),
         ``both_tops`` their peaks, and ``recent`` the errors known there. ``ages [series]`` are the
         bins since the last observed one.
         """
@@ -482,10 +494,10 @@ class _PanelPart:
         return SelectedForecast(path, lift, chosen, end_shares)
 
     def _choose(self, both_tops: FloatArray, recent: RecentErrors) -> IntArray:
-        """Return the index of each chosen peak in ``both_tops``, ``[series, o]``.
+        """Return the index in ``both_tops`` of the chosen method and peak, ``[series, origin]``.
 
-        The index after the last one is that of the ensemble, and the next that of the last day,
-        which is repeated while no error is known.
+        The index after the last one is that of the ensemble. The next is that of the last day,
+        which is repeated as long as no error is known.
         """
         if self.method not in (AUTO, ENSEMBLE):
             return np.zeros(both_tops.shape[1:], np.int64)
@@ -496,7 +508,7 @@ class _PanelPart:
 
     @property
     def _windows(self) -> IntArray:
-        """Return indices of the past origins that quantiles are based on, about a window apart."""
+        """Return the indices of past origins that are about a window apart."""
         return np.arange(len(self.record.origins))[:: self._origins_per_window]
 
     def _history_days(self, age: int) -> float:
@@ -505,22 +517,26 @@ class _PanelPart:
 
     def _unknown_swing(self, age: int) -> float:
         """Return the log amplitude of a daily rhythm that the forecast does not follow yet."""
-        # These repeat the last day as soon as it is known.
-        known_from = 1.0 if self.method in (AUTO, ENSEMBLE) else conformal.RHYTHM_DAYS
-        return conformal.DAY_SWING if self._history_days(age) < known_from else 0.0
+        # "auto" and "ensemble" repeat the last day as soon as it is known.
+        known_days = 1.0 if self.method in (AUTO, ENSEMBLE) else conformal.RHYTHM_DAYS
+        return conformal.DAY_SWING if self._history_days(age) < known_days else 0.0
 
     def _day_growth(self, rows: IntArray | slice, age: int) -> FloatArray:
-        """Return the deviation of a day's log growth without the last ``age`` bins, ``[rows]``."""
+        """Return the standard deviation of log growth from day to day of the series ``rows``.
+
+        The last ``age`` bins are left out.
+        """
         known = self.panel.values[rows, : self.panel.bins - age]
         return conformal.day_growth(known, self.panel.season_bins(DAY_S))
 
     def _quantiles(
         self, rows: IntArray, age: int, forecast: FloatArray, past: FloatArray
     ) -> FloatArray:
-        """Return the quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
+        """Return the quantiles of ``forecast [rows, columns]``, ``[rows, levels, columns]``.
 
-        The first half of its columns are bins, the second half the peaks of the windows that end
-        there. ``past [rows, o, bins and tops]`` are scores of past forecasts.
+        ``rows`` are series, whose last observed bin is ``age`` bins back. The first half of the
+        columns are bins, the second half the peaks of the windows that end there. ``past [rows,
+        origins, columns]`` are scores of past forecasts.
         """
         steps = forecast.shape[1] // 2
         values, scale = self.panel.values[rows], self.scale[rows]
@@ -536,17 +552,17 @@ class _PanelPart:
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
         past_forecasts = np.concatenate(self._past_forecasts(rows, age, steps), axis=2)
-        latest, latest_forecasts = (
-            each[:, -BAND_WINDOWS:, in_window] for each in (past, past_forecasts)
+        comparable = conformal.comparable_scores(
+            past[:, -BAND_WINDOWS:, in_window],
+            past_forecasts[:, -BAND_WINDOWS:, in_window],
+            forecast[:, in_window],
+            scale,
         )
         result[:, :, in_window] = conformal.quantiles(
-            forecast[:, in_window],
-            conformal.comparable_scores(latest, latest_forecasts, forecast[:, in_window], scale),
-            values,
-            scale,
-            QUANTILES,
+            forecast[:, in_window], comparable, values, scale, QUANTILES
         )
-        # Forecasts further ahead than a window overlap. Levels would adapt to one streak of errors.
+        # Forecasts further ahead than a window overlap, so levels would adapt to one series of
+        # related errors.
         result[:, :, ~in_window] = conformal.quantiles(
             forecast[:, ~in_window],
             past[:, settled][:, :, ~in_window],
@@ -559,12 +575,12 @@ class _PanelPart:
         return result
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:
-        """Return the scores of past forecasts, ``[rows, origins, bins + window peaks]``.
+        """Return the scores of past forecasts of the series ``rows``, ``[rows, origins, columns]``.
 
-        Scores are NaN where demand is not known yet. The last observed bin is ``age`` bins back, so
-        only bins from ``age`` after each origin count.
+        The columns are ``steps`` bins, then the peaks of the windows that end with them. The bins
+        begin ``age`` bins after each origin. Scores are NaN if demand is not known yet.
         """
-        reach = age + steps
+        reach = age + steps  # bins from an origin to the end of its forecast
         origins = self.record.origins[self._windows]
         values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
         unknown = np.full((len(rows), reach), np.nan)
@@ -583,9 +599,10 @@ class _PanelPart:
     def _past_forecasts(
         self, rows: IntArray, age: int, steps: int
     ) -> tuple[FloatArray, FloatArray]:
-        """Return past forecasts of bins and of window peaks, ``[rows, origins, steps]`` each.
+        """Return past forecasts of bins, and of the peaks of the windows that end with them.
 
-        They begin ``age`` bins after their origins.
+        Both are ``[rows, origins, steps]`` and begin ``age`` bins after their origins. ``rows`` are
+        series.
         """
         forecasts = self.record.paths[rows][:, self._windows, : age + steps]
         lifts = self.record.lifts[rows][:, self._windows, None]
@@ -594,21 +611,21 @@ class _PanelPart:
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:
-    """Return the largest of the last ``window`` steps at each step, ``[..., steps]``."""
+    """Return at each step the largest of the ``window`` steps up to it, ``[..., steps]``."""
     padding = np.full((*paths.shape[:-1], window - 1), -np.inf)
     padded = np.concatenate([padding, paths], axis=-1)
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
 
 
 def _peak_weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return the ensemble weights by ``errors``; 0 where ``both_tops`` has no forecast."""
+    """Return the ensemble weights by ``errors``; 0 for peaks in ``both_tops`` that are NaN."""
     return ensemble_weights(np.where(np.isnan(both_tops), np.inf, errors))
 
 
 def _weight_by_method(weights: FloatArray) -> FloatArray:
     """Return the weight of each method, summed over its uncorrected and its corrected peak.
 
-    ``weights [2 methods, ...]`` has the uncorrected peaks first.
+    ``weights [2 methods, ...]`` has those of all uncorrected peaks first.
     """
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
@@ -617,7 +634,8 @@ def _weight_by_method(weights: FloatArray) -> FloatArray:
 def _smaller_errors(errors: FloatArray, methods: int) -> FloatArray:
     """Return the smaller of each method's two errors, followed by the ensemble's error.
 
-    ``errors`` has the first errors of all ``methods``, then their second ones, then the ensemble's.
+    ``errors`` has those of the uncorrected peaks of all ``methods``, then those of the corrected
+    peaks, then the ensemble's.
     """
     smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
     return np.concatenate([smaller, errors[-1:]])

@@ -1,4 +1,4 @@
-"""Forecasts made from past origins, and their errors."""
+"""Hold forecasts made from past origins (the bins at which they began), and their errors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from forecasting.arrays import FloatArray, IntArray
 class PastForecasts:
     """Forecasts from past origins, each made from the bins before its origin only."""
 
-    origins: IntArray  # [o] bins
-    tops: FloatArray  # [methods, series, o] peak of the window on each method's path
-    mixed_tops: FloatArray  # [series, o] peak of the ensemble
-    paths: FloatArray  # [series, o, reach] of the selected method
-    lifts: FloatArray  # [series, o] its peak divided by the peak of its path
+    origins: IntArray  # [origin] first bin of each forecast
+    tops: FloatArray  # [method, series, origin] peak of each method's path in the window
+    mixed_tops: FloatArray  # [series, origin] peak of the ensemble in the window
+    paths: FloatArray  # [series, origin, step] forecast of the selected method
+    lifts: FloatArray  # [series, origin] its forecast peak divided by the peak of its path
 
     @classmethod
     def empty(cls, methods: int, series: int, reach: int) -> PastForecasts:
-        """Return no forecasts, for numbers of ``methods`` and ``series``, and ``reach`` bins."""
+        """Return an empty record for so many ``methods`` and ``series``, with ``reach`` steps."""
         return cls(
             origins=np.empty(0, np.int64),
             tops=np.empty((methods, series, 0)),
@@ -32,7 +32,7 @@ class PastForecasts:
 
     @property
     def reach(self) -> int:
-        """Return the number of bins of each path."""
+        """Return the number of steps of each path."""
         return int(self.paths.shape[2])
 
 
@@ -40,30 +40,31 @@ class PastForecasts:
 class RecentErrors:
     """Discounted mean errors of peaks, as they were known at each origin."""
 
-    bias: FloatArray  # [methods, series, o] log ratio of the actual to the forecast peak
-    errors: FloatArray  # [2 methods, series, o] of the peaks, then of the bias-corrected peaks
-    mixed: FloatArray  # [series, o] of the ensemble
+    bias: FloatArray  # [method, series, origin] log ratio of actual to forecast peaks
+    # [2 methods, series, origin] absolute errors of the peaks, then of the bias-corrected peaks
+    errors: FloatArray
+    mixed: FloatArray  # [series, origin] absolute errors of the ensemble's peaks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedForecast:
-    """Forecast of the method that is selected for each series and origin.
+    """The forecast of the method that is selected for each series and origin.
 
-    ``lift`` is the forecast peak over the peak of the path. ``chosen`` is the method's index: first
-    the methods, then the same with corrected peaks, last the ensemble.
+    ``lift`` is the forecast peak divided by the peak of the path. ``chosen`` is an index: first the
+    methods, then the methods with corrected peaks, then the ensemble and the last day.
     """
 
-    path: FloatArray  # [series, o, steps]
-    lift: FloatArray  # [series, o]
-    chosen: IntArray  # [series, o]
-    end_shares: FloatArray  # [methods, series, o] weights of the last step in the ensemble
+    path: FloatArray  # [series, origin, step]
+    lift: FloatArray  # [series, origin]
+    chosen: IntArray  # [series, origin]
+    end_shares: FloatArray  # [method, series, origin] weights in the ensemble at the last step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeaks:
     """Forecast and actual peaks of the past windows of one series."""
 
-    starts_s: FloatArray  # [w] begin of each window, UTC epoch seconds, equally spaced
-    actual: FloatArray  # [w] NaN for windows that were not observed
-    forecast: FloatArray  # [w]
+    starts_s: FloatArray  # [window] begin, UTC epoch seconds, equally spaced
+    actual: FloatArray  # [window] NaN for windows that were not observed
+    forecast: FloatArray  # [window]
     scale: float  # mean demand per bin

@@ -1,4 +1,4 @@
-"""Forecasters that use the panel methods, for many series or for one."""
+"""Define forecasters of many series, or of one, that use ``PanelForecaster``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from forecasting.rules.naive import Seasonal, ShapeTimesLevel
 from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, NAIVE, RULES
 
 T = TypeVar("T")
-SMALLEST_SHARE = 0.05  # smallest weight in an ensemble that is named
-FEWEST = 2  # observed bins that a rule needs
+SMALLEST_SHARE = 0.05  # methods with a smaller weight in an ensemble are not named
+FEWEST = 2  # observed bins that a method needs
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesEnd:
-    """The key of a series and the right edge of its last seen bin, which an update continues."""
+    """The key of a series and the end of its last known bin, from which an update continues."""
 
     key: SeriesKey
     bin_s: float
@@ -53,7 +53,7 @@ class SeriesEnd:
 
 
 def require_fitted(state: T | None, method: str) -> T:
-    """Return ``state``; raise ForecastError if it is None because ``fit`` was not called."""
+    """Return ``state``; raise ForecastError if it is None, because ``fit`` was not called."""
     if state is None:
         raise ForecastError(f"{method}: fit a series before updating or predicting.")
     return state
@@ -76,7 +76,10 @@ def _check_amounts(series: DemandSeries) -> None:
 
 
 def order_in_words(forecast: PanelForecast, row: int) -> str:
-    """Return an ARIMA's order or an ensemble's weights as text; "" for other methods."""
+    """Return the order of an ARIMA or the weights of an ensemble as text; "" for other methods.
+
+    ``row`` is the index of the series.
+    """
     if forecast.methods[row] == ARIMA or forecast.candidates[0] == "arima-fourier":
         return forecast.orders[row]
     if forecast.methods[row] != ENSEMBLE:
@@ -87,9 +90,9 @@ def order_in_words(forecast: PanelForecast, row: int) -> str:
 
 
 def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
-    """Return the methods whose recent errors are known, smallest error first."""
+    """Return the methods whose recent errors for series ``row`` are known, smallest error first."""
     shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
-    # The last candidate is the ensemble, which has no share in itself; it counts as whole.
+    # The last candidate is the ensemble itself, with the share 1.
     scores = [
         MethodScore(name, error, share, end_share, name == forecast.methods[row])
         for name, error, share, end_share in zip(
@@ -105,7 +108,10 @@ def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ..
 
 
 def selection_reason(forecast: PanelForecast, row: int) -> str:
-    """Return a sentence on the recent errors of the chosen, next best and naive methods."""
+    """Return a sentence on the recent errors of the chosen, next best and naive methods.
+
+    ``row`` is the index of the series.
+    """
     chosen = forecast.methods[row]
     scores = {score.method: score for score in compared_methods(forecast, row)}
     if chosen not in scores:
@@ -126,9 +132,9 @@ def selection_reason(forecast: PanelForecast, row: int) -> str:
 class MultiSeriesForecaster:
     """Forecast series on the same bins with ``method``, one of PANEL_METHODS.
 
-    The peak is the largest of ``horizon_bins`` bins that begin ``lead_bins`` ahead. "auto" and
-    "ensemble" accept any history. They repeat the last day of a short one, and return 0 for an
-    empty one.
+    "auto" chooses a method by the error of its peak: the largest of ``horizon_bins`` bins that
+    begin ``lead_bins`` ahead. "auto" and "ensemble" accept any history. They repeat the last day of
+    a short one, and return 0 for an empty one.
     """
 
     def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
@@ -144,7 +150,7 @@ class MultiSeriesForecaster:
         return None if self._latest is None else self._latest.methods
 
     def fit(self, series: Sequence[DemandSeries]) -> Self:
-        """Fit the series; raise SeriesTooShort if one is too short for a rule."""
+        """Fit the series; raise SeriesTooShort if one is too short for the method."""
         began = perf_counter()
         self._ends = [SeriesEnd.of(demand) for demand in series]
         for demand in series:
@@ -155,7 +161,7 @@ class MultiSeriesForecaster:
         return self
 
     def update(self, series: Sequence[DemandSeries]) -> Self:
-        """Add the bins that follow, of the same series in the same order."""
+        """Add the bins that follow; ``series`` has the same series in the same order."""
         ends = require_fitted(self._ends, self.requested)
         self._ends = [end.extend(demand) for end, demand in zip(ends, series, strict=True)]
         self._forecaster.update(np.stack([demand.values for demand in series]))
@@ -202,7 +208,7 @@ class RuleForecaster:
         return self._forecaster.requested if methods is None else methods[0]
 
     def fit(self, series: DemandSeries) -> Self:
-        """Fit the series; raise SeriesTooShort if it is too short for a rule."""
+        """Fit the series; raise SeriesTooShort if it is too short for the method."""
         self._forecaster.fit([series])
         return self
 
@@ -215,7 +221,10 @@ class RuleForecaster:
 
 
 def _check_length(method: str, series: DemandSeries) -> None:
-    """Raise SeriesTooShort, or ForecastError for bins that do not divide the season."""
+    """Raise SeriesTooShort if ``series`` is too short for ``method``.
+
+    Raise ForecastError if the method has a season that is not a whole number of bins.
+    """
     if method in (AUTO, ENSEMBLE):
         return
     rule, observed = RULES[method], int((~np.isnan(series.values)).sum())

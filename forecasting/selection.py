@@ -1,4 +1,4 @@
-"""Make a forecaster from the name of its method; with the oracle baseline."""
+"""Make a forecaster from the name of its method, and define the oracle baseline "perfect"."""
 
 from dataclasses import replace
 from typing import Self
@@ -16,15 +16,15 @@ METHODS = (*PANEL_METHODS, PERFECT)
 
 
 class Perfect:
-    """Forecaster that returns the true demand, for comparison only.
+    """A forecaster that returns the true demand, for comparison only.
 
     Every quantile is the truth. Gaps in the truth are interpolated.
     """
 
-    method = "perfect"
+    method = PERFECT
 
     def __init__(self, truth: DemandSeries) -> None:
-        SeriesEnd.of(truth)  # checks its amounts
+        SeriesEnd.of(truth)  # raises an error for impossible amounts
         index = np.arange(truth.bins)
         observed = ~np.isnan(truth.values)
         if not observed.any():
@@ -37,7 +37,7 @@ class Perfect:
         self._end: SeriesEnd | None = None
 
     def fit(self, series: DemandSeries) -> Self:
-        """Note where ``series`` ends; raise ForecastError unless the truth shares its bins."""
+        """Remember the end of ``series``; raise ForecastError if its bins are not the truth's."""
         end = SeriesEnd.of(series)
         truth = self._truth
         offset = (series.start_s - truth.start_s) / truth.bin_s

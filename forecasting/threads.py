@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 def map_in_two_threads(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
-    """Map ``function`` over ``arguments`` in two threads; return the results in order.
+    """Return ``function`` of each set of arguments, in order, computed in two threads.
 
-    The threads run at the same time, because NumPy releases Python's lock.
+    Each of ``arguments`` has the values of one parameter. The threads run at the same time, because
+    NumPy releases Python's lock.
     """
     if len(arguments[0]) < 2:
         return [function(*call_arguments) for call_arguments in zip(*arguments, strict=True)]
@@ -24,7 +25,7 @@ def map_in_two_threads(function: Callable[..., T], *arguments: Sequence[Any]) ->
 
 
 def single_blas_thread() -> AbstractContextManager[Any]:
-    """Limit BLAS to one thread, since on busy cores several wait for each other."""
+    """Return a context in which BLAS has one thread, since several wait for each other if busy."""
     limit: Callable[..., AbstractContextManager[Any]]
     limit = _controller(scipy_loaded="scipy.linalg" in sys.modules).limit
     return limit(limits=1, user_api="blas")
@@ -32,5 +33,5 @@ def single_blas_thread() -> AbstractContextManager[Any]:
 
 @cache
 def _controller(*, scipy_loaded: bool) -> ThreadpoolController:  # noqa: ARG001 - the cache's key
-    """Return the controller of the BLAS libraries loaded now; cached, as finding them is slow."""
+    """Return the controller of the BLAS libraries that are loaded; to find them is slow."""
     return ThreadpoolController()

@@ -1,7 +1,8 @@
 """ARIMA with daily and weekly harmonics, orders by AIC: the forecast of SageServe (methods E6).
 
-It models the square root of demand. So forecasts are positive, the variance of counts is even, and
-zero is defined. Each series is fitted alone (``arima_fit``). All series are forecast together.
+It models the square root of demand: forecasts are then positive, counts have a constant variance,
+and zero is defined. The root is the sum of cycles (harmonics) and an ARIMA process. Each series is
+fitted alone (``arima_fit``). All series are forecast together.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting import harmonics
-from forecasting.arrays import BoolArray, FloatArray, IntArray
+from forecasting.arrays import FloatArray, IntArray
 from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.harmonics import Harmonics
 from forecasting.recursion import recursion
@@ -18,19 +19,19 @@ from forecasting.rules.arima_fit import FittedOrder, choose_differences, fit_ord
 from forecasting.rules.scales import Root
 
 MIN_OBSERVED = 24  # bins: three for each of eight parameters, (3, d, 2) with a mean
-SMALLEST_SPREAD = 1e-9  # of a series around 1: below it there is only rounding
+SMALLEST_SPREAD = 1e-9  # for series around 1: a smaller spread is only rounding
 MEMORY = 512  # bins: an older one weighs less than 1e-11 (``arima_fit.LARGEST_MA_ROOT``)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Largest orders and history of a fit."""
+    """The largest orders, numbers of harmonics and history of a fit."""
 
     p: int = 3
     q: int = 2
     daily: int = 6  # harmonics
-    weekly: int = 3
-    bins: int = 4032  # six weeks of 15 min, two of 5 min: bounds the time of a fit
+    weekly: int = 3  # harmonics
+    bins: int = 4032  # six weeks of 15 min, two of 5 min: limits the time of a fit
 
 
 DEFAULT_LIMITS = Limits()
@@ -38,30 +39,34 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """Fitted model of one series: its square root is the sum of ``cycles`` and an ARIMA.
+    """The fitted model of one series; see ``FittedArima`` for the fields."""
 
-    ``ar`` is NaN if the series has too few observed bins.
-    """
-
-    cycles: FloatArray  # [columns of the most harmonics]
-    ar: FloatArray  # [lags] of the root around its cycles, differences included
+    cycles: FloatArray  # [columns of the design of the most harmonics]
+    ar: FloatArray  # [lags]
     ma: FloatArray  # [lags]
-    label: str  # its order in words
+    label: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedArima:
-    """An ARIMA around harmonics for every series; NaN in ``ar`` where the history is too short."""
+    """An ARIMA around harmonics for every series.
+
+    ``ar`` is NaN for series with too few observed bins.
+    """
 
     scale: Root
     harmonics: Harmonics
-    cycles: FloatArray  # [series, columns of the harmonics' design]
-    ar: FloatArray  # [series, lags] differences included
-    ma: FloatArray  # [series, lags]
+    cycles: FloatArray  # [series, columns of the harmonics' design] coefficients
+    ar: FloatArray  # [series, lags] coefficients of past deviations, with differences multiplied in
+    ma: FloatArray  # [series, lags] coefficients of past shocks
     labels: tuple[str, ...]  # [series] orders in words
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return forecasts ``[series, origins, steps]``; shocks after an origin count as 0."""
+        """Return the forecast of ``steps`` bins from each origin, ``[series, origins, steps]``.
+
+        Later shocks are expected to be 0. A series without an observed bin before the origin has
+        NaN.
+        """
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s
@@ -89,20 +94,23 @@ class FittedArima:
         return np.where(seen[:, :, None], amounts, np.nan)
 
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ``rest [series, bins]`` without gaps, and the one-step errors (shocks).
+        """Return ``rest [series, bins]`` with filled gaps, and the one-step errors (shocks).
 
-        ``rest`` is what the cycles leave of the transformed amounts. Both arrays begin with extra
-        bins that the first lags need. A gap gets its expected value and no shock.
+        ``rest`` are the transformed amounts less the cycles. A gap gets its expected value and no
+        shock. Both results are ``[series, lags and bins]``: they begin with extra bins that the
+        first lags need.
         """
         known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
-        # A walk begins where it was first seen, a stationary series at its mean.
-        begin = np.where(known.any(axis=1), _first_observed(rest, known), 0.0)
+        # A random walk begins at its first observed value, a stationary series at its mean.
+        first_observed = rest[np.arange(len(rest)), np.argmax(known, axis=1)]
+        begin = np.where(known.any(axis=1), first_observed, 0.0)
         is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
         filled = np.empty((len(ar) + rest.shape[1], len(rest)))
         filled[: len(ar)] = np.where(is_walk, begin, 0.0)
         shocks = np.zeros((len(ma) + rest.shape[1], len(rest)))
         has_no_gap = known.all(axis=1)
-        for row in np.flatnonzero(has_no_gap):  # a compiled recursion does for rows without gaps
+        # a compiled recursion suffices for rows without gaps
+        for row in np.flatnonzero(has_no_gap):
             filled[len(ar) :, row] = rest[row]
             unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
             shocks[len(ma) :, row] = recursion(unexplained[None], self.ma[row])
@@ -114,9 +122,10 @@ class FittedArima:
     def _filter_by_bin(
         self, rest: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
     ) -> None:
-        """Filter series with gaps bin by bin; fill in ``rows`` of ``filled`` and ``shocks``.
+        """Filter series with gaps bin by bin, and write the results to ``filled`` and ``shocks``.
 
-        Both have the shape ``[lags and bins, series]``.
+        Both are ``[lags and bins, series]``. ``rest [rows, bins]`` are the deviations of the series
+        ``rows``.
         """
         ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
         values, errors = filled[:, rows], shocks[:, rows]
@@ -141,7 +150,10 @@ class Arima:
     limits: Limits = DEFAULT_LIMITS
 
     def fit(self, panel: Panel) -> FittedArima:
-        """Fit each series' cycles and ARMA orders to the last bins of the panel."""
+        """Return a model with the cycles and ARMA orders of each series.
+
+        They are fitted to the last ``limits.bins`` bins of the panel.
+        """
         first = max(0, panel.bins - self.limits.bins)
         values = panel.values[:, first:]
         start_s = panel.start_s + first * panel.bin_s
@@ -161,7 +173,7 @@ class Arima:
         )
 
     def _options(self, bin_s: float, bins: int) -> tuple[Harmonics, ...]:
-        """Return the harmonics to choose among, simplest first."""
+        """Return the numbers of harmonics that ``bins`` of history allow, the simplest first."""
         options = harmonics.candidate_harmonics(bin_s, bins, self.limits.daily, self.limits.weekly)
         if self.always:
             day, week = min(1, options[-1].daily), min(1, options[-1].weekly)
@@ -173,11 +185,11 @@ class Arima:
     def _fit_series(
         self, root: FloatArray, design: FloatArray, options: Sequence[Harmonics]
     ) -> _Row:
-        """Return the fit of a series ``root [bins]`` on columns of ``design [bins, columns]``.
+        """Return the fit of one series.
 
-        ``options`` are the harmonics to choose among. ``root`` is the square root of the demand,
-        NaN in gaps. ``design`` has the columns of all harmonics. Too few observed bins give a fit
-        of NaN.
+        ``root [bins]`` is the square root of its demand, NaN in gaps. ``options`` are the harmonics
+        to choose among, and ``design [bins, columns]`` that of the most harmonics. With too few
+        observed bins, ``ar`` is NaN.
         """
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])
@@ -195,7 +207,7 @@ class Arima:
         cycles[columns] = harmonics.regress(root, d, design[:, columns])
         rest = root - design @ cycles
         spread = _spread(rest, d)
-        best = FittedOrder.white_noise(d)
+        best = FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise, if nothing is left
         if spread > SMALLEST_SPREAD:
             best = fit_orders((rest - rest[seen][0] * d) / spread, d, self.limits.p, self.limits.q)
         p, _, q = best.order
@@ -204,11 +216,6 @@ class Arima:
         ar[: p + d] = -np.convolve([1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d])[1:]
         name = str(chosen)
         return _Row(cycles, ar, ma, f"{best.order} + {name}" if name else str(best.order))
-
-
-def _first_observed(values: FloatArray, known: BoolArray) -> FloatArray:
-    """Return the first value of each row that is not NaN."""
-    return np.asarray(values[np.arange(len(values)), np.argmax(known, axis=1)])
 
 
 def _spread(values: FloatArray, d: int) -> float:

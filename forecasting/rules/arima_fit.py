@@ -1,9 +1,9 @@
 """Fit an ARIMA to one series: d by a unit-root test, then p and q by AIC.
 
-Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69). Their shocks
-are the residuals of a long autoregression. Gauss-Newton steps make the best candidates as good as
-maximum likelihood (Brockwell and Davis 1991, section 8.11). The AIC of each is that of its exact
-likelihood.
+Candidates are estimated by Hannan and Rissanen's regressions (1982, Biometrika 69), in which the
+residuals of a long autoregression stand for the shocks. Gauss-Newton steps make the best candidates
+as good as maximum likelihood (Brockwell and Davis 1991, section 8.11). The AIC of these is that of
+their exact likelihood.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Order = tuple[int, int, int]  # (p, d, q)
 
 FINALISTS = 4  # orders whose exact likelihood is computed
 STEPS = 2  # Gauss-Newton steps
-LARGEST_MA_ROOT = 0.95  # inverse; closer to 1, shocks would be remembered for too long
-LARGEST_AR_ROOT = 0.999  # inverse; 1 is a unit root, which ``d`` is for
+LARGEST_MA_ROOT = 0.95  # of inverse roots; closer to 1, shocks would be remembered for too long
+LARGEST_AR_ROOT = 0.999  # of inverse roots; 1 is a unit root, which ``d`` is for
 KPSS_CRITICAL = 0.463  # at 5%, level stationarity (Kwiatkowski et al. 1992, table 1)
 
 
@@ -34,11 +34,6 @@ class FittedOrder:
     order: Order
     parameters: FloatArray  # [p + q] AR then MA coefficients
     aic: float
-
-    @classmethod
-    def white_noise(cls, d: int) -> FittedOrder:
-        """Return the order (0, d, 0), which has no parameters."""
-        return cls((0, d, 0), np.empty(0), np.inf)
 
 
 def choose_differences(values: FloatArray, design: FloatArray) -> int:
@@ -63,9 +58,9 @@ def choose_differences(values: FloatArray, design: FloatArray) -> int:
 def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrder:
     """Return the fit with the least AIC over ``p <= max_p``, ``q <= max_q``.
 
-    ``values`` are standardised: deviations (``d = 0``) or differences (``d = 1``) of mean square
-    1. Gaps have the value before them as regressors and are dropped as targets. Orders that are
-    not stationary and invertible are skipped. (0, d, 0) always remains.
+    ``values [bins]`` are scaled so that they (``d = 0``) or their differences (``d = 1``) have a
+    mean square of 1. Gaps have the value before them as regressors and are dropped as targets.
+    Orders that are not stationary and invertible are skipped. (0, d, 0) always remains.
     """
     seen = ~np.isnan(values)
     w = np.diff(carry_forward(values), n=d)
@@ -78,10 +73,10 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
 def _hannan_rissanen(
     w: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
 ) -> list[FittedOrder]:
-    """Return the fits of all orders up to ``max_p`` and ``max_q``, least AIC first.
+    """Return the fits of all orders up to ``max_p`` and ``max_q``, the least AIC first.
 
-    ``w`` are the values differenced ``d`` times, ``target`` is the mask of those to explain. The
-    fits are regressions on earlier values and on estimated shocks.
+    The fits are regressions of ``w`` on its earlier values and on estimated shocks. ``w`` are the
+    values differenced ``d`` times, and ``target`` is the mask of those to explain.
     """
     # Residuals of a long autoregression stand for the shocks.
     long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
@@ -118,13 +113,14 @@ def _hannan_rissanen(
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
     """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks.
 
-    ``w`` are the values, and ``target`` is the mask of those that the sum includes.
+    ``w`` are the differenced values, and ``target`` is the mask of those that the sum includes.
     """
     p, d, q = fit.order
     parameters = fit.parameters
-    for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already
+    for _ in range(STEPS if q else 0):  # without MA terms, the regression has the least sum already
         ma, unexplained = parameters[p:], np.convolve(w, np.r_[1.0, -parameters[:p]])[: w.size]
-        # Lags of these are the derivatives of the shocks by the coefficients, with sign changed.
+        # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by
+        # coefficients.
         by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
         (by_ma,) = recursion(shocks[None], ma)
         first = max(p, q)
@@ -142,7 +138,7 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
     """Return the fit with the AIC of the exact likelihood of ``w``, the differenced values.
 
-    The variance of the shocks is the one of maximum likelihood.
+    The variance of the shocks is that of maximum likelihood.
     """
     p, _, q = fit.order
     shocks, log_variances = exact_shocks(w, fit.parameters[:p], fit.parameters[p:])
@@ -152,11 +148,11 @@ def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
 
 
 def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatArray, float]:
-    """Return the one-step errors of ``w`` over their standard deviations, and a sum of logs.
+    """Return the standardised one-step errors of ``w``, and the sum of their log variances.
 
-    The sum is that of the logs of the errors' variances, which are relative to that of the
-    process's shocks. From ``first = max(p, q)`` on, the AR part is subtracted. The covariance of
-    the result is a band, so a banded Cholesky factor gives the exact likelihood (Ansley 1979,
+    Variances are relative to that of the shocks of the process with the coefficients ``ar`` and
+    ``ma``. From the value number max(p, q) on, the AR part is subtracted. The covariance of the
+    result is a band matrix, so a banded Cholesky factor gives the exact likelihood (Ansley 1979,
     Biometrika 66; covariances as in Brockwell and Davis 1991, equation 5.3.5). statsmodels computes
     the same, but its import takes a second.
     """
@@ -164,24 +160,29 @@ def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatAr
     theta = np.r_[1.0, ma, np.zeros(first - ma.size)]
     (psi,) = recursion(theta[None], -ar)  # the MA form of the process
     lags = range(first + 1)
-    with_rest = np.array([theta[lag:] @ psi[: first + 1 - lag] for lag in lags])
+    # Covariances by lag: of the values, of the values without their AR part (the MA part), and of
+    # one with the other.
+    cross_covariance = np.array([theta[lag:] @ psi[: first + 1 - lag] for lag in lags])
     equations = np.zeros((first + 1, first + 1))
     for lag in lags:
         np.add.at(equations[lag], np.abs(lag - np.arange(ar.size + 1)), np.r_[1.0, -ar])
-    of_values = np.linalg.solve(equations, with_rest)
-    of_rest = [theta[lag:] @ theta[: first + 1 - lag] for lag in lags]
-    bands = np.repeat(np.array(of_rest)[:, None], w.size, axis=1)
-    bands[:, :first] = with_rest[:, None]
+    value_covariance = np.linalg.solve(equations, cross_covariance)
+    ma_covariance = [theta[lag:] @ theta[: first + 1 - lag] for lag in lags]
+    bands = np.repeat(np.array(ma_covariance)[:, None], w.size, axis=1)
+    bands[:, :first] = cross_covariance[:, None]
     for lag in lags:
-        bands[lag, : first - lag] = of_values[lag]
-    rest = np.r_[w[:first], np.convolve(w, np.r_[1.0, -ar])[first : w.size]]
+        bands[lag, : first - lag] = value_covariance[lag]
+    without_ar = np.r_[w[:first], np.convolve(w, np.r_[1.0, -ar])[first : w.size]]
     factor = scipy.linalg.cholesky_banded(bands, lower=True)
-    shocks, _ = scipy.linalg.lapack.dtbtrs(factor, rest[:, None], uplo="L")
+    shocks, _ = scipy.linalg.lapack.dtbtrs(factor, without_ar[:, None], uplo="L")
     return shocks[:, 0], 2 * float(np.log(factor[0]).sum())
 
 
 def is_regular(parameters: FloatArray, p: int) -> bool:
-    """Return whether the inverse roots of AR and MA terms are below their limits."""
+    """Return whether the inverse roots of the AR and MA polynomials are below their limits.
+
+    ``parameters`` are ``p`` AR coefficients, then MA coefficients.
+    """
     return _has_roots_within(LARGEST_AR_ROOT, [-phi for phi in parameters[:p].tolist()]) and (
         _has_roots_within(LARGEST_MA_ROOT, parameters[p:].tolist())
     )
@@ -190,7 +191,7 @@ def is_regular(parameters: FloatArray, p: int) -> bool:
 def _has_roots_within(radius: float, coefficients: list[float]) -> bool:
     """Return whether all roots of ``z^n + c1 z^(n - 1) + ... + cn`` are within ``radius``.
 
-    By Schur and Cohn's recursion on the roots over ``radius``.
+    It is found by the recursion of Schur and Cohn on the roots divided by ``radius``.
     """
     scaled = [c / radius**i for i, c in enumerate(coefficients, start=1)]
     while scaled:
@@ -202,7 +203,10 @@ def _has_roots_within(radius: float, coefficients: list[float]) -> bool:
 
 
 def _lagged_values(values: FloatArray, lags: int) -> FloatArray:
-    """Return the ``lags`` values before each bin, ``[bins - lags, lags]``, latest first."""
+    """Return the ``lags`` values before each bin from bin ``lags`` on, the latest first.
+
+    The shape is ``[bins - lags, lags]``.
+    """
     if not lags:
         return np.empty((values.size, 0))
     return sliding_window_view(values[:-1], lags)[:, ::-1]

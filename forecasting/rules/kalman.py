@@ -1,9 +1,10 @@
 """Kalman filter of the local-level model, on the logarithm of demand.
 
-Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2. The parameter
-is the ratio of the variance of the level to that of the noise. It is the one of RATIOS with the
-maximum likelihood, in which the variance of the noise is concentrated out. A gap adds to the
-variance of the level, so that the next bin has more weight.
+Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2. Demand is a
+level, which is a random walk, plus noise. The parameter is the ratio of the variance of a step of
+the level to that of the noise. It is the one of RATIOS with the maximum likelihood; the variance of
+the noise has its likeliest value for each ratio. A gap adds to the variance of the level, so that
+the next bin has more weight.
 """
 
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ from forecasting.rules.scales import Logarithm
 RATIOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 MEMORY = 256  # bins: older ones have a weight below 1e-11 at the smallest ratio
 SMALLEST_SQUARE = 1e-18  # mean square of an error: an exact level is as likely at any ratio
-DIFFUSE = 1e6  # variance of the level before the first bin, over that of the noise
+DIFFUSE = 1e6  # variance of the level before the first bin, divided by that of the noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalLevel:
     """A fitted local-level model of every series: demand is a random walk plus noise."""
 
-    ratio: FloatArray  # [series]
+    ratio: FloatArray  # [series] variance of a step of the level over that of the noise
     scale: Logarithm
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
@@ -38,7 +39,7 @@ class LocalLevel:
 
 @dataclass(frozen=True, slots=True)
 class Kalman:
-    """Local-level model; the variance ratio of each series has the maximum likelihood."""
+    """The local-level model; the variance ratio of each series has the maximum likelihood."""
 
     def fit(self, panel: Panel) -> LocalLevel:
         """Return the ratio of each series with the highest likelihood of one-step errors."""
@@ -57,11 +58,11 @@ class Kalman:
 
 
 def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return Kalman gains and variances of the errors, both ``[bins, series, ratios]``.
+    """Return Kalman gains and variances of one-step errors, both ``[bins, series, ratios]``.
 
-    ``seen`` is the mask of observed bins. ``ratio [series or 1, ratios]`` are variances of the walk
-    over that of the noise. The gain is the share of an error that moves the level, 0 in gaps.
-    Variances are divided by that of the noise.
+    ``seen [series, bins]`` is the mask of observed bins. ``ratio [series or 1, ratios]`` are
+    variances of a step of the level. All variances are divided by that of the noise. The gain is
+    the share of an error by which the level moves, 0 in gaps.
     """
     bins = seen.shape[1]
     variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)
@@ -74,7 +75,10 @@ def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, Float
 
 
 def _levels(values: FloatArray, gains: FloatArray) -> FloatArray:
-    """Return the level after each bin, ``[bins, series, ratios]``, NaN before the first one."""
+    """Return the level after each bin, ``[bins, series, ratios]``; NaN before the first observed.
+
+    ``values`` are ``[series, bins]``, and ``gains [bins, series, ratios]`` the Kalman gains.
+    """
     seen = ~np.isnan(values)
     amounts = np.where(seen, values, 0.0).T[:, :, None]
     levels = np.empty(gains.shape)

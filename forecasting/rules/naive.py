@@ -10,7 +10,7 @@ from forecasting.arrays import FloatArray, IntArray
 from forecasting.demand import Panel, forward_fill
 from forecasting.harmonics import DAY_S
 
-LARGEST_LEVEL = 5.0  # largest ratio of the last day to the same day of the shape
+LARGEST_LEVEL = 5.0  # largest ratio of the last day to the same day of the mean season
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Seasonal:
         return self
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the last amounts of each phase of the season as paths.
+        """Return the last amounts of each phase of the season, ``[series, origins, steps]``.
 
-        Paths from origins before the end of the first season are NaN.
+        They are NaN for origins within the first season.
         """
         season = panel.season_bins(self.season_s)
         if not season:
@@ -58,7 +58,7 @@ class Seasonal:
 class MovingMaximum:
     """Repeat the largest of the last observed bins."""
 
-    back_s: float  # length of observed bins, at least one bin
+    back_s: float  # length of the observed bins in seconds, at least one bin
 
     def fit(self, panel: Panel) -> MovingMaximum:
         return self
@@ -83,7 +83,10 @@ class MovingMaximum:
 
 
 def fill_by_phase(values: FloatArray, season: int) -> FloatArray:
-    """Replace each gap by the last amount at the same phase of the season, ``[series, bins]``."""
+    """Return ``values [series, bins]`` with each gap as the last amount at its phase of the season.
+
+    ``season`` is the number of bins of a season.
+    """
     series, bins = values.shape
     seasons = -(-bins // season)
     padded = np.full((series, seasons * season), np.nan)
@@ -94,13 +97,13 @@ def fill_by_phase(values: FloatArray, season: int) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTimesLevel:
-    """Repeat the mean shape of the last seasons, scaled to the level of the last day.
+    """Repeat the mean of the last seasons (the shape), scaled to the level of the last day.
 
-    The scale is the last day's total over the total of the same day in the shape.
+    The scale is the total of the last day divided by that of the same day of the shape.
     """
 
     season_s: float
-    seasons: int  # most seasons of the shape
+    seasons: int  # largest number of seasons in the mean
 
     def fit(self, panel: Panel) -> ShapeTimesLevel:
         return self
@@ -108,8 +111,7 @@ class ShapeTimesLevel:
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         """Return the mean season at the level of the last day, ``[series, origins, steps]``.
 
-        The level is the last day over the same day of the mean season. NaN: less than a season and
-        a day is known.
+        NaN if less than a season and a day is known.
         """
         season, day = panel.season_bins(self.season_s), panel.season_bins(DAY_S)
         if not season or not day:
@@ -122,7 +124,7 @@ class ShapeTimesLevel:
         count = np.zeros(bins.shape)
         for k in range(1, self.seasons + 1):
             source = bins - k * season
-            # The whole of a season, so that the shape and its level have the same days.
+            # Only whole seasons count, so that the shape and its level have the same days.
             complete = (origins >= k * season + day)[:, None] & (source >= 0)
             total += np.where(complete, filled[:, np.maximum(source, 0)], 0.0)
             count += complete

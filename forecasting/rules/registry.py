@@ -13,13 +13,14 @@ from forecasting.rules.smoothing import SeasonalSmoothing, Smoothing
 
 
 class FittedRule(Protocol):
-    """Parameters of every series of a panel."""
+    """A method with fitted parameters for every series of a panel."""
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the expected amounts of ``steps`` bins after each origin, ``[series, o, steps]``.
+        """Return the expected amounts of ``steps`` bins from each origin on.
 
-        ``origins`` are rising bin indices of ``panel``. It begins with the same bin as the panel of
-        the fit. A path uses only the bins before its origin. NaN means no forecast.
+        The shape is ``[series, origins, steps]``; NaN: no forecast. ``origins`` are rising bins of
+        ``panel``, which begins with the same bin as the panel of the fit. A forecast uses only the
+        bins before its origin.
         """
         ...
 
@@ -47,8 +48,9 @@ RULES: dict[str, Rule] = {
     ARIMA: Arima(),
     "arima-fourier": Arima(always=True),
 }
-MEMBERS = tuple(name for name in RULES if name != "arima-fourier")  # that "auto" compares
+# Methods that "auto" compares.
+MEMBERS = tuple(name for name in RULES if name != "arima-fourier")
 NAIVE = (LAST_VALUE, SEASONAL_NAIVE, "seasonal-naive-week", "moving-maximum")
 ENSEMBLE, AUTO = "ensemble", "auto"
-LAST_DAY = "last-day"  # what both repeat while no error is known
+LAST_DAY = "last-day"  # "auto" and "ensemble" repeat it as long as no error is known
 PANEL_METHODS = (AUTO, ENSEMBLE, *RULES)

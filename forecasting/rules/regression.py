@@ -1,10 +1,10 @@
 """Fourier terms of day and week with an autoregression of the residuals, for all series at once.
 
-The model is of the logarithm or the root of demand, and is fitted in two steps. All series share
-the design matrix of the Fourier terms, so that their fit is one matrix product. Gaps are filled
-with the fit, which is then repeated. Residuals are regressed on those of the last bins, and of a
-day and a week before. Each series has its own normal equations with a ridge. Phases refer to UTC
-epoch seconds.
+The model is of the logarithm or the root of demand, and is fitted in two steps. First Fourier terms
+are fitted. All series share their design matrix, so that the fit is one matrix product. Gaps are
+filled with the fit, which is then repeated. Then residuals are regressed on those of the last bins,
+and of a day and a week before. Each series has its own normal equations with a ridge. Phases refer
+to UTC epoch seconds.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.harmonics import DAY_S, WEEK_S, Harmonics
 from forecasting.rules.scales import Logarithm, Root, Scale
 
-DAILY, WEEKLY = 6, 3
-LAGS = 6  # bins before; a day and a week before there are two each
-RIDGE = 0.01  # of the mean square of a regressor
+DAILY, WEEKLY = 6, 3  # harmonics
+LAGS = 6  # lags of the last bins; there are two more for a day and for a week before
+RIDGE = 0.01  # as a share of the mean square of a regressor
 REFITS = 3  # repeated fits of the Fourier terms if there are gaps
 MEMORY = 96  # bins before twice the largest lag, from which gaps are filled
-PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a row
-CEILING = 2.0  # times the largest amount seen, since an autoregression can diverge
-SMALLEST = 1e-12
+PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a series
+CEILING = 2.0  # largest forecast over the largest amount seen, since an autoregression can diverge
+SMALLEST = 1e-12  # added to the diagonal of normal equations, for regressors of zeros
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,14 +33,15 @@ class FittedRegression:
 
     scale: Scale
     harmonics: Harmonics
-    cycles: FloatArray  # [series, columns of the harmonics' design]
+    cycles: FloatArray  # [series, columns of the harmonics' design] coefficients
     lags: tuple[int, ...]  # bins
-    weights: FloatArray  # [series, lags]
+    weights: FloatArray  # [series, lags] coefficients of lagged residuals
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return forecasts [series, origins, steps], at most ``CEILING`` times the peak.
+        """Return the forecast of ``steps`` bins from each origin, ``[series, origins, steps]``.
 
-        They are the Fourier terms plus recursive lagged residuals.
+        It is the Fourier terms plus the autoregression of residuals, at most CEILING times the
+        largest amount so far.
         """
         bins = int(origins[-1])
         first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
@@ -63,13 +64,13 @@ class FittedRegression:
         return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
 
     def _fill_gaps(self, residual: FloatArray) -> FloatArray:
-        """Fill the gaps of ``residual [series, bins]`` with the autoregression."""
+        """Return ``residual [series, bins]`` with gaps filled by the autoregression."""
         rows, bins = np.nonzero(np.isnan(residual))
         filled = np.where(np.isnan(residual), 0.0, residual)
         source = bins[:, None] - np.array(self.lags, dtype=np.int64)
         weights = np.where(source >= 0, self.weights[rows], 0.0)
         source = np.maximum(source, 0)
-        for _ in range(PASSES):  # long rows of gaps are rare
+        for _ in range(PASSES):  # many gaps in a row are rare
             expected = (weights * filled[rows[:, None], source]).sum(axis=1)
             if np.array_equal(expected, filled[rows, bins]):
                 return filled
@@ -90,7 +91,7 @@ class Regression:
     cycles: bool = True
 
     def fit(self, panel: Panel) -> FittedRegression:
-        """Fit cycles to the scaled amounts, and then weights of lags to their residuals."""
+        """Return the model with cycles fitted to the scaled amounts, then weights of the lags."""
         mean = mean_scale(panel.values)
         scale = Logarithm(mean) if self.scale == "logarithm" else Root(mean)
         scaled = scale.transform(panel.values)
@@ -116,7 +117,7 @@ class Regression:
         return Harmonics(daily, WEEKLY if daily and span_s >= 2 * WEEK_S else 0)
 
     def _lags(self, panel: Panel) -> tuple[int, ...]:
-        """Return the lags in bins: the last bins, and a day and a week before where known."""
+        """Return the lags in bins: the last bins, and a day and a week before if history allows."""
         last_lags = range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))
         season_lags = [
             season + extra
@@ -128,7 +129,10 @@ class Regression:
 
 
 def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
-    """Return the coefficients of every series on the shared design, ``[series, columns]``."""
+    """Return the coefficients of every series on the shared design, ``[series, columns]``.
+
+    ``scaled [series, bins]`` are transformed amounts, and ``seen`` says which were observed.
+    """
     columns = design.shape[1]
     ridge = RIDGE * len(design) * np.eye(columns)
     ridge[0, 0] = SMALLEST  # no ridge on the mean
@@ -143,7 +147,10 @@ def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArr
 
 
 def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Return the least-squares weights of the ``lags`` of ``residual``, ``[series, lags]``."""
+    """Return the least-squares weights of the lagged residuals, ``[series, lags]``.
+
+    ``residual`` and the mask of observed bins, ``seen``, are ``[series, bins]``.
+    """
     if not lags:
         return np.zeros((len(residual), 0))
     first, bins = max(lags), residual.shape[1]

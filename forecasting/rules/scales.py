@@ -7,8 +7,8 @@ import numpy as np
 
 from forecasting.arrays import FloatArray
 
-OFFSET = 0.01  # of a series' mean, added before the logarithm, since 0 has none
-LARGEST_LOG = 50.0  # of an amount over the mean: more would overflow
+OFFSET = 0.01  # share of the series' mean that is added before the logarithm, since 0 has none
+LARGEST_LOG = 50.0  # largest logarithm of an amount over the mean: more would overflow
 
 
 class Scale(Protocol):
@@ -49,5 +49,5 @@ class Root:
 
 
 def _broadcast(mean: FloatArray, amounts: FloatArray) -> FloatArray:
-    """Reshape ``mean [series, 1]`` so that it broadcasts against ``amounts``."""
+    """Return ``mean [series, 1]`` in a shape that broadcasts against ``amounts [series, ...]``."""
     return mean.reshape([-1] + [1] * (amounts.ndim - 1))

@@ -5,7 +5,6 @@ Holt-Winters' multiplicative season without a trend. A level is the mean of the 
 weighted by ``(1 - gain)^age``; gaps have no weight.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +14,10 @@ from forecasting.demand import Panel
 from forecasting.harmonics import DAY_S
 from forecasting.recursion import recursion
 
-GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)
-PROFILE_GAINS = (0.3, 0.6)
-FLOOR = 1e-3  # of the series' mean: smallest value of a profile, which is a divisor
+GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # gains to try
+LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)  # gains of the level to try, with a daily profile
+PROFILE_GAINS = (0.3, 0.6)  # gains of the profile to try
+FLOOR = 1e-3  # smallest value of a profile, a divisor, as a share of the series' mean
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +29,9 @@ class Level:
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         """Return the level before each origin at every step, ``[series, origins, steps]``."""
         levels = np.empty((len(panel.values), len(origins)))
-        for gain, rows in _rows_by_value(self.gain):
-            levels[rows] = discounted_mean(panel.values[rows], gain)[:, origins - 1]
+        for gain in np.unique(self.gain):
+            rows = np.flatnonzero(self.gain == gain)
+            levels[rows] = discounted_mean(panel.values[rows], float(gain))[:, origins - 1]
         return np.repeat(levels[:, :, None], steps, axis=2)
 
 
@@ -40,7 +40,7 @@ class Smoothing:
     """Exponential smoothing; its gain has the least mean absolute error one bin ahead."""
 
     def fit(self, panel: Panel) -> Level:
-        """Choose the gain of each series by the errors of the level as forecast of the next bin."""
+        """Return for each series the gain whose level forecasts the next bin best."""
         values = panel.values
         errors = [
             _mean_error(values[:, 1:], discounted_mean(values, gain)[:, :-1]) for gain in GAINS
@@ -50,17 +50,17 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelOverProfile:
-    """Fitted daily profile: forecasts ``profile[phase] x level``.
+    """A fitted daily profile: the forecast is the profile at the time of day times a level.
 
     The level is the ratio of recent amounts to the profile.
     """
 
-    season: int  # bins; 0: unknown
-    gains: FloatArray  # [series, 2] of the profile by day, and of the level by bin
-    floor: FloatArray  # [series, 1]
+    season: int  # bins of a season; 0: no forecast
+    gains: FloatArray  # [series, 2] gain of the profile by day, and of the level by bin
+    floor: FloatArray  # [series, 1] smallest value of the profile
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the seasonal profile times the present level, ``[series, origins, steps]``."""
+        """Return the profile times the level at each origin, ``[series, origins, steps]``."""
         paths = np.full((len(panel.values), len(origins), steps), np.nan)
         if not self.season:
             return paths
@@ -98,7 +98,7 @@ class SeasonalSmoothing:
         floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
         if season < 2 or panel.bins < 2 * season:
             return LevelOverProfile(0, np.ones((len(values), 2)), floor)
-        pairs, errors = [], []  # of gains; their errors of each series, of which the least wins
+        pairs, errors = [], []  # pairs of gains, and the mean error of each series with them
         for profile_gain in PROFILE_GAINS:
             seasons = _season_levels(values, season, profile_gain)
             profile = _profile(seasons, season, floor)
@@ -118,9 +118,10 @@ def discounted_mean(values: FloatArray, gain: float) -> FloatArray:
 
 
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
-    """Return the level of each bin's time of day after that bin, ``[series, bins]``.
+    """Return, after each bin, the level of its time of day, ``[series, bins]``.
 
-    It is the discounted mean over the same bin of each season, with weight ``gain`` of the last.
+    It is the discounted mean of that bin over the seasons so far. The last one has the weight
+    ``gain``. ``season`` is the number of bins of a season.
     """
     series, bins = values.shape
     seasons = -(-bins // season)
@@ -142,9 +143,10 @@ def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
 
 
 def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:
-    """Return the discounted sum of ``values`` over that of ``profile`` after each bin.
+    """Return, after each bin, the discounted sum of ``values`` divided by that of ``profile``.
 
-    Bins where either is NaN do not count. The ratio is ``before`` until one bin has both.
+    Weights fall by ``1 - gain`` per bin. Bins where either is NaN do not count. The ratio is
+    ``before`` until one bin has both.
     """
     both_known = ~np.isnan(values) & ~np.isnan(profile)
     lag = np.array([gain - 1.0])
@@ -158,13 +160,7 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
 
 
 def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return ``mean |actual - expected|`` of each series where both are known, else 0."""
+    """Return the mean absolute error of each series over the bins where both are known; else 0."""
     error = np.abs(actual - expected)
     both_known = ~np.isnan(error)
     return np.asarray(np.where(both_known, error, 0.0).sum(1) / np.maximum(both_known.sum(1), 1))
-
-
-def _rows_by_value(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
-    """Yield each distinct value with the rows that have it."""
-    for value in np.unique(values):
-        yield float(value), np.flatnonzero(values == value)

@@ -37,7 +37,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Line of a policy in charts: a colour of the palette, a Plotly dash and a width."""
+    """How charts draw a policy: a colour of the palette, a Plotly dash and a line width."""
 
     colour: str
     dash: str = "solid"
@@ -57,7 +57,10 @@ class TunedParameter:
 
 
 def factors(lowest: float, highest: float, count: int = 15) -> tuple[float, ...]:
-    """Return ``count`` values from ``lowest`` to ``highest`` in equal ratios, to three digits."""
+    """Return ``count`` values from ``lowest`` to ``highest`` in equal ratios, to three digits.
+
+    They are values to try of a tuned parameter. ``lowest`` may be above ``highest``.
+    """
     steps = np.geomspace(lowest, highest, count)
     return tuple(float(f"{value:.3g}") for value in steps)
 
@@ -66,7 +69,7 @@ def factors(lowest: float, highest: float, count: int = 15) -> tuple[float, ...]
 class Traits:
     """Properties of a policy that pages, comparisons and recommendations use."""
 
-    label: str  # in tables
+    label: str  # name in tables
     line: str  # description in lists
     group: Group
     # Rank by moving parts: static fleets, clocks, one threshold, several readings, a forecast with
@@ -87,10 +90,10 @@ class Traits:
         return self.hindsight or self.reads_future
 
     @property
-    def place(self) -> tuple[int, bool, int]:
+    def list_order(self) -> tuple[int, bool, int]:
         """Return the sort key for lists: group, whether its plan sets a forecaster, complexity."""
-        other = self.plan is not None and self.plan.method is not None
-        return list(Group).index(self.group), other, self.complexity
+        sets_forecaster = self.plan is not None and self.plan.method is not None
+        return list(Group).index(self.group), sets_forecaster, self.complexity
 
 
 class Policy(Section):
@@ -108,7 +111,7 @@ class Policy(Section):
 
     @property
     def key(self) -> str:
-        """Return the identifier in a comparison: the name, with the label if there is one."""
+        """Return the identifier in a comparison: ``name``, or ``name:label`` with a label."""
         return self.name if self.label is None else f"{self.name}{SEPARATOR}{self.label}"
 
     @property
@@ -118,14 +121,14 @@ class Policy(Section):
 
     @property
     def title(self) -> str:
-        """Return the title for tables."""
+        """Return the title for tables: the label, or else that of the policy's name."""
         if self.label and self._shares_label:
             return f"{self.label} ({self.traits.label})"
         return self.label or self.traits.label
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Return the parameters, defaults included, without name and label."""
+        """Return the parameters by name, defaults included, without name and label."""
         return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
 
     @property
@@ -135,20 +138,23 @@ class Policy(Section):
 
     @property
     def parameter_to_tune(self) -> TunedParameter | None:
-        """Return the parameter to tune; None: there is none, or the scenario set it or a target."""
+        """Return the parameter to tune, or None.
+
+        A policy has none if the scenario sets the parameter itself, or a target that it scales.
+        """
         parameter, fields = self.tuned_parameter, type(self).model_fields
         if parameter is None:
             return None
-        optional = [n for n in TARGETS if n in fields and fields[n].default is None]
+        targets = [n for n in TARGETS if n in fields and fields[n].default is None]
         is_set = any(
-            getattr(self, name) != fields[name].default for name in (parameter.field, *optional)
+            getattr(self, name) != fields[name].default for name in (parameter.field, *targets)
         )
         return None if is_set else parameter
 
     def with_unique_title(self, others: Iterable[Policy]) -> Self:
-        """Return the policy with an unambiguous title.
+        """Return the policy with a title that differs from those of ``others``.
 
-        The title names the policy too if one of ``others`` has the same label under another name.
+        If another policy has the same label under another name, the title has the name too.
         """
         ambiguous = self.label and any(
             other.label == self.label and other.name != self.name for other in others
@@ -160,18 +166,18 @@ class Policy(Section):
         return copy
 
     def with_value(self, value: float) -> Self:
-        """Return a copy with the tuned parameter at ``value``."""
+        """Return a copy with the tuned parameter set to ``value``."""
         assert self.tuned_parameter is not None
         return self.model_copy(update={self.tuned_parameter.field: value})
 
     def fields_for(self, rule: Any) -> dict[str, Any]:
-        """Return the parameters that are fields of the dataclass ``rule``, to construct it."""
-        words = self.arguments
-        return {field.name: words[field.name] for field in fields(rule) if field.name in words}
+        """Return those parameters that are fields of the dataclass ``rule``, to construct it."""
+        given = self.arguments
+        return {field.name: given[field.name] for field in fields(rule) if field.name in given}
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         """Return the policy for a study, with its initial fleet.
 
-        Raises ScenarioError or SimulationError, each in one sentence, if the study lacks an input.
+        Raises ScenarioError or SimulationError if the study lacks an input.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Parse the policies of a scenario: ``name`` chooses the class."""
+"""Parse the policies of a scenario; the field ``name`` decides the class."""
 
 from functools import reduce
 from operator import or_
@@ -21,14 +21,14 @@ TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error pa
 
 
 def _tag(value: Any) -> str:
-    """Return the name that selects the class of ``value``: ``UserPolicy`` if it is not built in."""
+    """Return the name of the class that parses ``value``; ``UserPolicy`` if it is not built in."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     kind = TYPES.get(name, UserPolicy) if isinstance(name, str) else UserPolicy
     return kind.__name__
 
 
 class _ByName:
-    """Pydantic schema of a policy: its name selects the class."""
+    """The pydantic schema of a policy, whose field ``name`` selects the class."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -60,7 +60,7 @@ def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def is_policy(key: str) -> bool:
-    """Return whether the name in ``key`` is a policy here.
+    """Return whether this installation has the policy that ``key`` names.
 
     ``key`` is a name, or a name with a label. The label is not checked, because only a scenario
     defines labels.

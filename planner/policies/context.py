@@ -22,11 +22,11 @@ from simulation.trace_replay import Replayed
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the plan that a policy follows is made. None: as in the scenario."""
+    """How the plan that a policy follows is made; None: as the scenario says."""
 
-    method: str | None = None  # forecaster
-    periods: str | None = None  # one period at a time, or all in one program
-    load_factor: float = 1.0  # times the forecast
+    method: str | None = None  # forecast method
+    periods: str | None = None  # "one" period at a time, or "all" in one program
+    load_factor: float = 1.0  # factor on the forecast
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class FollowedPlan:
 
     schedule: Schedule
     start: IntArray  # [pools] instances at the start
-    plan: Callable[[], ScalingPlan]  # after the replay: the plan that was carried out
+    plan: Callable[[], ScalingPlan]  # the plan; after the replay, as decided during it
     expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
     bin_s: float
     # [periods] lower limits of the cost in dollars per hour, known before anything is solved
@@ -44,9 +44,10 @@ class FollowedPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pressure:
-    """The readings of one instance at its rated load, in a simulation (pressure test).
+    """What autoscalers would read at one instance at its rated load, from a pressure test.
 
-    NaN marks a pool that does not run, or that got no requests.
+    A pressure test simulates pools at their rated capacity. NaN marks a pool that does not run, or
+    that got no requests.
     """
 
     readings: dict[str, FloatArray]  # [pools] by field of ``Signals`` or by gauge
@@ -54,7 +55,7 @@ class Pressure:
     rate_tps: FloatArray  # [pools] input tokens/s of one instance in the test
 
     def signal_targets(self, signal: SignalName) -> FloatArray:
-        """Return the target of each pool for a proportional signal.
+        """Return the target of each pool for a proportional ``signal``: its reading.
 
         A pool without a reading gets the mean of the other pools. Raises ScenarioError if no pool
         has a reading.
@@ -62,12 +63,15 @@ class Pressure:
         return self._targets(self.readings[SIGNALS[signal].reading], signal)
 
     def metric_targets(self, metric: Metric) -> FloatArray:
-        """Return the target of each pool for the gauge of an autoscaler."""
+        """Return the target of each pool for the gauge of an autoscaler, as ``signal_targets``."""
         return self._targets(self.readings[metric], metric)
 
     @staticmethod
     def _targets(values: FloatArray, reading: str) -> FloatArray:
-        """Return the targets of pools; a pool without a reading gets the mean of the others."""
+        """Return ``values [pools]`` with their mean for pools without one; see ``signal_targets``.
+
+        ``reading`` names them in the error.
+        """
         measured = values > 0
         if not measured.any():
             raise ScenarioError(
@@ -91,19 +95,20 @@ class Modules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltPolicy:
-    """A policy with the fleet at the start of its replay."""
+    """A policy built for a study, with the fleet at the start of its replay."""
 
     policy: ScalingPolicy
     fleet: Fleet
-    source_pools: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
-    plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
+    source_pools: Sequence[int]  # index of the study's pool that each pool of ``fleet`` came from
+    plan: Callable[[], ScalingPlan] | None = None  # the plan that it follows; None: no plan
     # [periods] lower limits of the plan's cost in dollars per hour, known before the plan
     least_usd: Callable[[], FloatArray] | None = None
     work_done: float = 0.0  # share of the run's work that building took, for progress
-    modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
-    keeps_floor: bool = False  # never runs less than its plan, or else its first fleet
+    modules: ModuleScaling | None = None  # the policy, if it moves modules
+    # Never runs fewer replicas than its plan or, without a plan, than at the start.
+    keeps_floor: bool = False
     guard: GuardedPlan | None = None  # the only rule that adds to the plan or the first fleet
-    replay: Replayed | None = None  # in the window of its study, if it was searched by replays
+    replay: Replayed | None = None  # a replay in the study's window, if building made one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,14 +137,14 @@ class PolicyContext:
     plan_of_day_before: Callable[[float], FollowedPlan]
     pressure: Callable[[str | float], Pressure]  # pressure test of an instance at a P/D ratio
     pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
-    carries_tps: FloatArray  # [pools, N] capacity C(n) of 1 to N instances, input tokens/s
+    capacity_tps: FloatArray  # [pools, N] capacity C(n) of 1 to N instances, input tokens/s
     modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: layers are not known
 
     def tightest_s(self, latency: Latency) -> FloatArray:
-        """Return the tightest limit on ``latency`` for each pool, ``[pools]``, seconds.
+        """Return the tightest limit on ``latency`` for each pool, ``[pools]``, in seconds.
 
-        Limits are those of the model's tiers. If they have none, the limit is the tightest of any
-        interactive tier. NaN: no tier has a limit.
+        It is that of the model's tiers. If they have none, it is the tightest of any interactive
+        tier. NaN: no tier has a limit.
         """
         limits = np.array([_tightest(tiers, latency) for tiers in self.tiers], np.float64)
         interactive = (tier for tier in self.fleet(self.today).tiers if not tier.deferrable)
@@ -158,20 +163,16 @@ class PolicyContext:
     ) -> BuiltPolicy:
         """Return ``policy`` on ``fleet``, limited to the GPUs and the power that its pools share.
 
-        A pool of ``fleet`` may be a part of a pool of the scenario, which ``source_pools`` names by
-        index.
+        ``source_pools`` has the index of the study's pool that each pool of ``fleet`` came from.
         """
-        worth = np.array(
-            [
-                self._priority(pool, p, fleet)
-                for p, pool in zip(source_pools, fleet.pools, strict=True)
-            ]
+        priorities = np.array(
+            [self._priority(*pair, fleet) for pair in zip(fleet.pools, source_pools, strict=True)]
         )
-        limited = CapacityLimit(policy, self._limits_of(source_pools), worth)
+        limited = CapacityLimit(policy, self._limits_of(source_pools), priorities)
         return BuiltPolicy(limited, fleet, source_pools)
 
     def _priority(self, pool: Pool, p: int, fleet: Fleet) -> float:
-        """Return the priority of ``pool``, a part of the scenario's pool ``p``, if GPUs are scarce.
+        """Return the priority of ``pool``, which came from the study's pool ``p``, for scarce GPUs.
 
         It is the weight of its model times the largest weight of the tiers that it serves.
         """
@@ -191,12 +192,12 @@ class PolicyContext:
         return True
 
     def _limits_of(self, source_pools: Sequence[int]) -> list[SharedLimit]:
-        """Return the limits on GPUs or power for a fleet of ``source_pools``."""
+        """Return the limits on GPUs or power for pools that came from ``source_pools``."""
         sources, limits = np.array(source_pools, np.int64), list[SharedLimit]()
         for limit in self.shared_limits:
             pools = np.flatnonzero(np.isin(sources, limit.pools)).tolist()
-            each = limit.per_instance
-            limits.append(SharedLimit(pools, limit.amount, None if each is None else each[sources]))
+            per_instance = None if limit.per_instance is None else limit.per_instance[sources]
+            limits.append(SharedLimit(pools, limit.amount, per_instance))
         return limits
 
 

@@ -24,9 +24,9 @@ def _declared_policies() -> Iterator[tuple[str, type[Policy]]]:
 
 
 def _classes_in_order() -> dict[str, type[Policy]]:
-    """Return the class of each policy name, in the order of lists (``Traits.place``)."""
+    """Return the class of each policy name, in the order of lists (``Traits.list_order``)."""
     types = dict(_declared_policies())
-    return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
+    return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].list_order)}
 
 
 TYPES: dict[str, type[Policy]] = _classes_in_order()
@@ -35,7 +35,7 @@ POLICIES: dict[str, str] = {name: traits.label for name, traits in TRAITS.items(
 
 
 def traits_of(key: str) -> Traits:
-    """Return the traits of a policy by name, with or without a label.
+    """Return the traits of the policy with a ``key``: its name, with or without a label.
 
     An operator's own class gets default traits and the highest complexity.
     """
@@ -44,22 +44,23 @@ def traits_of(key: str) -> Traits:
 
 
 def simplicity(key: str) -> tuple[int, int]:
-    """Return a sort key: simpler policies first, equals in the order of lists."""
+    """Return a sort key for policies: simpler ones first, equals in the order of lists."""
     name = name_of(key)
     return traits_of(key).complexity, list(TRAITS).index(name) if name in TRAITS else len(TRAITS)
 
 
 def name_of(key: str) -> str:
-    """Return the policy's name without the label."""
+    """Return the name of a policy from its key ``name`` or ``name:label``."""
     return key.partition(SEPARATOR)[0]
 
 
 def plan_policy(keys: Iterable[str]) -> str | None:
-    """Return the key that figures and sentences call "the plan"; None: no policy has a plan.
+    """Return the key of the policy whose plan figures and sentences call "the plan".
 
-    ``keys`` come best first. Only the best key of each policy name counts. Among these, the name
-    that comes first in lists wins.
+    It is the first policy in the order of lists that follows a plan without future data. ``keys``
+    come best first; of several keys of that policy, return the best. None if there is none.
     """
-    first = {name_of(key): key for key in reversed(list(keys))}
+    # Reversed, so that the best key of a name is stored last.
+    best_key = {name_of(key): key for key in reversed(list(keys))}
     plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.reads_future)
-    return next((first[name] for name in plans if name in first), None)
+    return next((best_key[name] for name in plans if name in best_key), None)

@@ -57,7 +57,7 @@ class UserPolicy(Policy):
 
 
 def _load_class(name: str) -> Callable[..., Any]:
-    """Return the class listed under ``name``; raise ScenarioError if the import fails."""
+    """Return the class that the operator lists as ``name``; raise ScenarioError if import fails."""
     path = own_policies()[name]
     module, _, attribute = path.partition(":")
     try:

@@ -14,7 +14,10 @@ ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\
 
 
 def own_policies() -> dict[str, str]:
-    """Return the dotted path of each name; raise ScenarioError if an entry is malformed."""
+    """Return the dotted path of the class of each of the operator's policies, by policy name.
+
+    Raise ScenarioError if an entry is malformed.
+    """
     entries = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
     paths: dict[str, str] = {}
     for entry in entries:

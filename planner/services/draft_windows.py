@@ -10,10 +10,10 @@ from forecasting.demand import REQUESTS, DemandSeries
 from planner.domain.trace_statistics.cache import stored_total
 from planner.domain.traffic.window_rank import (
     WEEK_S,
-    Stretch,
+    TimeSpan,
     busiest,
     span_words,
-    stretches,
+    time_spans,
     window_rank,
 )
 from planner.models import Trace
@@ -56,8 +56,8 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
         return ()
     clock = trace.report.get("clock", "utc")
     earliest_s = demand.start_s + min(WEEK_S, HISTORY_SHARE * trace_s)
-    days = [day for day in stretches(demand, DAY_S) if day.start_s >= earliest_s]
-    offered: dict[str, Stretch | None] = {
+    days = [day for day in time_spans(demand, DAY_S) if day.start_s >= earliest_s]
+    offered: dict[str, TimeSpan | None] = {
         BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=earliest_s),
         LAST_DAY: days[-1] if days else None,
         BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=earliest_s),
@@ -65,24 +65,22 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
     if offered[LAST_DAY] == offered[BUSIEST_DAY]:
         offered[LAST_DAY] = None
     return tuple(
-        _choice(key, stretch, demand, clock)
-        for key, stretch in offered.items()
-        if stretch is not None
+        _choice(key, span, demand, clock) for key, span in offered.items() if span is not None
     )
 
 
-def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
-    """Return the choice ``key`` for the time window ``stretch``, with its rank in demand."""
-    rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
+def _choice(key: str, span: TimeSpan, demand: DemandSeries, clock: str) -> WindowChoice:
+    """Return the choice ``key`` for the time window ``span``, with its rank in demand."""
+    rank = window_rank(demand, span.start_s, span.end_s, clock)
     # A busier window has no history before it, so this is the busiest one that can be used.
     is_busiest_usable = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
     return WindowChoice(
         key=key,
         label=f"{LABELS[key]} that can be tried" if is_busiest_usable else LABELS[key],
-        start_s=stretch.start_s,
-        duration_s=stretch.end_s - stretch.start_s,
-        requests=stretch.amount,
-        span=span_words(stretch.start_s, stretch.end_s, clock),
+        start_s=span.start_s,
+        duration_s=span.end_s - span.start_s,
+        requests=span.amount,
+        span=span_words(span.start_s, span.end_s, clock),
         sentence=rank.sentence,
         quiet=(rank.busiest_ratio or 1.0) >= QUIET_RATIO,
     )

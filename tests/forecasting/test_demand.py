@@ -88,11 +88,6 @@ def test_zeros_before_a_launch_go_only_if_a_busy_time_follows(series, later, kep
     assert demand.since_launch(demand.start_s + 600.0).bins == demand.bins
 
 
-def test_peak_is_the_largest_observed_rate_of_each_run(series):
-    demand = series([10.0, 30.0, NAN, 20.0, NAN, NAN, 90.0], bin_s=10.0)
-    np.testing.assert_array_equal(demand.peak(2), [3.0, 2.0, NAN])
-
-
 def test_refuses_no_width_and_no_vector(series):
     with pytest.raises(ForecastError, match="bin width"):
         series([1.0], bin_s=0.0)

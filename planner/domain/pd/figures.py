@@ -17,7 +17,7 @@ def ratio_name(prefill: int, decode: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RatioFigures:
-    """The capacity of a ratio within the SLO, and its latencies at that load."""
+    """The capacity of a P:D ratio within the SLO, and its latencies at that load."""
 
     prefill: int  # replicas
     decode: int
@@ -38,13 +38,16 @@ class RatioFigures:
 
     @property
     def name(self) -> str:
-        """Return the ratio as text."""
+        """Return the ratio as text, such as 13P:3D."""
         return ratio_name(self.prefill, self.decode)
 
 
 @dataclass(frozen=True, slots=True)
 class BestFigures:
-    """The best ratio, and the shares of its capacity that its neighbours lose."""
+    """The best P:D ratio, and the share of its capacity that each neighbouring ratio loses.
+
+    A neighbour has one prefill replica more or less.
+    """
 
     figures: RatioFigures = field(metadata={MERGED: True})
     lost_with_fewer_prefill: float | None  # None: there is no such ratio
@@ -58,12 +61,12 @@ class BestFigures:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A P:D ratio with its capacities by all methods; the most exact one decides."""
+    """A P:D ratio with its capacities by all methods; ``figures`` are by the most exact one."""
 
     figures: RatioFigures = field(metadata={MERGED: True})
-    side: str  # the pool to enlarge
-    by: str  # simulation, each pool or closed forms
-    pools_tps: float  # tokens/s of the lesser of the two pools alone
+    side: str  # the pool that limits the capacity
+    by: str  # method of ``figures``: simulation, each pool or closed forms
+    pools_tps: float  # tokens/s of the weaker of the two pools, each simulated alone
     closed_tps: float
     prediction_error: float | None  # error of closed forms against simulation
 
@@ -71,10 +74,10 @@ class RatioRow:
     def of(
         cls, closed: RatioCapacity, pools: RatioCapacity, simulated: RatioCapacity | None
     ) -> RatioRow:
-        """Return the figures of a ratio: of its simulation if there is one, else of the pools.
+        """Return the figures of a ratio from its capacities by several methods.
 
-        ``closed`` is its capacity by closed forms, ``pools`` with each pool simulated alone, and
-        ``simulated`` with both pools simulated together.
+        ``closed`` is by closed forms, ``pools`` with each pool simulated alone, and ``simulated``
+        with both pools simulated together; None: not simulated.
         """
         ratio = simulated or pools
         error = None
@@ -86,7 +89,7 @@ class RatioRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """A pair of columns, for prefill and for decode, and its best ratio by closed forms."""
+    """A pair of GPU columns, for prefill and for decode, and its best ratio by closed forms."""
 
     hardware: Hardware
     columns: PairColumns
@@ -96,7 +99,7 @@ class Pair:
 
     @property
     def usd_per_hour(self) -> float:
-        """Return the price of the best ratio per hour, in the cheapest region of each column."""
+        """Return the dollars per hour of the best ratio, in the cheapest region of each column."""
         prices = self.hardware.usd_per_gpu_hour.min(axis=0)  # by column
         prefill_gpus = self.best.prefill * self.service.prefill.tp
         decode_gpus = self.best.decode * self.service.decode.tp
@@ -126,9 +129,9 @@ class PairRow:
     @classmethod
     def of(cls, pair: Pair) -> PairRow:
         """Return the figures of a pair."""
-        labels = pair.hardware.columns
+        columns = pair.hardware.columns
         return cls(
-            pair.instances, labels[pair.columns.prefill].label, labels[pair.columns.decode].label,
+            pair.instances, columns[pair.columns.prefill].label, columns[pair.columns.decode].label,
             pair.best.prefill, pair.best.decode, pair.best.max_tps, pair.usd_per_hour,
             pair.usd_per_million_tokens,
         )  # fmt: skip
@@ -136,7 +139,7 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a tier; None: no limit."""
+    """The latency limits of a tier; None: no limit."""
 
     ttft_ms: float | None
     tbt_ms: float | None

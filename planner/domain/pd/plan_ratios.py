@@ -20,9 +20,9 @@ from simulation.sizing.pd_ratio import PdService
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedRatio:
-    """The best ratio of one model's pair of pools, and its tier.
+    """The best P:D ratio of a model's pair of pools at its most limiting tier.
 
-    If there is none, ``note`` says why.
+    If no ratio meets the tier, ``note`` says so.
     """
 
     model: str
@@ -38,8 +38,9 @@ class StatedRatio:
 def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     """Return the best P:D ratio of every model with prefill and decode pools.
 
-    It is the best for the most replicas that ``target [period, model, region, GPU column]`` has in
-    any period and region (at most ``MOST_INSTANCES``).
+    It is the best for the largest number of replicas of both roles in any period and region, at
+    most ``MOST_INSTANCES``. ``target [period, model, region, GPU column]`` are the planned
+    replicas.
     """
     return tuple(
         _best_ratio_of_pair(study, m, columns, target)
@@ -50,7 +51,7 @@ def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
 
 
 def studied_service(study: Study, m: int, columns: PairColumns, instances: int) -> PdService:
-    """Return the service of model ``m`` on a pair of columns, at its most limiting tier.
+    """Return the service of model ``m`` on a pair of GPU columns, at its most limiting tier.
 
     Its lengths, shared prompts and arrivals are those of the study's traffic. Raises
     SimulationError if no ratio of ``instances`` replicas meets a tier.
@@ -67,10 +68,7 @@ def studied_service(study: Study, m: int, columns: PairColumns, instances: int) 
 def _best_ratio_of_pair(
     study: Study, m: int, columns: PairColumns, target: IntArray
 ) -> StatedRatio:
-    """Return the best ratio of a pair of pools of model ``m``.
-
-    ``target [period, model, region, GPU column]`` are the planned replicas.
-    """
+    """Return the best ratio of model ``m`` on a pair of GPU columns; see ``stated_ratios``."""
     hardware = study.hardware
     both_roles = target[:, m, :, columns.prefill] + target[:, m, :, columns.decode]
     planned = int(both_roles.max())  # the most of any period and region

@@ -15,10 +15,10 @@ from simulation.sizing.pd_ratio import ClosedForms, PdService, RatioCapacity
 from simulation.sizing.workload import Workload
 from simulation.trace import CachedTokens
 
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on the lengths
 LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
 WINDOWS = 24  # largest number of windows of a trace
-TOGETHER = 4  # windows of one call
+TOGETHER = 4  # windows of one call in a second process
 FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
 SAMPLE = 2_000  # smallest number of requests that thinning leaves
 
@@ -48,7 +48,8 @@ class Sensitivity:
 class Drift:
     """One window of the traffic: its mean lengths, and the P:D ratio that is best for them.
 
-    ``kept_loses`` is the share of the best capacity that the fixed ratio loses in this window.
+    ``kept_loses`` is the share of the best capacity that a fixed ratio loses in this window; None
+    if no ratio meets the tier.
     """
 
     start: datetime
@@ -68,7 +69,7 @@ def sensitivity_calls(
     One call per factor on the ISL has all factors on the OSL (``FACTORS``). One call per factor on
     the TTFT limit has all factors on the TPOT limit (``LIMITS``).
     """
-    # Thin the requests out once, rather than in each evaluation.
+    # Take a sample of the requests once, rather than in each evaluation.
     base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
     calls = []
     for isl in FACTORS:
@@ -115,8 +116,9 @@ def over_time(
 ) -> tuple[Drift, ...]:
     """Return the mean lengths and the best ratio in each window of the traffic, by closed forms.
 
-    ``service`` serves model ``m`` (index) on ``instances`` replicas. Each window also states what
-    the ratio ``fixed`` loses. Windows with fewer than ``FEW`` requests are omitted.
+    ``service`` serves model number ``m`` on ``instances`` replicas. Each window also states what
+    share of the best capacity the ratio ``fixed`` loses. Windows with fewer than ``FEW`` requests
+    are omitted.
     """
     starts, isl, osl = _windows(traffic, m)
     known = np.flatnonzero(np.isfinite(isl))
@@ -140,10 +142,10 @@ def drift_of(
 ) -> list[Drift]:
     """Return the best ratio of ``instances`` replicas in each window, and what ``fixed`` loses.
 
-    By window: ``starts`` (epoch s), mean lengths ``isl`` and ``osl`` (tokens).
+    ``starts`` are those of the windows (epoch s), ``isl`` and ``osl`` their mean lengths in tokens.
     """
     facts, rows = service.workload.facts, []
-    near = fixed.prefill
+    near = fixed.prefill  # the search in a window begins at the best count of the window before
     for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
         work = _scale_lengths(
             service.workload, mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
@@ -162,10 +164,10 @@ def drift_of(
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return (starts, mean ISL, mean OSL) of the windows of the traffic, for model ``m`` (index).
+    """Return (starts, mean ISL, mean OSL) of model number ``m`` in each window of the traffic.
 
-    There are at most ``WINDOWS`` of equal length, but the last may be shorter. Starts are epoch s.
-    Means are NaN in windows with fewer than ``FEW`` requests.
+    There are at most ``WINDOWS`` windows of equal length; the last may be shorter. Starts are epoch
+    s. Means are NaN in windows with fewer than ``FEW`` requests.
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
@@ -181,7 +183,7 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
-    """Return the workload with lengths times the factors ``isl`` and ``osl``, at least one token.
+    """Return the workload with lengths times the factors ``isl`` and ``osl``.
 
     To save time, only every n-th request is used, so that at least ``SAMPLE`` remain.
     """
@@ -202,7 +204,7 @@ def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
 
 
 def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
-    """Return the service with the tier's TTFT and TBT multiplied by factors."""
+    """Return the service with the TTFT and TBT limits of its tier times ``ttft`` and ``tbt``."""
     tier = service.tier
     return replace(
         service,
@@ -215,9 +217,10 @@ def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
 
 
 def _best_split(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
-    """Return the best ratio of ``instances`` replicas by closed forms; empty if none meets the SLO.
+    """Return the best ratio of ``instances`` replicas by closed forms.
 
-    The search begins at ``near`` prefill replicas; None: anywhere.
+    Its counts are 0 if no ratio meets the tier. The search begins at ``near`` prefill replicas;
+    None: anywhere.
     """
     try:
         prefill, rate = forms.best_split(instances, near)

@@ -2,10 +2,10 @@
 
 ``pd-ratio``, the results of plans and the pressure test all use this evaluation.
 
-The capacity of a ratio is the lower of its two pools', from the curves that size plans. The best
-ratio and its neighbours are then simulated with both pools at once, until no neighbour is better.
-The simulated capacity counts. If a pool cannot meet its part of the tier at any rate, the closed
-forms replace the curves.
+The capacity of a ratio is that of the weaker of its two pools, from the capacity curves that plans
+use. The best ratio and its neighbours are then simulated with both pools at once, until no
+neighbour is better. The simulated capacity counts. If a pool cannot meet its part of the tier at
+any rate, closed forms replace the curves.
 """
 
 from dataclasses import dataclass, replace
@@ -26,17 +26,17 @@ from simulation.sizing.pd_ratio import (
 from simulation.sizing.pd_simulation import ReportProgress, simulate_best_ratios
 from simulation.sizing.pool import curve_capacity
 
-KEPT = 64  # judgements cached per process
+KEPT = 64  # evaluations cached per process
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """The results of all P:D ratios of a number of replicas, by rising count of prefill."""
+    """The capacities of all P:D ratios of a number of replicas, by rising count of prefill."""
 
     service: PdService
     closed: tuple[RatioCapacity, ...]  # by closed forms
-    pools: tuple[RatioCapacity, ...]  # by the capacity of each of the two pools
-    simulated: tuple[RatioCapacity, ...]  # only those simulated with both pools
+    pools: tuple[RatioCapacity, ...]  # by the weaker of the two pools, each simulated alone
+    simulated: tuple[RatioCapacity, ...]  # with both pools simulated together, some ratios only
     best: BestRatio
 
 
@@ -49,8 +49,8 @@ def judge_ratios(
 ) -> Judgement:
     """Return the capacity of all P:D ratios of ``instances`` replicas of a service, and the best.
 
-    Capacities are within the limits of the service's tier. Results are cached per process. Raises
-    SimulationError if no ratio meets the tier.
+    Capacities are within the limits of the service's tier. ``report`` is called with the share that
+    is done. Results are cached per process. Raises SimulationError if no ratio meets the tier.
     """
     return _judge_pair(service, routing, instances, seed, report)
 
@@ -94,7 +94,7 @@ def _judge_pair(
 def _ratios_by_pool(
     service: PdService, ratios: list[RatioCapacity], prefill: SizingCase, decode: SizingCase
 ) -> list[RatioCapacity]:
-    """Return ``ratios`` with the lower capacity of their two pools, each simulated alone.
+    """Return ``ratios`` with the capacity of the weaker of their two pools, each simulated alone.
 
     Raises SimulationError if a pool cannot meet its part of the tier at any rate.
     """

@@ -14,21 +14,21 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import CachedTokens
 
-MOST_INSTANCES = 256
+MOST_INSTANCES = 256  # most replicas of both roles whose ratios are evaluated
 # Largest default number of replicas: HeteroScale, section 4.1, has 16 nodes.
 USUAL_INSTANCES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class PairColumns:
-    """A prefill column and a decode column of one model."""
+    """The indices of a GPU column for prefill and one for decode, of one model."""
 
     prefill: int
     decode: int
 
 
 def model_index(hardware: Hardware, service: str) -> int:
-    """Return the index of the model that a service names; raise PlannerError if unknown."""
+    """Return the index of the model with the name ``service``; raise PlannerError if unknown."""
     names = [model.name for model in hardware.models]
     if service not in names:
         raise PlannerError(
@@ -39,9 +39,9 @@ def model_index(hardware: Hardware, service: str) -> int:
 
 
 def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
-    """Return the pairs of prefill and decode columns of a model.
+    """Return the pairs of prefill and decode columns of model number ``m``.
 
-    If the model lacks columns of one of these roles, use all pairs of its mixed columns.
+    If the model lacks columns of one of these roles, use all pairs of its aggregated columns.
     """
     by_role: dict[str, list[int]] = {"prefill": [], "decode": [], "both": []}
     for model, g in hardware.profiles:
@@ -54,9 +54,9 @@ def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
 
 
 def _link(hardware: Hardware, m: int, g: int) -> KvLink:
-    """Return the KV link from a replica on column ``g``.
+    """Return the link over which a replica of model ``m`` on GPU column ``g`` sends KV caches.
 
-    If the scenario has no link there, because it does not prefill on ``g``, derive one.
+    If the scenario has none, because the model does not prefill on ``g``, derive one.
     """
     if (m, g) in hardware.links:
         return hardware.links[m, g]
@@ -74,9 +74,10 @@ def service_of(
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
 ) -> PdService:
-    """Return model ``m`` on a pair of GPU columns, as closed forms and simulations take it.
+    """Return model ``m`` on a pair of GPU columns as a service of closed forms and simulations.
 
-    ``shared`` has the cached tokens or prompt blocks of the model; None: not known.
+    ``lengths`` are (input, output) tokens of sampled requests. ``shared`` has the cached tokens or
+    prompt blocks of the model; None: not known.
     """
     lengths, blocks = cached_blocks(hardware, m, lengths, shared)
     counted = blocks if isinstance(blocks, CachedTokens) else None
@@ -93,9 +94,10 @@ def service_of(
 
 
 def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """Return how many replicas of a pair of pools of model ``m`` are evaluated by default.
+    """Return how many replicas of both pools of a pair are evaluated by default.
 
-    They are those that fit the region with the most GPUs, at least 2, at most ``USUAL_INSTANCES``.
+    They are as many as fit in the region with the most GPUs, at least 2 and at most
+    ``USUAL_INSTANCES``. ``m`` is the index of the model.
     """
     widest = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
@@ -104,9 +106,9 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
 
 
 def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """Return the replicas of both roles of a pair today, in the region with the most; 0 if none.
+    """Return today's replicas of both pools of a pair, in the region with the most; 0 if none.
 
-    Regions that lack one of the roles do not count.
+    Regions without replicas of one of the pools do not count. ``m`` is the index of the model.
     """
     if hardware.today is None:
         return 0

@@ -1,12 +1,12 @@
 """Compute the deferrable load (NIW) that a plan must serve in each period.
 
-No work may remain when it becomes urgent. Sources: methods.md E6, and SageServe's future work (a
+Deferrable requests wait, up to ``Tier.urgent_after_s``, when they become urgent (before their
+deadline). No work may remain by then. Sources: methods.md E6, and SageServe's future work (a
 continuum of SLAs).
 
-The work of every request is spread evenly over the time until it becomes urgent
-(``Tier.urgent_after_s``, before its deadline). Within a period, it first fills the capacity that
-interactive load leaves below its peak, as in water filling. If more work fits there than is
-needed, it is done too, because those replicas run anyway.
+The work of every request is spread evenly over the time until it becomes urgent. Within a period,
+it first fills the bins with the lowest interactive load (water filling). If more work fits below
+the interactive peak than is needed, it is done too, because those replicas run anyway.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ from planner.optimizer.shifting import Work, cheapest_shift
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
-HALVINGS = 40  # bisection steps of the search for a level
+HALVINGS = 40  # bisection steps of the search for a capacity
 
 
 class TierWork(NamedTuple):
-    """The deferrable work of a tier by time of arrival."""
+    """The deferrable work of a tier: tokens by time of arrival."""
 
     arrival_s: FloatArray  # epoch seconds
-    urgent_after_s: float
-    tokens: FloatArray
+    urgent_after_s: float  # seconds after the arrival
+    tokens: FloatArray  # input tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeferredWork:
     """Work that may wait: input tokens by arrival, with the time from which they are urgent.
 
-    All arrays are ``[parts]``, sorted by ``urgent_s``; times are epoch seconds.
+    All arrays are ``[rows]``, one row per tier and time of arrival, sorted by ``urgent_s``. Times
+    are epoch seconds.
     """
 
     arrival_s: FloatArray
@@ -52,7 +53,7 @@ class DeferredWork:
 
     @classmethod
     def of(cls, parts: Sequence[TierWork]) -> DeferredWork:
-        """Return the work of several tiers."""
+        """Return the work of several tiers together."""
         arrival = np.concatenate([part.arrival_s for part in parts])
         urgent = np.concatenate([part.arrival_s + part.urgent_after_s for part in parts])
         tokens = np.concatenate([part.tokens for part in parts])
@@ -65,12 +66,12 @@ class DeferredWork:
         return DeferredWork(self.arrival_s, self.urgent_s, remaining)
 
     def tokens_needed(self, start_s: float, end_s: float) -> float:
-        """Return the tokens to serve in ``[start_s, end_s)`` so that none is late.
+        """Return the tokens to serve in ``[start_s, end_s)`` (epoch s) so that none is late.
 
-        Each part is served at an even pace from its arrival until it is urgent.
+        Work is served at an even pace from its arrival, or from ``start_s``, until it is urgent.
         """
         begin = np.maximum(self.arrival_s, start_s)
-        left_s = self.urgent_s - begin  # at most 0: all of the part is due
+        left_s = self.urgent_s - begin  # at most 0: all of the work is due
         share = np.divide(end_s - begin, left_s, out=np.ones_like(left_s), where=left_s > 0)
         return float(self.tokens @ np.clip(share, 0.0, 1.0))
 
@@ -79,26 +80,25 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     """Return the deferrable input tokens/s to plan for, on top of ``interactive_tps``.
 
     Both have shape ``[period, model, region, bin]``. Each decision knows the work that arrived
-    before it; with ``at_once``, before the first decision. Later arrivals are as the scenario
-    describes them, else at the rate of the period before the decision. Work first fills the bins
-    with the lowest interactive load.
+    before it; with ``at_once``, only the work before the first decision is known. Later arrivals
+    are as the scenario describes them, else at the rate of the period before the decision.
     """
     window = inputs.window
     origins = np.full_like(window.origins_s, window.origins_s[0]) if at_once else window.origins_s
     deferrable_tps = np.zeros_like(interactive_tps)
     series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}  # by model and region
     for tier in (tier for tier in inputs.hardware.tiers if tier.deferrable):
-        for cell, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
-            series.setdefault(cell, []).append((tier, demand))
+        for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
+            series.setdefault(place, []).append((tier, demand))
     for (m, r), tier_series in series.items():
-        served = 0.0  # deferrable tokens, by the periods so far
+        served = 0.0  # deferrable tokens that the periods so far serve
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
-            parts = [
+            by_tier = [
                 _work_known_at(inputs, tier, demand, origins[p], end_s)
                 for tier, demand in tier_series
             ]
-            work = DeferredWork.of(parts).without_first(served)
+            work = DeferredWork.of(by_tier).without_first(served)
             needed = work.tokens_needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
             deferrable_tps[p, m, r] = np.maximum(filled_level(load, needed) - load, 0.0)
@@ -113,8 +113,9 @@ def _work_known_at(
 ) -> TierWork:
     """Return the work of ``tier`` per bin from the window's start to ``end_s``.
 
-    Bins before ``origin_s`` are observed. Later ones have the demand that the scenario describes,
-    or else the mean rate of the last period. Both times are epoch seconds.
+    ``origin_s`` is the time of the decision. Bins before it are observed. Later ones have the
+    demand that the scenario describes, or else the mean rate of the period before the decision.
+    Times are epoch seconds.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -123,7 +124,7 @@ def _work_known_at(
         series.key.model, series.key.region, {tier.name}, series.unit, window
     )
     if described is None:
-        rate = _mean_rate(series, origin_s - window.period_s, origin_s)
+        rate = mean_rate(series, origin_s - window.period_s, origin_s)
         described = np.full(bins, rate * window.bin_s)
     tokens = described[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
@@ -134,8 +135,8 @@ def _work_known_at(
     return TierWork(edges, tier.urgent_after_s, np.asarray(tokens, np.float64))
 
 
-def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
-    """Return the mean tokens/s of the observed bins, or 0 without any."""
+def mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
+    """Return the mean of a series in ``[start_s, end_s)`` per second; 0 if nothing was observed."""
     rate = series.window(start_s, end_s).rate()
     return float(np.nanmean(rate)) if np.any(~np.isnan(rate)) else 0.0
 
@@ -143,17 +144,18 @@ def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
 def filled_level(load: FloatArray, amount: float) -> float:
     """Return the level that the lowest bins of ``load [bin]`` reach if ``amount`` is added to them.
 
-    ``amount`` is in units of ``load`` times bins. It fills the bins like water.
+    The amount fills the lowest bins to an equal level, as water does. It is a sum over bins, in the
+    unit of ``load``.
     """
     heights = np.sort(load)
-    # The level if the amount fills the n lowest bins, by n. It holds if the next bin is not lower.
+    # The level if the amount fills the n lowest bins, by n. It is right if the next bin is higher.
     levels = (amount + np.cumsum(heights)) / np.arange(1, len(heights) + 1)
     next_height = np.append(heights[1:], np.inf)
     return float(levels[np.argmax(levels <= next_height)])
 
 
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the capacity of a static fleet that also serves deferrable work in time.
+    """Return the capacity of a static fleet that serves all demand, deferrable work in time.
 
     It is in input tokens/s, ``[model, region]``, for the demand of ``[start_s, end_s)`` (epoch s).
     It is 0 for models and regions without deferrable work.
@@ -188,14 +190,14 @@ def _dense_series(series: DemandSeries, start_s: float, end_s: float) -> FloatAr
 
 
 def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
-    """Return the smallest capacity of a static fleet that covers ``load`` and serves ``work``.
+    """Return the smallest constant capacity that covers ``load`` and serves ``work`` in time.
 
-    Both are tokens/s by bin. Work must be served within ``bins`` bins of its arrival. The time is
-    assumed to repeat.
+    All are tokens/s; ``load`` and ``work`` are ``[bin]``. Work must be served within ``bins`` bins
+    of its arrival. The demand is assumed to repeat after the last bin.
     """
     low = float(max(load.max(), (load + work).mean()))  # below the mean, work would pile up
     high = float(load.max() + work.max())
-    # Two periods in a row: work that arrives late in the first one is done in the second.
+    # The demand twice in a row: work that arrives late in the first half is done in the second.
     load, work = np.tile(load, 2), np.tile(work, 2)
     arrived = np.cumsum(work)
 
@@ -221,8 +223,8 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
 def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
     """Return when and where to serve deferrable work at the least cost, as tokens by period.
 
-    ``interactive_tps [period, model, region, bin]`` are served too. None means that there is no
-    deferrable work, or that no fleet serves it in time.
+    ``interactive_tps [period, model, region, bin]`` is served too. None if there is no deferrable
+    work, or no fleet serves it in time.
     """
     work = _deferrable_work(inputs)
     if not len(work.tokens):
@@ -247,15 +249,15 @@ def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> Flo
     interactive load. ``bin_s`` is the length of a bin in seconds.
     """
     tps = np.zeros_like(interactive_tps)
-    for cell in np.argwhere(tokens > 0):
-        load = interactive_tps[tuple(cell)]
-        filled = filled_level(load, float(tokens[tuple(cell)]) / bin_s)
-        tps[tuple(cell)] = np.maximum(filled - load, 0.0)
+    for p, m, r in np.argwhere(tokens > 0):
+        load = interactive_tps[p, m, r]
+        level = filled_level(load, float(tokens[p, m, r]) / bin_s)
+        tps[p, m, r] = np.maximum(level - load, 0.0)
     return tps
 
 
 def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
-    """Return (inputs, load) of a plan that serves the work of ``shift`` when it arrives.
+    """Return (inputs, load) of a plan that serves the deferrable work of ``shift`` when it arrives.
 
     The plan reserves no GPUs.
     """
@@ -282,11 +284,12 @@ def _deferrable_work(inputs: PlanInput) -> Work:
     for series in forecasts:
         m = traffic.models.index(series.key.model)
         r = traffic.regions.index(series.key.region)
-        # The first request of a period arrives as it begins, and all work waits no longer.
+        # The first request of a period arrives as it begins. All its work is done before that one
+        # becomes urgent.
         periods_to_wait = max(0, int(tiers[series.key.tier].urgent_after_s // window.period_s) - 1)
         tokens = series.mean.reshape(periods, -1).sum(axis=1)  # by period of arrival
         for p in np.flatnonzero(tokens > 0).tolist():
             last_period = min(p + periods_to_wait, periods - 1)
             rows.append((float(tokens[p]), m, r, p, last_period))
-    amounts, *places = np.array(rows, np.float64).reshape(-1, 5).T
-    return Work(amounts, *(column.astype(np.int64) for column in places))
+    tokens, *indices = np.array(rows, np.float64).reshape(-1, 5).T
+    return Work(tokens, *(column.astype(np.int64) for column in indices))

@@ -27,25 +27,25 @@ ENERGY = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The number of replicas of one pool in one period."""
+    """The planned replicas of one pool in one period, and the change from the period before."""
 
     period: datetime
     region: str
     replica: Replica = field(metadata={MERGED: True})
-    current: int
+    current: int  # replicas in the period before
     delta: int
     target: int
 
 
-Span = tuple[float, float] | None  # least and most
+Span = tuple[float, float] | None  # (least, most)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A binding constraint, the number of periods that it binds, and the span of its figures.
+    """A binding constraint, the number of periods in which it binds, and its figures there.
 
-    ``replicas``, ``need_tps`` and ``served_tps`` are the least and the most of these periods,
-    in input tokens/s. They are None for a constraint without a demand.
+    ``replicas``, and ``need_tps`` and ``served_tps`` in input tokens/s, are the least and the most
+    of these periods. They are None for a constraint without a demand.
     """
 
     family: str
@@ -59,10 +59,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class CapPlan:
-    """The plan of the window with one power cap for each role; figures are None if infeasible.
+    """The plan of the window with one power cap for each role of replicas.
 
-    Latencies are those of a replica at its largest rate within the SLO, the highest of any model.
-    Attainment by tier and ``simulated_kwh`` are of a replay, None without one.
+    Figures are None if it is infeasible; ``conflict`` says why. Latencies are those of a replica at
+    its largest rate within the SLO, the highest of any model. ``slo_attainment`` by tier and
+    ``simulated_kwh`` come from a replay, and are None without one.
     """
 
     mixed: float | None  # share of TDP; 1: no cap; None: no such pools
@@ -96,7 +97,7 @@ class PlanTotals:
 
 @dataclass(frozen=True, slots=True)
 class UnservedDemand:
-    """Unserved demand of a tier and model: its highest rate, and its sum over the window."""
+    """The unserved demand of a tier and model: its highest rate, its sum, and its periods."""
 
     tier: str
     model: str
@@ -107,9 +108,9 @@ class UnservedDemand:
 
 @dataclass(frozen=True, slots=True)
 class ReroutedTraffic:
-    """Cross-region traffic at the joint peaks: the highest of all periods.
+    """The traffic sent from a region to another one at the peak of a period, the highest of all.
 
-    ``share`` is the largest share of the home region's demand at the peaks of its models.
+    ``share`` is its largest share of the home region's demand, summed over the peaks of its models.
     """
 
     home: str = field(metadata={KEY: "from"})
@@ -122,7 +123,8 @@ class ReroutedTraffic:
 class Split:
     """A variant's share of a model's load in a region.
 
-    It is the mean and range over the periods that run several variants.
+    A variant is a GPU type with a parallelism and precision. ``share`` is the mean over the periods
+    that run several variants, ``least`` and ``most`` are the range.
     """
 
     model: str
@@ -140,8 +142,8 @@ class PlanFigures:
     """The figures of a plan over all periods.
 
     Dollars are of the whole window. ``bound`` is the lower bound on the objective. If periods are
-    planned one by one, each period's bound takes the fleet before it as given. Their sum is then no
-    bound for the whole window.
+    planned one by one, it is the sum of their bounds, each for the given fleet before the period.
+    That sum is no bound for the whole window.
     """
 
     status: str
@@ -164,14 +166,13 @@ class PlanFigures:
     lent_gpu_hours: float | None
     rerouted: tuple[ReroutedTraffic, ...]
     split: tuple[Split, ...]
-    worth: MarginalValues | None = field(
-        default=None, metadata={OPTIONAL: True}
-    )  # only for runs of kind plan
-    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
-    caps: tuple[CapPlan, ...] | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+    # All but ``power`` only in runs of kind plan.
+    worth: MarginalValues | None = field(default=None, metadata={OPTIONAL: True})
+    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})
+    caps: tuple[CapPlan, ...] | None = field(default=None, metadata={OPTIONAL: True})
     power: tuple[PowerUse, ...] | None = field(default=None, metadata={OPTIONAL: True})
-    mix: tuple[Purchase, ...] | None = field(default=None, metadata={OPTIONAL: True})  # likewise
-    shift: ShiftFigures | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+    mix: tuple[Purchase, ...] | None = field(default=None, metadata={OPTIONAL: True})
+    shift: ShiftFigures | None = field(default=None, metadata={OPTIONAL: True})
 
 
 def plan_figures(
@@ -185,8 +186,9 @@ def plan_figures(
 ) -> PlanFigures:
     """Return the figures of a plan for a result.
 
-    The options add parts: ``worth`` (what one more unit of each limit saves), ``spare`` replicas,
-    plans by power cap, purchases of GPUs, and deferrable work that was shifted in time.
+    The optional arguments become fields of the figures: ``worth`` (what one more unit of each limit
+    saves), ``spare`` replicas, plans by power cap (``caps``), purchases of GPUs (``mix``), and
+    deferrable work that was shifted in time (``shift``).
     """
     hardware, settings = inputs.hardware, inputs.settings
     windows, hours = plan.windows, plan.period_s / 3600  # figures of windows are per hour
@@ -194,7 +196,8 @@ def plan_figures(
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
     lent = None if plan.lent is None else plan.lent * plan.gpus_per_instance[None, :, None, :]
-    first = problem(inputs, np.zeros((*plan.initial.shape[:2], 1)), plan.period_s)
+    no_demand = np.zeros((*plan.initial.shape[:2], 1))
+    power = power_use(problem(inputs, no_demand, plan.period_s), plan.target)
     statuses = {window.status for window in windows}
     return PlanFigures(
         status=next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL),
@@ -220,7 +223,7 @@ def plan_figures(
         worth=worth,
         spare=spare,
         caps=caps or None,
-        power=power_use(first, plan.target) or None,
+        power=power or None,
         mix=mix or None,
         shift=shift,
     )
@@ -243,7 +246,7 @@ def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
 
 
 def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
-    """Return the decisions by period, and within each period by pool of the hardware."""
+    """Return the decisions of a plan, by period and within each period by pool."""
     target = plan.target
     before = np.concatenate([plan.initial[None], target[:-1]])
     replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.pool_index}
@@ -263,18 +266,18 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
 
 def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
     """Return each binding constraint once, with its number of periods, most frequent first."""
-    by_place: dict[tuple[str, str], list[Binding]] = {}
+    periods_of: dict[tuple[str, str], list[Binding]] = {}  # by family and place
     for window in plan.windows:
         for binding in window.binding:
-            by_place.setdefault((binding.family, binding.where), []).append(binding)
-    most_frequent_first = sorted(by_place.items(), key=lambda item: -len(item[1]))
+            periods_of.setdefault((binding.family, binding.where), []).append(binding)
     return tuple(
         Limit(
-            family, where, same[0].sentence, len(same), _span(binding.replicas for binding in same),
-            _span(binding.need_tps for binding in same),
-            _span(binding.served_tps for binding in same),
+            family, where, in_periods[0].sentence, len(in_periods),
+            _span(binding.replicas for binding in in_periods),
+            _span(binding.need_tps for binding in in_periods),
+            _span(binding.served_tps for binding in in_periods),
         )
-        for (family, where), same in most_frequent_first
+        for (family, where), in_periods in sorted(periods_of.items(), key=lambda it: -len(it[1]))
     )  # fmt: skip
 
 
@@ -292,11 +295,11 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     with variants of the same stage.
     """
     splits = []
-    pools, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
+    pool_tps, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
             for stage in np.unique(stages):
-                capacity = pools[:, m, r] * (stages == stage)  # [p, g]
+                capacity = pool_tps[:, m, r] * (stages == stage)  # [period, GPU column]
                 several = (capacity > 0).sum(axis=1) > 1  # periods with several variants
                 if not several.any():
                     continue
@@ -341,7 +344,7 @@ def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:
     if plan.rerouted_tps is None:
         return ()
     max_rerouted = plan.rerouted_tps.max(axis=0)  # over the periods, [home, other region]
-    demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
+    demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [period, home, 1]
     shares = np.divide(
         plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
     )

@@ -20,15 +20,15 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanInput:
-    """All inputs of a plan. ``current`` is the fleet before the first period, ``[l, r, g]``."""
+    """All inputs of a plan."""
 
     settings: PlanSettings
     hardware: Hardware
     traffic: Traffic
     window: Window
     sizes: Sizes
-    current: IntArray  # [l, r, g]
-    # True: energy at the load that replicas are sized for. False: at the constants of their GPUs.
+    current: IntArray  # [model, region, GPU column] fleet before the first period
+    # Power of a replica. True: at the load that it is sized for. False: its GPU type's constant.
     at_load: bool = True
     quantiles: Quantiles | None = None  # None: chosen for this window
 
@@ -60,13 +60,12 @@ class Load:
 
     tps: FloatArray
     tiers: tuple[str, ...] = ()
-    tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
-    # [p, l, r, w] means of the forecasts of interactive load
-    expected_tps: FloatArray | None = None
+    tier_tps: FloatArray | None = None  # [tier, period, model, region, bin], adding up to ``tps``
+    expected_tps: FloatArray | None = None  # like ``tps``: mean forecasts of interactive load
     shift: Shift | None = None  # when deferrable work is planned, if it follows prices
 
     def times(self, factor: float) -> Load:
-        """Return the load with ``factor`` times the demand to plan for; expected means stay."""
+        """Return the load with ``factor`` times the demand to plan for, and the same means."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
@@ -108,8 +107,8 @@ def quantiles_of(inputs: PlanInput) -> Quantiles:
 def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
     """Return the dollars per hour of capacity for one input token/s, ``[model, region]``.
 
-    It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
-    sum over prefill and decode.
+    It is the price at the cheapest GPU column, in large pools. With disaggregated serving, it is
+    the sum over prefill and decode.
     """
     shape = len(hardware.models), len(hardware.regions), len(hardware.gpus)
     by_column = np.full(shape, np.inf)

@@ -50,10 +50,10 @@ WORTH = Columns(
 
 @dataclass(frozen=True, slots=True)
 class MarginalValues:
-    """What moving each limit saves in the most expensive period, per hour.
+    """What changing each limit saves in the most expensive period, per hour.
 
-    ``objective_per_hour`` is that period's objective without a move, in ``unit``. ``period`` is its
-    start in epoch seconds.
+    ``objective_per_hour`` is that period's objective without a change, in ``unit``. ``period`` is
+    the start of the period in epoch seconds.
     """
 
     period: float
@@ -75,34 +75,28 @@ class _ExpensivePeriod:
 def marginal_values(
     inputs: PlanInput, planned_window: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
-    """Return how much the plan's most expensive period saves if one limit at a time is moved.
+    """Return how much the plan's most expensive period saves if one limit at a time is changed.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
-    forecast quantile. None: that period alone has no plan, or ``reroute`` limits cross-region
-    traffic.
+    forecast quantile. None if that period has no plan by itself, or if the setting ``reroute``
+    limits cross-region traffic.
     """
     settings = inputs.settings
     if settings.reroute is not None:
         return None  # a period planned alone here would ignore the rerouting limits
-    dearest = _plan_most_expensive_period(inputs, planned_window)
-    if dearest is None:
+    expensive = _plan_most_expensive_period(inputs, planned_window)
+    if expensive is None:
         return None
     progress(0.1, "Value of more GPUs")
     values = [
-        *capacity_values(
-            dearest.problem,
-            dearest.plan,
-            solver=settings.objective.solver,
-            gap=settings.objective.gap,
-            time_limit_s=min(RESOLVE_S, settings.objective.time_limit_s),
-        ),
-        *(_value_of_looser_limit(inputs, dearest, name) for name in LIMITS),
-        _value_of_higher_quantile(inputs, planned_window, dearest),
+        *capacity_values(expensive.problem, expensive.plan, **expensive.options),  # type: ignore[arg-type]
+        *(_value_of_looser_limit(inputs, expensive, name) for name in LIMITS),
+        _value_of_higher_quantile(inputs, planned_window, expensive),
     ]
     return MarginalValues(
-        period=float(planned_window.plan.period_start_s[dearest.period]),
+        period=float(planned_window.plan.period_start_s[expensive.period]),
         unit=settings.unit,
-        objective_per_hour=dearest.plan.objective_usd,
+        objective_per_hour=expensive.plan.objective_usd,
         rows=tuple(value for value in values if value is not None),
     )
 
@@ -132,12 +126,12 @@ def _plan_most_expensive_period(
 
 
 def _value_of_looser_limit(
-    inputs: PlanInput, dearest: _ExpensivePeriod, field: str
+    inputs: PlanInput, expensive: _ExpensivePeriod, field: str
 ) -> MarginalValue | None:
-    """Return what the ``dearest`` period saves with a latency limit that is 10% looser.
+    """Return what the ``expensive`` period saves with a latency limit that is 10% looser.
 
-    ``field`` names the limit, which is changed in all interactive tiers; None: no tier has it. GPU
-    columns that only the looser limit would make usable do not count.
+    ``field`` names the limit, one of LIMITS, which is changed in all interactive tiers. None if no
+    tier has it. GPU columns that only the looser limit would make usable do not count.
     """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
@@ -146,47 +140,48 @@ def _value_of_looser_limit(
     hardware, traffic = with_looser_limits(inputs.hardware, field), inputs.traffic
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
     # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
-    pools = inputs.at_period(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
+    pools = inputs.at_period(expensive.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step = 1000 * LOOSENED_BY * min(limits)
     return solve_moved(
-        replace(dearest.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
-        dearest.plan,
+        replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
+        expensive.plan,
         Move(
             "slo",
             f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step:,.0f} ms of the strictest)",
             step,
             "ms",
         ),
-        options=dearest.options,
-        before=dearest.problem,
+        options=expensive.options,
+        before=expensive.problem,
     )
 
 
 def with_looser_limits(hardware: Hardware, field: str) -> Hardware:
-    """Return the hardware with the limit ``field``, one of LIMITS, 10% looser in all tiers."""
-    tiers = tuple(_looser_tier(tier, field) for tier in hardware.tiers)
-    return replace(hardware, tiers=tiers)
+    """Return the hardware with the limit ``field``, one of LIMITS, 10% looser.
 
+    It changes in all interactive tiers that have the limit.
+    """
 
-def _looser_tier(tier: Tier, field: str) -> Tier:
-    """Return the tier with one limit 10% looser; deferrable tiers do not change."""
-    seconds = getattr(tier, field)
-    if tier.deferrable or seconds is None:
-        return tier
-    longer: dict[str, Any] = {field: seconds * (1 + LOOSENED_BY)}
-    return replace(tier, **longer)
+    def looser(tier: Tier) -> Tier:
+        seconds = getattr(tier, field)
+        if tier.deferrable or seconds is None:
+            return tier
+        longer: dict[str, Any] = {field: seconds * (1 + LOOSENED_BY)}
+        return replace(tier, **longer)
+
+    return replace(hardware, tiers=tuple(looser(tier) for tier in hardware.tiers))
 
 
 def _value_of_higher_quantile(
-    inputs: PlanInput, planned_window: PlannedWindow, dearest: _ExpensivePeriod
+    inputs: PlanInput, planned_window: PlannedWindow, expensive: _ExpensivePeriod
 ) -> MarginalValue | None:
-    """Return what the ``dearest`` period costs for a forecast quantile one percentage point higher.
+    """Return what the ``expensive`` period costs more at a forecast quantile one point higher.
 
     Forecast errors are assumed to be normal, with the standard deviation that the 10% and 90%
-    quantiles imply. None: the quantile would reach 1, or the demand would not change.
+    quantiles imply. None if the quantile would reach 1, or the demand would not change.
     """
     traffic = inputs.traffic
-    extra_tps = np.zeros_like(dearest.problem.demand_tps)
+    extra_tps = np.zeros_like(expensive.problem.demand_tps)
     for forecast in planned_window.forecasts:
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
@@ -198,13 +193,13 @@ def _value_of_higher_quantile(
         m = traffic.models.index(forecast.key.model)
         r = traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned_window.load.tps), -1) / inputs.window.bin_s
-        extra_tps[m, r] += by_period[dearest.period]
+        extra_tps[m, r] += by_period[expensive.period]
     if not extra_tps.any():
         return None
     return solve_moved(
-        replace(dearest.problem, demand_tps=dearest.problem.demand_tps + extra_tps),
-        dearest.plan,
+        replace(expensive.problem, demand_tps=expensive.problem.demand_tps + extra_tps),
+        expensive.plan,
         Move("quantile", "One point of quantile more (normal errors assumed)", 1.0, "point"),
-        options=dearest.options,
-        before=dearest.problem,
+        options=expensive.options,
+        before=expensive.problem,
     )

@@ -1,4 +1,4 @@
-"""Solve the periods of a window one after the other, or all at once, and word the conflicts."""
+"""Solve the periods of a window one after the other or all at once, and describe conflicts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from planner.optimizer.problem import (
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"
-ABOVE_ZERO = 1e-9  # the same where utility is traded against cost
-LEAST_UTILITY = 1e-3  # share of the largest: a tier without utility is served where room is left
+# Smallest utility of a tier, as a share of the largest: a tier without utility is served if
+# capacity is left. If utility is traded against cost, it is not served for its utility.
+LEAST_UTILITY = 1e-3
+LEAST_TRADED_UTILITY = 1e-9
 ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
 
 
@@ -45,8 +47,8 @@ class Periods:
 
     inputs: PlanInput
     load: Load
-    problems: tuple[PlanningProblem, ...]  # [p]
-    names: tuple[str, ...]  # [p] names in sentences
+    problems: tuple[PlanningProblem, ...]  # one per period
+    names: tuple[str, ...]  # name of each period in sentences
 
     @classmethod
     def of(cls, inputs: PlanInput, load: Load) -> Periods:
@@ -68,8 +70,9 @@ class Periods:
     def tier_values(self) -> FloatArray:
         """Return the value of serving one token/s of each tier and model, ``[tier, model]``.
 
-        The demand of the least value stays unserved. With ``utility_usd``, values are dollars per
-        token/s and hour. Otherwise only their order matters.
+        If not all demand can be served, the demand of the least value stays unserved. With the
+        setting ``utility_usd``, values are dollars per hour and token/s. Otherwise only their order
+        matters.
         """
         settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
@@ -83,7 +86,7 @@ class Periods:
         utility = np.array([stated.get(name, lowest) for name in self.load.tiers])
         if not utility.size:  # one tier for all
             utility = np.array([max(stated.values(), default=lowest)])
-        least = ABOVE_ZERO if traded else LEAST_UTILITY
+        least = LEAST_TRADED_UTILITY if traded else LEAST_UTILITY
         utility = np.maximum(utility, least * utility.max())
         worth = worth * utility[:, None] / self._request_tokens()
         if settings.objective.utility_usd is not None:
@@ -91,9 +94,10 @@ class Periods:
         return worth
 
     def _request_tokens(self) -> FloatArray:
-        """Return a request's mean input tokens before the window, ``[tier, model]``.
+        """Return the mean input tokens of a request before the window, ``[tier, model]``.
 
-        Tiers are those of the load, deferrable ones together. Without a request, the value is 1.
+        Tiers are those of the load, which has deferrable tiers as one. Without a request, the value
+        is 1.
         """
         traffic, window = self.inputs.traffic, self.inputs.window
         demand = traffic.demand
@@ -105,14 +109,17 @@ class Periods:
             tier = DEFERRABLE if key.tier in deferrable else key.tier
             tier = tier if self.load.tiers else ""
             if tier in names:
-                cell = names.index(tier), traffic.models.index(key.model)
-                requests[cell] += np.nansum(demand.requests[i, before])
-                tokens[cell] += np.nansum(demand.input_tokens[i, before])
+                t, m = names.index(tier), traffic.models.index(key.model)
+                requests[t, m] += np.nansum(demand.requests[i, before])
+                tokens[t, m] += np.nansum(demand.input_tokens[i, before])
         known = (requests > 0) & (tokens > 0)
         return np.divide(tokens, requests, out=np.ones_like(tokens), where=known)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
-        """Return ``window``, the problem of ``period`` (index), as a horizon of one period."""
+        """Return ``window``, the problem of period number ``period``, as a horizon of one period.
+
+        Only horizons allow unserved demand and limits of cross-region traffic.
+        """
         tiers = self.load.tier_tps
         return HorizonProblem(
             (window,),
@@ -127,11 +134,11 @@ class Periods:
         """Return all periods as one problem."""
         hardware, settings = self.inputs.hardware, self.inputs.settings
         period_s, lend = self.inputs.window.period_s, settings.objective.lend_share
-        # Whole periods of the cold start are the lead. The remaining share of a period is charged
-        # as in the source: price times time.
+        # A start is requested as many periods ahead as the cold start has whole periods. The rest
+        # of the cold start is charged as a cost: price times time.
         lead = int(hardware.startup_s // period_s)
         remaining = (hardware.startup_s - lead * period_s) / period_s
-        # What lending earns is counted at the mean price of the day, as in a replay.
+        # Lending earns a share of the mean price of the day, as in a replay.
         usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
         offers = None
         if settings.objective.reserve:
@@ -171,7 +178,10 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
 def _solve_horizon(
     periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
-    """Solve a problem over several periods with the scenario's solver settings."""
+    """Solve a problem over several periods with the scenario's solver settings.
+
+    ``check`` is called regularly, and may raise to cancel.
+    """
     objective = periods.inputs.settings.objective
     return solve_horizon(
         horizon,
@@ -185,7 +195,8 @@ def _solve_horizon(
 def with_planned_starts(periods: Periods, plan: ScalingPlan) -> ScalingPlan:
     """Return ``plan`` with each period's starts counted from the target of the period before.
 
-    A simulated plan counts them from the replicas that run then. Its policy may have added some.
+    ``plan`` counts them from the replicas that ran in its simulation, where a policy may have added
+    some.
     """
     windows, before = list[WindowPlan](), plan.initial
     for window, period in zip(plan.windows, periods.problems, strict=True):
@@ -221,10 +232,11 @@ class PeriodPlan:
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
 ) -> PeriodPlan:
-    """Return the plan of ``period`` (index) from the fleet ``current [model, region, GPU column]``.
+    """Return the plan of period number ``period`` from the fleet before it.
 
-    ``check`` is called regularly, and may raise to cancel. Raises Infeasible with the conflict,
-    unless limited mode chooses which demand to serve.
+    That fleet is ``current [model, region, GPU column]``. ``check`` is called regularly, and may
+    raise to cancel. If there is no feasible plan and the scenario has the setting ``limited``,
+    part of the demand is served. Otherwise raise Infeasible with the conflict.
     """
     objective = periods.inputs.settings.objective
     problem_now = replace(periods.problems[period], current=current)
@@ -254,7 +266,10 @@ def solve_period(
 def _plan_by_utility(
     periods: Periods, period: int, window_problem: PlanningProblem, check: Callable[[], None] | None
 ) -> PeriodPlan:
-    """Plan a period that serves only demand whose utility in dollars exceeds its cost."""
+    """Plan a period that serves only demand whose utility in dollars exceeds its cost.
+
+    ``window_problem`` is the problem of period number ``period``.
+    """
     partial = replace(
         periods.alone(period, window_problem), priority=periods.tier_values, traded=True
     )
@@ -266,9 +281,9 @@ def _plan_by_utility(
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
-    """Return shares of home tokens by serving region in ``period``, ``[model, home, serving]``.
+    """Return what share of each region's tokens is served where, ``[model, home, serving]``.
 
-    See ``ScalingPlan.shares``.
+    It is that of period number ``period`` with the replicas ``target``: see ``ScalingPlan.shares``.
     """
     windows = (periods.problems[period],)
     alone = HorizonProblem(
@@ -279,7 +294,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
 
 
 def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
-    """Combine the plans of all periods into one plan of the window."""
+    """Return one plan of the window from ``answers``, the plans of all its periods."""
     settings, window = periods.inputs.settings, periods.inputs.window
     first = periods.problems[0]
     target = np.stack([answer.window.target for answer in answers])
@@ -312,7 +327,10 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
 
 
 def plan_with_targets(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
-    """Return ``plan`` with the replica counts ``target [p, l, r, g]``, without a proven bound."""
+    """Return ``plan`` with the replica counts ``target``, without a proven bound of its cost.
+
+    ``target`` is ``[period, model, region, GPU column]``.
+    """
     answers = []
     current = plan.initial
     for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
@@ -342,15 +360,16 @@ def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
 def _serve_partially(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """Return (plan, unserved tokens/s): a plan that serves as much as the limits permit.
+    """Return a plan that serves as much as the limits permit, and the unserved tokens/s.
 
-    Unserved tokens/s are ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
-    sentence on the conflict is kept. If no plan is feasible at all, return (failed plan, None).
+    These are ``[tier, model]``. ``window_problem`` is the problem of period number ``period``, and
+    ``failed`` the infeasible plan of all its demand. The plan keeps the sentence on the conflict.
+    If no plan is feasible at all, return the failed plan and None.
     """
     policy = periods.inputs.settings.objective.limited or EXACT
     worth = periods.tier_values
     if policy == EXACT:
-        # A minimum above the maximum is one of the conflicts, so lower it.
+        # A minimum above the maximum may be the conflict, so it is lowered.
         within = replace(
             window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
         )
@@ -379,7 +398,10 @@ def _serve_partially(
 def _unproven_plan(
     window_problem: PlanningProblem, failed: WindowPlan, target: IntArray
 ) -> WindowPlan:
-    """Return ``failed`` as a feasible plan with the replicas ``target`` and no bound."""
+    """Return a feasible plan with the replicas ``target``, without a proven bound of its cost.
+
+    It has the other fields of ``failed``. ``target`` is ``[model, region, GPU column]``.
+    """
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)
     return replace(
@@ -398,8 +420,8 @@ def _unproven_plan(
 def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     """Return the plan of all periods, solved as one program.
 
-    If it is infeasible and the settings allow it, the least valuable demand stays unserved. Only
-    the first period states conflicts. Raises Infeasible otherwise.
+    If it is infeasible and the scenario has the setting ``limited``, the least valuable demand
+    stays unserved, and the first period states the conflict. Otherwise raise Infeasible.
     """
     objective, horizon = periods.inputs.settings.objective, periods.together()
     if objective.utility_usd is not None:

@@ -1,4 +1,7 @@
-"""Plan a window: forecast the load, then solve E7 period by period (LT-I) or all at once."""
+"""Plan a window: forecast the load, then solve the program (methods.md E7).
+
+It is solved period by period (as the policy LT-I does) or for all periods at once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +12,7 @@ from forecasting.backtest import rolling_forecasts
 from planner.domain.planning.deferred_work import (
     deferred_tps,
     level_deferred_tps,
+    mean_rate,
     shifted_work,
     tps_of,
 )
@@ -27,6 +31,7 @@ from planner.domain.traffic.groups import (
     DEFERRABLE,
     INTERACTIVE,
     by_model_and_region,
+    deferrable,
     groups_of,
     interactive,
     series_of,
@@ -50,8 +55,8 @@ def plan_window(
 ) -> PlannedWindow:
     """Forecast the demand of the window, and plan every period.
 
-    ``method`` replaces the scenario's forecast; None keeps it. The plan starts from the fleet
-    ``inputs.current``. Raise Infeasible with the conflict in words.
+    ``method`` replaces the scenario's forecast method; None keeps it. The plan starts from the
+    fleet ``inputs.current``. Raise Infeasible, with the conflict in words, if there is no plan.
     """
     forecast = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     plan = plan_load(inputs, forecast.load, part(progress, 0.7, 1.0))
@@ -99,7 +104,7 @@ def forecast_load(
 
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
-    """Return the demand to plan for: ``forecasts`` at their heights, plus deferrable load."""
+    """Return the demand to plan for: that of ``forecasts`` (``planned``), plus deferrable load."""
     window, settings = inputs.window, inputs.settings
     objective, buffer = settings.objective, settings.forecast.niw_buffer
     all_at_once, cheapest = objective.periods == ALL, objective.defer == CHEAPEST
@@ -135,7 +140,10 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
 
 
 def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
-    """Plan every period for the demand ``load``; raise Infeasible with the conflict in words."""
+    """Plan every period for the demand ``load``.
+
+    Raise Infeasible, with the conflict in words, if there is no plan.
+    """
     return solve_periods(Periods.of(inputs, load), progress)
 
 
@@ -143,9 +151,9 @@ def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     """Return (fleet, misfit): the cheapest static fleet that covers every region's peak.
 
     The fleet is ``[model, region, GPU column]``. It is an oracle baseline, sized from the actual
-    demand of the window, or from the window before, with growth, if the window is ahead of the
-    trace. If all peaks together exceed the limits, the fleet covers what fits, and ``misfit`` is a
-    sentence on that; else "".
+    demand of the window. For a window ahead of the trace, it is sized from the time of equal length
+    before, with growth. If all peaks together exceed the limits, the fleet covers what fits, and
+    ``misfit`` is a sentence on that; else "".
     """
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
@@ -163,8 +171,8 @@ class StaticBefore:
     as the window, and at least a day.
     """
 
-    counts: IntArray  # [l, r, g]
-    seconds: float  # observed time before the window that it was sized on; 0: none
+    counts: IntArray  # [model, region, GPU column]
+    seconds: float  # length of the time that it was sized on; 0: nothing was observed
 
 
 def static_before(inputs: PlanInput) -> StaticBefore:
@@ -180,12 +188,12 @@ def static_before(inputs: PlanInput) -> StaticBefore:
 
 
 def peaks_before(inputs: PlanInput) -> FloatArray:
-    """Return the peak demand before the window, ``[l, r, 1]`` tokens/s, for ``static_before``."""
+    """Return the peak demand before the window, in input tokens/s, ``[model, region, 1]``."""
     return _peaks(inputs, *_history_span(inputs))
 
 
 def _history_span(inputs: PlanInput) -> tuple[float, float]:
-    """Return begin and end (epoch s) of the time before the window that sizes a static fleet."""
+    """Return (start, end), in epoch s, of the time before the window that sizes a static fleet."""
     window, demand = inputs.window, inputs.traffic.demand
     # Traffic that is only described uses a whole week, because the day before may be a Sunday.
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
@@ -196,15 +204,16 @@ def _history_span(inputs: PlanInput) -> tuple[float, float]:
 def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Return the peak input tokens/s in ``[start_s, end_s)`` (epoch s), ``[model, region, 1]``.
 
-    Deferrable demand counts times ``niw_buffer``. Without that setting, it needs only the capacity
-    that serves it before it becomes urgent.
+    The peak of deferrable demand counts times the setting ``niw_buffer``. Without that setting, the
+    result is the capacity that serves interactive demand, and deferrable demand before it is
+    urgent.
     """
     hardware, traffic = inputs.hardware, inputs.traffic
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     buffer = inputs.settings.forecast.niw_buffer
     weighted_tiers = [(interactive(hardware), 1.0)]
     if buffer is not None:
-        weighted_tiers.append((_deferrable(inputs), buffer))
+        weighted_tiers.append((deferrable(hardware), buffer))
     for tiers, weight in weighted_tiers:
         for (m, r), series in by_model_and_region(traffic, tiers):
             rate = series.window(start_s, end_s).rate()
@@ -218,8 +227,8 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
     """Return (fleet, conflict): the cheapest fleet for peak demand ``tps [model, region, 1]``.
 
-    The fleet is ``[model, region, GPU column]``, the demand in input tokens/s. ``conflict`` is a
-    sentence if not all peaks fit, else "".
+    The fleet is ``[model, region, GPU column]``, the demand is in input tokens/s. If not all peaks
+    fit, ``conflict`` is a sentence on that; else "".
     """
     no_replicas = np.zeros(inputs.hardware.minimum.shape, np.int64)
     from_empty = replace(inputs, current=no_replicas, at_load=False)
@@ -240,7 +249,8 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     """Return the schedule of a plan: the replicas to have at each time of the window.
 
     The replicas of a period are requested ``lead_s`` before it begins, and stay until it ends. At
-    any time, the target is the largest of the current period and of those already requested.
+    any time, the target is the largest count of the current period and of later ones that are
+    already requested.
     """
     times, active = _active_targets(window)
     targets = _largest_active(plan.target, active)
@@ -255,21 +265,23 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
 
 def counts_over_time(counts: Array, window: Window) -> tuple[FloatArray, Array]:
-    """Return (times, targets): when replicas ``counts [p, l, r, g]`` of the periods are requested.
+    """Return (times, targets): the replicas to have over time, from ``counts [period, ...]``.
 
-    Times are seconds from the window's start, ``[step]``. Targets are ``[step, l, r, g]``: model,
-    region, GPU column; the axes of ``counts`` after the first. ``schedule_of`` describes the rule.
+    Times are seconds from the window's start, ``[step]``. Targets are ``[step, ...]``, with the
+    other axes of ``counts``, such as model, region and GPU column. ``schedule_of`` describes the
+    rule.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)
 
 
 def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return (times, period starts, targets) of requests for replicas ``counts [p, l, r, g]``.
+    """Return (times, period starts, targets): when to request which replicas.
 
-    Each time ``[step]`` has the start of the latest period that is requested then, and the replicas
-    to request, ``[step, l, r, g]``. Times are epoch seconds. Replicas that the simulation has at
-    the window's start are requested ``lead_s`` before it.
+    ``counts [period, model, region, GPU column]`` are those of the plan. Each time ``[step]`` has
+    the start of the latest period that is requested then, and the replicas to have, ``[step, model,
+    region, GPU column]``. Times are epoch seconds. Replicas that the simulation has at the window's
+    start are requested ``lead_s`` before it.
     """
     times, requested = counts_over_time(counts, window)
     latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
@@ -279,10 +291,10 @@ def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, Fl
 
 
 def decision_times_s(window: Window) -> FloatArray:
-    """Return when each period's replicas are requested, ``[period]`` s from the window's start.
+    """Return when the replicas of each period are requested, ``[period]``.
 
-    It is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``, but not
-    before the period's decision.
+    Times are seconds from the window's start. They are ``lead_s`` before the period begins, rounded
+    down to a multiple of ``CONTROL_S``, but not before the period's decision.
     """
     starts = window.period_starts_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
@@ -291,10 +303,10 @@ def decision_times_s(window: Window) -> FloatArray:
 
 
 def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
-    """Return (times, active): when targets change, and which periods are requested then.
+    """Return (times, active): when targets change, and the periods whose replicas are needed then.
 
     Times ``[step]`` are seconds from the window's start. ``active [step, period]`` is True from the
-    request for a period until its end.
+    request for a period's replicas until the period ends.
     """
     starts = window.period_starts_s - window.start_s
     begins = decision_times_s(window)
@@ -304,27 +316,23 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _largest_active(values: Array, active: BoolArray) -> Array:
-    """Return the largest of ``values [p, ...]`` over active periods, ``[step, ...]``.
+    """Return the largest of ``values [period, ...]`` over the active periods, ``[step, ...]``.
 
-    ``active [step, p]`` are the periods that count at each step.
+    ``active [step, period]`` says which periods count at each step.
     """
     active = active.reshape(*active.shape, *(1 for _ in values.shape[1:]))
     return np.asarray(np.where(active, values, 0).max(axis=1))
 
 
-def _deferrable(inputs: PlanInput) -> set[str]:
-    """Return the names of the deferrable tiers."""
-    return {tier.name for tier in inputs.hardware.tiers if tier.deferrable}
-
-
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
-    """Return mean deferrable input tokens/s before each decision, ``[period, model, region]``."""
+    """Return the deferrable input tokens/s of each period, ``[period, model, region]``.
+
+    They are the mean of the time of a period before its decision, with growth.
+    """
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
-    for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):
+    for (m, r), series in by_model_and_region(traffic, deferrable(inputs.hardware), DEFERRABLE):
         for p, origin in enumerate(window.origins_s):
-            rate = series.window(origin - window.period_s, origin).rate()
-            if np.any(~np.isnan(rate)):
-                tps[p, m, r] = np.nanmean(rate)
+            tps[p, m, r] = mean_rate(series, origin - window.period_s, origin)
     grown = window.grown.reshape(len(tps), -1).mean(axis=1)
     return np.asarray(tps * grown[:, None, None], np.float64)

@@ -1,4 +1,7 @@
-"""Limit the power of sites and racks: rows of the program, groups of pools, and their use."""
+"""Limit the power of sites and racks: the limits, the pools that share them, and their use.
+
+A site limit holds for all GPUs of a region. A rack limit holds for each rack of a GPU type.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,16 +27,21 @@ class PowerUse:
 
 
 def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...]:
-    """Return the use of each power limit by the replicas ``target [p, l, r, g]``."""
+    """Return how much of each power limit a plan uses at its peak.
+
+    The plan has the replicas ``target [period, model, region, GPU column]``.
+    """
     if problem.power_kw is None:
         return ()
     uses = []
+    # ``power_kw [region, ...]`` has a column for the racks of each GPU type, and a last one for
+    # the site.
     places = np.argwhere(np.isfinite(problem.power_kw))
-    for cap, (r, t) in zip(power_caps(problem), places.tolist(), strict=True):
-        peak = float((target * cap.per_instance).sum(axis=(1, 2, 3)).max())
-        gpu = problem.row_names[t] if t < len(problem.row_names) else ""
-        share = peak / cap.limit if cap.limit else 0.0
-        uses.append(PowerUse(cap.where, problem.regions[r], gpu, cap.limit, peak, share))
+    for cap, (r, gpu_type) in zip(power_caps(problem), places.tolist(), strict=True):
+        peak_kw = float((target * cap.per_instance).sum(axis=(1, 2, 3)).max())
+        gpu = problem.row_names[gpu_type] if gpu_type < len(problem.row_names) else ""
+        share = peak_kw / cap.limit if cap.limit else 0.0
+        uses.append(PowerUse(cap.where, problem.regions[r], gpu, cap.limit, peak_kw, share))
     return tuple(uses)
 
 
@@ -42,8 +50,8 @@ def limited_pools(
 ) -> tuple[tuple[tuple[int, ...], int, IntArray], ...]:
     """Return (pools, limit in watts, watts of a replica) for each power limit.
 
-    ``pools`` are the indices of the pools that it limits. ``kw [model, region, GPU column]`` are
-    the kilowatts of a replica; the watts are ``[pools]``, for all pools of the hardware.
+    ``pools`` are the indices of the pools that share the limit. The watts of a replica are those of
+    each pool of the hardware, ``[pools]``, from its kilowatts ``kw [model, region, GPU column]``.
     """
     limits = power_limits(hardware, kw)
     if limits is None:
@@ -62,17 +70,16 @@ def limited_pools(
 
 
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
-    """Return the power limits of racks, by GPU type, and of sites, in kW, ``[r, t + 1]``.
+    """Return the power limits of racks and sites in kW; None if there is no limit.
 
-    The last column is that of the sites. ``kw [model, region, GPU column]`` is the power of a
-    replica. None: there is no limit.
+    The rows are regions. There is a column for the racks of each GPU type, and a last one for the
+    site; infinite: no limit. ``kw [model, region, GPU column]`` is the power of a replica.
     """
     if not np.isfinite(np.append(hardware.site_kw, hardware.rack_kw)).any():
         return None
     limits = np.full((len(hardware.regions), len(hardware.gpu_types) + 1), np.inf)
     limits[:, -1] = hardware.site_kw
-    # A rack holds whole replicas of one GPU type, so it can use only part of its limit. Several
-    # kinds of replicas in one rack are only limited by their sum.
+    # A rack holds whole replicas of one GPU type, so it may not be able to use all of its limit.
     for r in np.flatnonzero(np.isfinite(hardware.rack_kw)):
         pue = hardware.regions[r].pue
         for t, gpus in enumerate(hardware.gpus_per_rack[r].tolist()):
@@ -89,8 +96,8 @@ def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
 def fullest_rack(gpus: int, limit_kw: float, replicas: Sequence[tuple[int, float]]) -> float:
     """Return the most kilowatts of whole replicas in a rack of ``gpus`` within ``limit_kw``.
 
-    ``replicas`` has GPUs and kilowatts of each kind. A replica wider than a rack takes its share of
-    the power in each of its racks.
+    ``replicas`` has the GPUs and kilowatts of each kind of replica. One that spans several racks
+    fills all GPUs of a rack, and takes that share of its power there.
     """
     inside = [(tp, kw) if tp <= gpus else (gpus, kw * gpus / tp) for tp, kw in replicas]
     # An unbounded knapsack: the sums of kilowatts that replicas on exactly n GPUs can draw.

@@ -1,4 +1,4 @@
-"""Build the planning problem of one period: prices, limits, energy and columns."""
+"""Build the planning problem of one period: prices, limits, energy and GPU columns."""
 
 from typing import Any
 
@@ -27,14 +27,15 @@ def problem(
     """Return the planning problem of one period of ``period_s`` seconds.
 
     ``demand_tps [model, region, bin]`` is the demand in input tokens/s. ``start_s`` is the period's
-    start in epoch s; None: prices of a mean day. ``kw`` is the result of ``instance_kw``; None:
-    compute it. Raises ScenarioError if a GPU that the plan may use has no positive price.
+    start in epoch s; None: prices of a mean day. ``kw`` is the power of a replica from
+    ``instance_kw``; None: compute it. Raises ScenarioError if a GPU that the plan may use has no
+    positive price.
     """
     hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     kw = instance_kw(inputs) if kw is None else kw
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for model_column, profile in hardware.profiles.items():
-        tp[model_column] = profile.tp
+    for (m, g), profile in hardware.profiles.items():
+        tp[m, g] = profile.tp
     electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
     usd_per_hour = tp[:, None, :] * hardware.gpu_usd(start_s, period_s)[None]
     usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
@@ -110,9 +111,10 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
 
 
 def _rated_watts(power: Power, capacity: Capacity, pooling: float, isl: float, osl: float) -> float:
-    """Return the watts of a GPU at ``pooling`` times its replica's ``capacity``.
+    """Return the watts of a GPU whose replica serves ``pooling`` times its ``capacity``.
 
-    ``isl`` and ``osl`` are the mean prompt and output tokens of a request.
+    ``pooling`` is the gain in capacity per replica in a large pool. ``isl`` and ``osl`` are the
+    mean prompt and output tokens of a request.
     """
     has_tbt = np.isfinite(capacity.tbt_s) and capacity.tbt_s > 0
     iteration_s = capacity.tbt_s if has_tbt else capacity.ttft_s
@@ -125,9 +127,9 @@ def _rated_watts(power: Power, capacity: Capacity, pooling: float, isl: float, o
 
 
 def electricity_usd(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return USD per kWh in ``region`` for ``period_s`` seconds from ``start_s`` on, by UTC hour.
+    """Return the mean USD per kWh in ``region`` for ``period_s`` seconds from ``start_s`` on.
 
-    Without ``start_s`` (epoch seconds), it is the mean over a day.
+    ``start_s`` is in epoch seconds; None: the mean over a day. Prices are by UTC hour.
     """
     by_hour = np.array(region.electricity_usd_per_kwh)
     if start_s is None:
@@ -136,9 +138,10 @@ def electricity_usd(region: Region, start_s: float | None, period_s: float) -> f
 
 
 def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return g CO2e per kWh in ``region`` for ``period_s`` seconds, by UTC hour if known.
+    """Return the mean g CO2e per kWh in ``region`` for ``period_s`` seconds from ``start_s`` on.
 
-    Without ``start_s`` (epoch seconds), it is the yearly mean.
+    ``start_s`` is in epoch seconds. It is the yearly mean if ``start_s`` is None, or if no figures
+    by UTC hour are known.
     """
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh

@@ -1,4 +1,4 @@
-"""State what a plan buys, on which market, and when it does deferrable work."""
+"""State which GPUs a plan buys, on which market, and when it does deferrable work."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -51,24 +51,24 @@ class DeferrableWork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShiftFigures:
-    """Deferrable work that a plan moves, and its cost against a bound and against no moves.
+    """Deferrable work that a plan moves to other periods or regions, and what that saves.
 
-    ``moved_share`` is the share of the work done in another period or region than that of its
-    arrival, as a lower estimate: totals of periods and regions are compared.
+    ``moved_share`` is the share of the work that is done in another period or region than it
+    arrives in. It is a lower estimate: only totals of periods and regions are compared.
     """
 
     bound: float  # lower bound on the objective, by the linear relaxation
-    over_bound: float | None  # objective over the bound
-    on_arrival: float | None  # objective without moves and without reserved GPUs
-    saving: float | None  # share of it
+    over_bound: float | None  # objective divided by the bound; None if the bound is 0
+    on_arrival: float | None  # objective without moves and without reserved GPUs; None: infeasible
+    saving: float | None  # as a share of ``on_arrival``
     moved_share: float
     hours: tuple[DeferrableWork, ...]  # by period and region
 
 
 def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchase, ...]:
-    """Return what the plan buys on each market (on demand, spot, reserved).
+    """Return the GPUs that the plan buys on each market (on demand, spot, reserved).
 
-    It is empty if there is no choice: no spot columns and no reserved GPUs.
+    Empty if all GPUs are bought on demand: there are no spot columns and no reserved GPUs.
     """
     hardware, plan = inputs.hardware, planned_window.plan
     spot = {column.gpu for column in hardware.columns if column.spot}
@@ -77,7 +77,7 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     horizon = Periods.of(inputs, planned_window.load).together()
     if not plan.together:  # then no GPUs are held for replicas that start
         horizon = replace(horizon, lead=0)
-    used = gpus_in_use(horizon, plan.target)  # [p, r, t]
+    used = gpus_in_use(horizon, plan.target)  # [period, region, GPU type]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
     term = inputs.settings.objective.reserve or ""
     reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
@@ -85,11 +85,11 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     rows = []
     for r, t in np.ndindex(*reserved.shape):
         # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
-        fixed = np.full(len(used), reserved[r, t])
-        others = np.maximum(used[:, r, t] - fixed, 0)
-        fixed_usd = np.full(len(used), reserved_usd[r, t])
+        paid_reserved = np.full(len(used), reserved[r, t])
+        others = np.maximum(used[:, r, t] - paid_reserved, 0)
+        reserved_price = np.full(len(used), reserved_usd[r, t])
         for market, paid, in_use, price in (
-            (RESERVED, fixed, np.minimum(used[:, r, t], fixed), fixed_usd),
+            (RESERVED, paid_reserved, np.minimum(used[:, r, t], paid_reserved), reserved_price),
             (SPOT if t in spot else ON_DEMAND, others, others, on_demand_usd[:, r, t]),
         ):
             paid_hours = float(paid.sum()) * hours
@@ -116,6 +116,7 @@ def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigu
     plan, shift = planned_window.plan, planned_window.plan.shift
     if shift is None:
         return None
+    # In ``shift``, tokens (planned) and arrived are ``[period, model, region]``, bound is in USD.
     hours = plan.period_s / 3600
     cost = sum(window.objective_usd for window in plan.windows) * hours
     cost_on_arrival = _cost_on_arrival(inputs, shift)

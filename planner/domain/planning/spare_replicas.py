@@ -20,7 +20,7 @@ class PlanSpare:
     """
 
     instances: int
-    by: str  # replicas may be lost per "pool", or per "region": of each model there
+    by: str  # "pool": each pool may lose ``instances``; "region": each model in a region may
     regions: int  # number of regions that may be lost
     usd: float | None
     gpu_hours: float | None
@@ -65,7 +65,7 @@ def _usd_and_gpu_hours(plan: ScalingPlan) -> tuple[float, float]:
 
 
 def loss_words(spare: SpareSettings) -> str:
-    """Return the losses that a plan must survive, in words."""
+    """Return the losses that a plan must survive in words, such as "any replica of every pool"."""
     losses = []
     if spare.instances:
         replicas = "replica" if spare.instances == 1 else f"{spare.instances} replicas"
@@ -81,7 +81,8 @@ def _sentence(
 ) -> str:
     """Return the sentence on the spare replicas and their extra cost.
 
-    ``share`` is the extra cost over the cost without spares. None: no plan without spares is known.
+    ``usd`` and ``gpu_hours`` are the extra cost; None: no plan without spares was found. ``share``
+    is ``usd`` divided by the cost without spares.
     """
     served = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:

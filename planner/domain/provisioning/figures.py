@@ -1,6 +1,7 @@
 """Report a provisioning run in figures and sentences, by phase and in total.
 
-A level is the unit of scaling: whole replicas, modules or operators.
+A level is the granularity of scaling: whole replicas ("model"), modules or operators. The last two
+are "below the replica". A case is a phase (prefill or decode) of a model in a region on a GPU type.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Needs:
     """What plans at one level (replicas, modules or operators) need: GPUs, power, memory, latency.
 
     Latency and limit are those of the phase nearest to its limit. ``mean_gpus`` meet the limit on
-    average, before a replay. ``gap`` is their share above ``least_gpus``, a proven lower bound;
-    None without a bound.
+    average, before a replay. ``least_gpus`` is a proven lower bound. ``gap`` is the share of
+    ``mean_gpus`` above it. Both are None without a bound.
     """
 
     gpus: int
@@ -41,7 +42,7 @@ class Needs:
 
     @property
     def amounts(self) -> tuple[float, float, float]:
-        """Return GPUs, watts and gigabytes, in which levels are compared."""
+        """Return (GPUs, watts, gigabytes), the figures by which levels are compared."""
         return self.gpus, self.energy_w, self.memory_gb
 
 
@@ -65,7 +66,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFigures:
-    """Result of a plan's replay: the latency under the limit, over its requests."""
+    """The result of a plan's replay: SLO attainment, and the latency that the limit is on."""
 
     attainment: float
     mean_ms: float
@@ -77,7 +78,7 @@ class ReplayedFigures:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """An alternative plan with fewer GPUs than the level's, but more power, memory or latency."""
+    """An alternative plan of a level with fewer GPUs, but more power, memory or latency."""
 
     gpus: int
     energy_w: float
@@ -87,20 +88,20 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """One phase planned at one level: as whole replicas, or as a finer plan with its bottleneck."""
+    """The plan of one phase at one level, in figures."""
 
     needs: Needs = field(metadata={MERGED: True})
     request_j: float  # board energy per request (equation 9)
     method: str
     timing: sources.Timing
-    whole: Replicas | None = field(metadata={MERGED: True})
-    bottleneck: str | None = field(metadata={OPTIONAL: True})
+    whole: Replicas | None = field(metadata={MERGED: True})  # None below the replica
+    bottleneck: str | None = field(metadata={OPTIONAL: True})  # the slowest operator or module
     trade: Trade | None = field(metadata={OPTIONAL: True})
     replayed: ReplayedFigures | None = field(metadata={OPTIONAL: True})
 
 
 def with_start_time(case: Case, level: Level) -> Level:
-    """Add the time before a prompt's first iteration to the latency and limit of ``level``.
+    """Return ``level`` with the time before a prompt's first iteration in its latency and limit.
 
     Plans do not include that time, but results do.
     """
@@ -115,7 +116,10 @@ def _nearest_to_limit(levels: Sequence[Level]) -> int:
 
 
 def _total_needs(levels: Sequence[Level]) -> Needs:
-    """Return what several plans need together, with the latency of the one nearest to its limit."""
+    """Return what several plans (``levels``) need together.
+
+    The latency is that of the plan nearest to its limit.
+    """
     nearest = levels[_nearest_to_limit(levels)]
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.
@@ -140,7 +144,7 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Return the needs of all cases at level ``name`` ("model" for whole replicas).
+    """Return the needs of all cases planned at level ``name``.
 
     A case without a plan at that level counts as whole replicas.
     """
@@ -150,7 +154,7 @@ def total(cases: list[Case], name: str) -> Total:
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
-    """Return the savings of each finer level (module, operator) over whole replicas, as shares."""
+    """Return the savings of each level below the replica over whole replicas, as shares."""
     whole = totals[MODEL].needs.amounts
     return {
         name: saved_shares(whole, total.needs.amounts)
@@ -160,8 +164,8 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
 
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
-    """Return the figures of one case planned at one level (replicas, modules or operators)."""
-    replicas, bottleneck = level.replicas, None
+    """Return the figures of ``level``, the plan of a case at one level."""
+    replicas, bottleneck, trade = level.replicas, None, with_start_time(case, level).trade
     if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.as_planned(case.problem).problem.names[slowest]
@@ -169,12 +173,14 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         needs=_total_needs([with_start_time(case, level)]),
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
-        timing=sources.timing_words(case.problem, level),
+        timing=sources.timing_shares(case.problem, level),
         whole=None
         if replicas is None
         else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
         bottleneck=bottleneck,
-        trade=_trade(with_start_time(case, level)),
+        trade=None
+        if trade is None
+        else Trade(trade.devices, trade.power_w, trade.memory_bytes / 1e9, trade.latency_s * 1e3),
         replayed=_replayed_figures(level),
     )
 
@@ -191,16 +197,8 @@ def _replayed_figures(level: Level) -> ReplayedFigures | None:
     )  # fmt: skip
 
 
-def _trade(level: Level) -> Trade | None:
-    """Return the level's alternative plan with fewer GPUs as figures; None if it has none."""
-    other = level.trade
-    if other is None:
-        return None
-    return Trade(other.devices, other.power_w, other.memory_bytes / 1e9, other.latency_s * 1e3)
-
-
 def _savings(case: Case) -> dict[str, Savings]:
-    """Return the savings of each finer level over whole replicas, for one case."""
+    """Return the savings of each level below the replica over whole replicas, for one case."""
     whole = case.levels.get(MODEL)
     if whole is None:
         return {}
@@ -209,7 +207,7 @@ def _savings(case: Case) -> dict[str, Savings]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFigures:
-    """One phase of a model in a region on a GPU type, with its load, its limit and its levels."""
+    """A case in figures: a phase of a model in a region on a GPU type, with its plans by level."""
 
     model: str
     region: str
@@ -224,9 +222,9 @@ class PoolFigures:
     isl_cv: float  # standard deviation over mean, of the replayed requests
     osl_cv: float
     slo_ms: float
-    slo_source: str  # whose limit that is
+    slo_source: str  # where the limit comes from, such as a tier
     attainment: float  # share of requests that must meet the limit
-    start_ms: float  # before a prompt's first iteration, part of latency and limit
+    start_ms: float  # time before a prompt's first iteration, part of latency and limit
     order: str  # order of waiting prompts: fcfs or shortest
     images: float  # images per request, for an encoder
     image_tokens: float  # encoder tokens per image
@@ -275,7 +273,7 @@ def _variation(tokens: IntArray | None) -> float:
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return a sentence on the level that needs the fewest GPUs, with its savings."""
+    """Return a sentence on the level that needs the fewest GPUs, with its savings (``saved``)."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
         return f"Whole replicas need {gpu_words(gpus)}"
@@ -290,7 +288,7 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
 
 
 def saves_gpus(saved: Mapping[str, Savings]) -> bool:
-    """Return whether modules or operators need fewer GPUs than whole replicas."""
+    """Return whether a level below the replica (modules, operators) needs fewer GPUs than it."""
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
 
@@ -304,22 +302,26 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence with a count for each reason why plans are of a coarser level."""
-    finer = [
+    """Return a sentence, with a count, for each reason why a plan is that of a coarser level.
+
+    A plan below the replica may be replaced so, if the coarser plan is better.
+    """
+    reasons = [
         level.method.partition(":")[0]
         for case in cases
         for name, level in case.levels.items()
         if name != MODEL
     ]
     return [
-        f"{reason.capitalize()} in {finer.count(reason)} of {len(finer)} plans below the replica."
+        f"{reason.capitalize()} in {reasons.count(reason)} of {len(reasons)} plans below the "
+        "replica."
         for reason in FALLBACK_METHODS.values()
-        if reason in finer
+        if reason in reasons
     ]
 
 
 def trade_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each level with an alternative plan of fewer GPUs, and its price."""
+    """Return a sentence for each level with an alternative plan that needs fewer GPUs."""
     return [
         f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
         f"{WORDS[name]} instead of {level.devices}, but needs more "
@@ -352,9 +354,9 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
 
 
 def order_notes(cases: Iterable[Case]) -> Iterator[str]:
-    """Yield a sentence for each case that serves short prompts first, on its effect.
+    """Yield a sentence for each case that serves short prompts first.
 
-    The effect is the savings in GPUs, and the p99 latency of long prompts.
+    It states the savings in GPUs, and the p99 latency of prompts, which long ones raise.
     """
     for case in cases:
         replayed = case.smallest.replayed if case.levels else None
@@ -387,7 +389,7 @@ def short_notes(cases: Iterable[Case]) -> Iterator[str]:
 def missed_limits(cases: Iterable[Case]) -> list[str]:
     """Return a sentence for each plan below the replica whose replay misses the attainment.
 
-    Other methods than Algorithm 1 fall back to whole replicas then.
+    Only plans by Algorithm 1 of the source can: other methods use whole replicas instead.
     """
     return [
         f"The plan {WORDS[name]} for {case.phase} of {case.where} meets the limit for "
@@ -429,7 +431,7 @@ def refusal_notes(cases: list[Case]) -> list[str]:
 
 
 def _why_not(case: Case) -> str:
-    """Return a clause on why whole replicas cannot meet the limit."""
+    """Return a clause on why whole replicas cannot meet the limit of a case."""
     service = case.service
     if service.start_s >= service.slo_s:
         return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"

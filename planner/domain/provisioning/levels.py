@@ -1,8 +1,9 @@
 """Plan a service at each level: by whole replicas, by modules and by operators.
 
-Times come from imported kernel measurements, or else from efficiency factors. Interference comes
-from measurements in the files, else from ours (H100, H200), else from a published table (A100),
-else from the physical model.
+Operator times come from imported kernel measurements, or else from peaks and efficiency factors.
+Interference is the slowdown of operators that share a GPU. It comes from measurements in the
+imported files, else from ours (H100, H200), else from a published table (A100), else from the
+physical model.
 """
 
 from __future__ import annotations
@@ -54,9 +55,7 @@ PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
 DRAWN = 4_000  # requests whose lengths ``Judge.log_normal`` draws
 DRAWS = 1_000_003  # distance between the seeds of two draws of requests
-REPLICA_MARGIN = (
-    1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
-)
+REPLICA_MARGIN = 1.5  # a limit suffices at this many times the mean busy replicas of one GPU
 FREE, COUNTED = "free", "counted"  # whether the time to fill a batch counts as latency
 BatchWait = Literal["free", "counted"]
 Orders = Literal["fcfs", "shortest", "best"]
@@ -132,16 +131,17 @@ def _interference_of(gpu: str) -> InterferenceTable | None:
 
 @cache
 def _shipped_interference() -> KernelFile:
-    """Return the slowdowns on shared GPUs that were measured for this product."""
+    """Return the measured slowdowns on shared GPUs that are part of this product."""
     return read_kernels(INTERFERENCE_FILE, shapes={}, gpus={}, name=INTERFERENCE_FILE.name)
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
     """Return the slowdowns of operators that share a GPU, from the measured rows in ``sharing``.
 
-    A slowdown is the median of all rows with the same kinds of operators. Of several measured
-    splits of the GPU's SMs, the one nearest to half is used. Rows without a second operator give
-    the slowdowns of an operator that runs alone on a share of the SMs.
+    A slowdown is the median of all rows with the same two kinds of operators. If several divisions
+    of the GPU's SMs were measured, the one nearest to half is used. Rows without a second operator
+    give the slowdowns of an operator that runs alone on a share of the SMs. ``source`` is named in
+    results.
     """
     # Slowdowns by kind of operator, by kind of the other operator ("": none), and by share of SMs.
     slowdowns: dict[tuple[str, str], dict[float, list[float]]] = {}
@@ -174,9 +174,10 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
 class Rules:
     """Options for planning by replicas, modules and operators.
 
-    If ``batch_wait`` is counted, latency includes the time to fill a batch. The largest batch is
-    then chosen with each plan. ``shared`` False means that a GPU runs one stream. ``order`` is the
-    queue order of prompts; best is the order that needs fewer devices in the replay.
+    With ``batch_wait`` "counted", latency includes the time to fill a batch, and the largest batch
+    is chosen with each plan. With ``shared``, a GPU may run several operators at once. ``order`` is
+    the order in which waiting prompts are served. "best" is the order that needs fewer GPUs in the
+    replay.
     """
 
     levels: tuple[str, ...]
@@ -190,9 +191,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """What decides whether a plan meets its limit: request lengths for replays, and a target.
+    """The requests to replay a plan with, and the target that it must attain.
 
-    ``attainment`` is the share of replayed requests that must meet the limit.
+    ``isl`` and ``osl`` are lengths in tokens. ``attainment`` is the share of replayed requests that
+    must meet the limit. ``seed`` is that of the replays.
     """
 
     isl: IntArray
@@ -228,11 +230,11 @@ def solve_levels(
     measured: Measurements = NO_MEASUREMENTS,
     judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the planning problem of a service, and its plan by level.
+    """Return the planning problem of a service, and its plan at each level.
 
     Levels are "model" (whole replicas), "module" and "operator". There are no plans if whole
     replicas cannot meet the limit. With a ``judge``, plans meet the limit for the required share of
-    replayed requests. Without, they meet it on average. ``weights`` is the precision.
+    replayed requests. Without one, they meet it on average. ``weights`` is the precision.
     """
     device_bytes = usable_bytes(service.gpu)
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
@@ -246,7 +248,7 @@ def solve_levels(
             only_this_level = replace(rules, levels=(name,), proofs=False)
 
             def plan(limited: PhaseProblem, rules: Rules = only_this_level) -> Level | None:
-                """Return the plan of the one level of ``rules`` for a limited batch size."""
+                """Return the plan at the level of ``rules`` for a limited batch size, or None."""
                 return _level_chain(limited, device_bytes, rules).get(rules.levels[0])
 
             best = with_batch_wait(phase, plan)
@@ -262,8 +264,9 @@ def _confirmed_levels(
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """Return the problem with the best order of waiting prompts, and its replayed plans by level.
 
-    The best order needs the fewest devices; of equal ones it is fcfs. A phase without queues (all
-    sequences decode together) has fcfs. ``device_bytes`` is the usable memory of a GPU.
+    The best order needs the fewest devices; among equals, it is first come, first served ("fcfs").
+    A phase without queues (all sequences decode together) has that order. ``device_bytes`` is the
+    usable memory of a GPU.
     """
     draws = draw_replay_requests(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
@@ -301,13 +304,15 @@ def draw_replay_requests(phase: PhaseProblem, judge: Judge) -> list[Requests]:
 
 
 def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
-    """Return ``phase`` with the smallest limit of ``REPLICAS`` on an operator's replicas.
+    """Return ``phase`` with a limit on an operator's replicas that does not restrict plans.
 
-    The limit must exceed the replicas that the load keeps busy by ``REPLICA_MARGIN``.
+    It is the smallest of ``REPLICAS`` that exceeds the replicas that the load keeps busy by the
+    factor ``REPLICA_MARGIN``.
     """
     problem = phase.problem
-    # Mean busy replicas, [V, B, P]. Each operator has its best batch, and one GPU per replica.
+    # Mean busy replicas, [operator, batch, parallel].
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
+    # Each operator has its best batch, and one GPU per replica.
     needed = REPLICA_MARGIN * float(busy.min(axis=1)[:, 0].max()) + 1.0
     max_replicas = next((limit for limit in REPLICAS if limit >= needed), REPLICAS[-1])
     return with_max_replicas(phase, max_replicas)
@@ -319,10 +324,11 @@ def _level_chain(
     rules: Rules,
     judge: tuple[LevelReplay, float] | None = None,
 ) -> dict[str, Level]:
-    """Return the plans of ``rules.levels``, from the coarsest (whole replicas) to operators.
+    """Return the plans at each of ``rules.levels``, by level.
 
-    A coarser plan is also valid at a finer level, so each level has the best of all plans so far.
-    ``judge`` is (replay that confirms plans, attainment that they must reach); None: no replays.
+    They are made from the coarsest level (whole replicas) to the finest (operators). A coarser plan
+    is also valid at a finer level, so each level has the best of all plans so far. ``judge`` is
+    (replay that confirms plans, attainment that they must reach); None: no replays.
     ``device_bytes`` is the usable memory of a GPU.
     """
     by_replica = (
@@ -338,7 +344,8 @@ def _level_chain(
         if not wanted_level and not needed_by_operators:
             continue
         method = rules.method if wanted_level else "greedy"
-        is_source_method = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
+        # The source's plan is taken as it is: no coarser plan replaces it.
+        is_source_method = method in (ALGORITHM1, PRINTED)
         plan = partial(
             plan_level, name, device_bytes=device_bytes, method=method, shared=rules.shared,
             coarser=() if is_source_method else tuple(coarser),
@@ -373,12 +380,12 @@ def problem_of(
     *,
     max_replicas: int = REPLICAS[0],
     measured: Measurements = NO_MEASUREMENTS,
-    batches: Sequence[int] = BATCHES,
 ) -> PhaseProblem:
     """Return the planning problem of one phase (prefill or decode) of a service.
 
-    Operators may use any of ``PARALLEL`` GPUs of a node that divides the model's attention heads.
-    ``weights`` is the precision. Raises ScenarioError if the problem cannot be built.
+    An operator may run on p GPUs, for each p of ``PARALLEL`` that fits in a node and divides the
+    number of attention heads. ``weights`` is the precision. Raises ScenarioError if the problem
+    cannot be built.
     """
     gpu = service.gpu
     parallel = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
@@ -386,7 +393,7 @@ def problem_of(
         phase = phase_problem(
             service,
             timing_of(gpu, measured),
-            batches=batches,
+            batches=BATCHES,
             parallel=parallel,
             weights=weights,
             power=power_model(gpu) if gpu.tdp_w else None,
@@ -398,5 +405,5 @@ def problem_of(
 
 
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
-    """Return how operators are timed: by measured kernels, else by peaks times efficiency."""
+    """Return how operators are timed: by measured kernels, else by GPU peaks times efficiency."""
     return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)

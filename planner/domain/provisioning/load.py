@@ -1,4 +1,4 @@
-"""Find the load of a model's peak hour and its limits, for provisioning below the replica."""
+"""Find the load of a model's peak hour and its latency limits, for a provisioning run."""
 
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from simulation.fleet import HOUR_S
 from simulation.provisioning.workload import Phase
 from simulation.trace import CachedTokens, Trace
 
+# If no tier limits the phase: two seconds to begin, and tokens as fast as people read.
 ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
-"""Where no tier bounds the phase: two seconds to begin, and tokens as fast as people read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,19 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The latency limit on a phase, with its source."""
+    """The latency limit on a phase (prefill or decode)."""
 
     seconds: float
-    source: str
+    source: str  # the tier, or that it is assumed
     attainment: float = 0.95  # share of requests that must meet it
 
 
 def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
-    """Return the busiest hour by (model index, region index), if it has interactive requests.
+    """Return the busiest hour by (model index, region index), where there are requests.
 
     All interactive tiers count together, in the home region of their requests. For a window after
-    the trace, it is the busiest hour of the window before, with its rate times the growth.
+    the trace, it is the busiest hour of the time of equal length before, at its rate times the
+    growth.
     """
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
@@ -68,10 +69,10 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
 
 
 def _busiest_hour(amounts: FloatArray, width: int, bin_s: float, begin_s: float) -> Peak | None:
-    """Return the busiest ``width`` bins in a row, by their rate; None without demand.
+    """Return the ``width`` consecutive bins with the highest request rate; None without demand.
 
-    ``amounts [3, bins]`` are requests, input and output tokens from ``begin_s`` on. Gaps (NaN) do
-    not count, so the rate is that of the observed bins.
+    ``amounts [3, bins]`` are requests, input and output tokens from ``begin_s`` (epoch s) on. The
+    rate is that of the observed bins, without gaps (NaN).
     """
     seen = np.isfinite(amounts).all(axis=0)
     # Sums over each run of ``width`` bins are differences of cumulative sums.
@@ -94,8 +95,8 @@ def _busiest_hour(amounts: FloatArray, width: int, bin_s: float, begin_s: float)
 def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
     """Return the strictest TTFT (prefill) or TPOT (decode) limit of the tiers of model ``m``.
 
-    Tiers are the interactive ones with traffic of the model (``Hardware.limits_of``). A tier with
-    only an end-to-end limit gives half of it to each phase (assumed).
+    Tiers are the interactive ones with traffic of the model (``Hardware.limits_of``). An end-to-end
+    limit counts if the tier has no other for the phase: half of it for each phase (assumed).
     """
     name = "TTFT" if phase == "prefill" else "TPOT"
     limits: list[Limit] = []
@@ -120,9 +121,10 @@ SAMPLE = 20_000  # approximate number of requests to draw lengths from
 def peak_hour_lengths(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return input, output and cached tokens of requests of a model and region in its peak hour.
+    """Return (input, output, cached) tokens of the requests of a model and region in its peak hour.
 
-    Each is ``[requests]``. With many requests, they are a sample of about ``SAMPLE``.
+    Each is ``[requests]``. If there are more, they are a sample of about ``SAMPLE`` requests.
+    ``model_region`` are names.
     """
     # Only one of this many equal parts of the traffic is drawn.
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
@@ -137,8 +139,8 @@ def peak_hour_lengths(
 def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
     """Return how many prompt tokens of each request a prefix cache saves, ``[requests]``.
 
-    They are those logged, or 0 without prefix caches. At least one token of a prompt is always
-    computed.
+    They are those logged, or 0 if ``model`` (a name) is served without prefix caches. At least one
+    token of a prompt is always computed.
     """
     serving = hardware.serving[[known_model.name for known_model in hardware.models].index(model)]
     if not serving.prefix_caching or not isinstance(trace.blocks, CachedTokens):

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve_levels
 from planner.domain.provisioning.load import Limit, Peak
@@ -21,16 +23,16 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model in a region on a GPU type in a precision: all pools of these, whatever their role."""
+    """A model in a region on a GPU type in a precision, over all its pools of any role."""
 
-    m: int
-    r: int
+    m: int  # index of the model
+    r: int  # index of the region
     gpu: GpuSpec
     weights: str
     usd_per_hour: float  # lowest price of a GPU
     peak: Peak
     capacity: int  # GPUs of the type in the region
-    profiles: tuple[Profile, ...] = ()  # of the pools
+    profiles: tuple[Profile, ...] = ()  # one for each pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Images:
     tokens: float  # encoder tokens per image
 
     def added_to(self, service: PhaseLoad) -> PhaseLoad:
-        """Return ``service`` with these images, if its model has an encoder."""
+        """Return ``service`` with the work of encoding images, if its model has an encoder."""
         if not service.shape.encoder or not self.per_request:
             return service
         image_tokens = self.per_request * self.tokens
@@ -49,7 +51,7 @@ class Images:
 
 
 def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
-    """Return the names of models that have requests but no known shape, so no operators."""
+    """Return the names of the models in ``peaks`` whose shape, and so operators, are unknown."""
     names = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
     return tuple(dict.fromkeys(names))
 
@@ -57,8 +59,8 @@ def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tu
 def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
     """Return the variants (GPU type and precision) to plan for each model and region in ``peaks``.
 
-    The price is that of the cheapest pool of the variant. Raises ScenarioError if there is nothing
-    to plan.
+    The price of a variant is that of its cheapest pool. Raises ScenarioError if there is nothing to
+    plan.
     """
     if not peaks:
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
@@ -106,17 +108,17 @@ def solve_variants(
 ) -> list[Case]:
     """Return the plans of both phases of each variant for its peak hour, one case per phase.
 
-    ``limits`` are by model index and phase, ``measured`` by GPU type. ``lengths``, by model and
-    region, are the input, output and cached tokens of the requests that replays draw from.
+    ``limits`` are by model index and phase, ``measured`` by GPU type. ``lengths`` has (input,
+    output, cached) tokens of requests by model and region index, from which replays draw.
     """
     cases = []
     for done, variant in enumerate(variants):
         model = hardware.models[variant.m].name
         progress(done / len(variants), f"Provisioning {model} on {variant.gpu.name}")
         for phase in PHASES:
-            limit, requests = limits[variant.m, phase], lengths[variant.m, variant.r]
+            limit, tokens = limits[variant.m, phase], lengths[variant.m, variant.r]
             case = _solve_phase(
-                hardware, variant, phase, limit, measured[variant.gpu.name], requests, settings
+                hardware, variant, phase, limit, measured[variant.gpu.name], tokens, settings
             )
             cases.append(case)
     return cases
@@ -128,18 +130,18 @@ def _solve_phase(
     phase: Phase,
     limit: Limit,
     measurements: Measurements,
-    requests: tuple[IntArray, IntArray, IntArray],
+    tokens: tuple[IntArray, IntArray, IntArray],
     settings: SolveSettings,
 ) -> Case:
     """Return the plans of one phase of a variant for its peak hour.
 
-    ``requests`` are the input, output and cached tokens of the requests that replays draw from.
+    ``tokens`` are (input, output, cached) tokens of the requests from which replays draw.
     """
     model, peak = hardware.models[variant.m], variant.peak
     assert model.shape is not None  # see ``variants``
-    isl, osl, cached_tokens = requests
-    # Prefill skips cached tokens. Decode reads whole prompts, whoever computed them.
-    skipped = cached_tokens * (phase == "prefill")
+    isl, osl, cached_tokens = tokens
+    # Prefill skips cached tokens. Decode reads the whole context.
+    skipped = cached_tokens if phase == "prefill" else np.zeros_like(cached_tokens)
     cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
     service = settings.images.added_to(
         PhaseLoad(
@@ -156,9 +158,9 @@ def _solve_phase(
     )
     judge = Judge(isl - skipped, osl, limit.attainment, settings.seed) if isl.size else None
     if settings.by_profile:
+        # Scale operator times so that a whole replica is as fast as its profile.
         unscaled = problem_of(service, variant.weights, measured=measurements)
-        ratio = profile_ratio(unscaled, variant.profiles)
-        measurements = replace(measurements, times=ratio)
+        measurements = replace(measurements, times=profile_ratio(unscaled, variant.profiles))
     problem, levels = solve_levels(service, variant.weights, settings.rules, measurements, judge)
     return Case(
         model=model.name,
@@ -179,10 +181,11 @@ def _solve_phase(
 
 
 def choose_variants(cases: list[Case]) -> list[Case]:
-    """Return ``cases``, marked as chosen on one GPU type and precision per model and region.
+    """Return ``cases``, of which those of one variant per model and region are marked as chosen.
 
-    It is the one on which whole replicas cost least, if all phases are feasible on it. Types with
-    enough GPUs in the region come first.
+    It is the variant (GPU type and precision) on which whole replicas cost least. Variants with
+    enough GPUs in the region are preferred. Without a variant on which all phases are feasible,
+    none is chosen.
     """
     chosen: set[tuple[str, str, str, str]] = set()  # model, region, GPU type and precision
     for same_service in groups(cases, lambda case: (case.model, case.region)):
@@ -202,6 +205,6 @@ def choose_variants(cases: list[Case]) -> list[Case]:
 
 
 def _whole_replica_gpus(case: Case) -> float:
-    """Return the GPUs of a case as whole replicas, or else as its first plan; inf: infeasible."""
+    """Return the GPUs of a case's coarsest plan; infinite if it has none."""
     coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
     return math.inf if coarsest is None else coarsest.devices

@@ -1,6 +1,7 @@
-"""Compute the GPUs that services need if they share devices.
+"""Compute the GPUs that services need if they share GPUs.
 
-The ways are both phases on common GPUs, chunked prefill, and several models on common GPUs.
+The ways of sharing are prefill and decode on common GPUs, chunked prefill, and several models on
+common GPUs. A way is confirmed if its requests meet their limits in a replay.
 """
 
 from collections.abc import Iterator
@@ -43,19 +44,19 @@ HOW = {
 }
 
 
-MORE = 1.5  # most replicas of chunked prefill that a replay tries, as a multiple of the plan's
+MORE = 1.5  # replays try up to this many times the replicas of a plan with chunked prefill
 REQUESTS = 2000  # requests of a replay of chunked prefill
 
 
 @dataclass(frozen=True, slots=True)
 class SharingWay:
-    """GPUs, power and memory of prefill and decode together, in one way of sharing GPUs."""
+    """What prefill and decode need together in one way of sharing GPUs."""
 
     gpus: int
     energy_w: float
     memory_gb: float
     attainment: float | None = None  # attainment in a replay; None: not replayed
-    confirmed: bool = True  # whether requests meet their limits, as far as they were replayed
+    confirmed: bool = True  # False: a replay misses the limits, or is needed and impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class SharedService:
 
 @dataclass(frozen=True, slots=True)
 class SharedModels:
-    """All models of a region on one GPU type: what they need on separate and on common GPUs."""
+    """What all models of a region on one GPU type need, on separate and on common GPUs."""
 
     region: str
     gpu: str
@@ -91,23 +92,23 @@ class SharedModels:
     energy_w_apart: float
     energy_w: float
     memory_gb: float
-    attainment: float | None = None  # least of a service in a replay; None: by means of queueing
+    attainment: float | None = None  # lowest of a service in a replay; None: not replayed
     confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SharedGpus:
-    """What sharing saves: for phases of a service, and for models on the same GPU type."""
+    """What sharing GPUs saves: between the phases of a service, and between models."""
 
     services: tuple[SharedService, ...]
     models: tuple[SharedModels, ...]
 
 
 def shared_gpus(cases: list[Case], progress: Progress) -> SharedGpus:
-    """Return the GPUs that the chosen cases need if phases or models share GPUs."""
+    """Return the GPUs that the chosen ``cases`` need if phases or models share GPUs."""
     phases = groups(cases, lambda case: (case.model, case.region, case.gpu))
     cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
-    # Prefill and decode of a service; some have one phase only.
+    # Prefill and decode of a service. Services with a plan for one phase only are left out.
     pairs = [pair for pair in phases if len(pair) == 2]
     mixed = [group for group in cases_by_gpu if len({case.model for case in group}) > 1]
     services: list[SharedService] = []
@@ -132,7 +133,7 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
     service = chunked_service(prefill.service, decode.service)
     build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     chunked = with_ample_replicas(build_problem())
-    # Requests decide if they are replayed, so means of queueing do not rule out operators before.
+    # If a replay decides, mean queueing times must not rule out operators before it.
     chunks = best_chunked(chunked, prefill.device_bytes, fall_back=prefill.judge is None)
     ways = {
         APART: SharingWay(
@@ -152,7 +153,7 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
         fewest = min(way.gpus for way in ways.values() if way.confirmed)
         if prefill.judge is None or chunks.operator.devices <= fewest:
             ways[CHUNKED_OPERATOR] = _replayed_operators(chunks, chunked, prefill, decode, fewest)
-    # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
+    # Powers are rounded so that equal ones tie. ``min`` then takes the first, simplest way.
     return SharedService(
         model=prefill.model,
         region=prefill.region,
@@ -168,14 +169,14 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
 
 
 def _way_of_level(level: Level) -> SharingWay:
-    """Return the figures of a plan as a way of sharing that is not yet replayed."""
+    """Return a plan as a way of sharing that is not yet replayed."""
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
 def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
-    """Return (lowest attainment of a service, whether all meet their targets) on common GPUs.
+    """Replay services on common GPUs; return their lowest attainment and whether all meet targets.
 
-    Both come from a replay. Without a replay, return (None, True).
+    If they cannot be replayed, return (None, True).
     """
     # A judge states the requests to replay and the required attainment.
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
@@ -196,9 +197,9 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
 def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
-    ``level`` is their plan by mean values. The search tries its number of replicas up to ``MORE``
-    times that number. If none is enough, the way is not confirmed. Plans with images are not
-    replayed.
+    ``level`` is their plan by mean values, for the joint problem ``phase``. The search begins at
+    its number of replicas, and ends at ``MORE`` times that. If none is enough, return the plan, not
+    confirmed. Plans with images are not replayed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
@@ -253,9 +254,9 @@ def _replayed_operators(
 ) -> SharingWay:
     """Return operators with chunked prefill that meet both limits in a replay.
 
-    The plan of ``chunks`` (by mean values) is replayed first, then plans for tighter limits while
-    they need at most ``fewest`` GPUs. If no plan meets the limits, return the first, not confirmed.
-    Plans with images cannot be replayed, so they are not confirmed either.
+    The plan of ``chunks`` (by mean values, for the joint problem ``phase``) is replayed first. Then
+    plans for tighter limits are, while they need at most ``fewest`` GPUs. If no plan meets the
+    limits, or they cannot be replayed, return the first plan, not confirmed.
     """
     level, judge = chunks.operator, prefill.judge
     assert level is not None
@@ -302,13 +303,13 @@ def _share_between_models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus | None) -> Sentences:
-    """Return sentences on where sharing beats finer levels, and its savings; None: no sentences."""
+    """Return sentences on services that need fewer GPUs if they share GPUs; None: not computed."""
     if shared is None:
         return Sentences()
-    return Sentences(tuple(_chunked_prefill_words(shared)), tuple(_better_words(shared)))
+    return Sentences(tuple(_chunked_prefill_is_better(shared)), tuple(_sharing_is_better(shared)))
 
 
-def _chunked_prefill_words(shared: SharedGpus) -> Iterator[str]:
+def _chunked_prefill_is_better(shared: SharedGpus) -> Iterator[str]:
     """Yield a sentence for each service for which chunked prefill on whole replicas is better."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
@@ -320,7 +321,7 @@ def _chunked_prefill_words(shared: SharedGpus) -> Iterator[str]:
             )
 
 
-def _better_words(shared: SharedGpus) -> Iterator[str]:
+def _sharing_is_better(shared: SharedGpus) -> Iterator[str]:
     """Yield a sentence for each service or group of models that needs fewer GPUs when sharing."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]

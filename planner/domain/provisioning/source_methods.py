@@ -1,4 +1,4 @@
-"""Plan operators by the source's Algorithm 1, our greedy and the exact optimum."""
+"""Plan operators by Algorithm 1 of the source, our greedy method and the exact optimum."""
 
 from dataclasses import dataclass, replace
 
@@ -32,15 +32,18 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The operator plan of one method, with its replay; figures are None without plan or replay."""
+    """The operator plan of one method, with its replay.
+
+    Figures of the plan are None if there is none, figures of the replay if it is not replayed.
+    """
 
     method: str
-    slots: int | None = None  # equation 8
+    slots: int | None = None  # GPUs of all replicas of all operators (equation 8)
     gpus: int | None = None  # after placement
     least_gpus: int | None = None  # proven bound
     latency_ms: float | None = None
     power_w: float | None = None
-    mean_ms: float | None = None  # latency of replayed requests, as the next two
+    mean_ms: float | None = None  # mean and p95 latency of the replayed requests
     p95_ms: float | None = None
     attainment: float | None = None
     operators: tuple[OperatorChoice, ...] = ()
@@ -79,7 +82,7 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
 
 
 def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
-    """Return a method's plan and replay as figures; None where there is no plan or replay."""
+    """Return the plan and replay of the method ``name`` (``level``) as figures."""
     if level is None or level.plan is None:
         return Method(name)
     plan, replayed = level.plan, level.replayed

@@ -23,7 +23,7 @@ from simulation.provisioning.workload import PhaseProblem
 MEASURED, BEYOND, MIXED, MODELLED = (
     "measured", "beyond what was measured", "measured in part", "modelled",
 )  # fmt: skip
-SAME = 0.02  # distance of a factor from 1 that is not worth a sentence
+NEGLIGIBLE = 0.02  # distance of a factor from 1 that is not worth a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Timing:
 
 
 def timing_word(shares: FloatArray) -> str:
-    """Return in one word where an iteration's time comes from: measured, modelled or mixed.
+    """Return where an iteration's time comes from, such as "measured" or "modelled".
 
     ``shares [2]`` are the measured and the extrapolated share of that time.
     """
@@ -55,12 +55,13 @@ def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Return the measured and the extrapolated share of a plan's iteration time, ``[2]``."""
     plan, phase_as_planned = level.plan or level.replicas, level.as_planned(phase)
     assert plan is not None
+    # Index arrays of each operator's batch and parallelism.
     chosen = phase_as_planned.problem.indices_of(plan.batch, plan.parallel)
     seconds = phase_as_planned.problem.latency_s[chosen]
     return np.asarray((phase_as_planned.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 
 
-def timing_words(phase: PhaseProblem, level: Level) -> Timing:
+def timing_shares(phase: PhaseProblem, level: Level) -> Timing:
     """Return the shares of a plan's iteration time that are measured, extrapolated and modelled."""
     inside, beyond = (float(share) for share in measured_shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
@@ -69,7 +70,8 @@ def timing_words(phase: PhaseProblem, level: Level) -> Timing:
 def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
     """Yield sentences that compare sums of operator times with the scenario's profiles.
 
-    They also say which of the two this run uses, and the time before a prompt's first iteration.
+    They also say which of the two this run uses, and the time before a prompt's first iteration
+    (front end, tokenizing, launches).
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
@@ -87,7 +89,7 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
                 f"In {case.phase}, speeds are sums of operators."
             )
         # A factor of almost 1 changes nothing that a reader sees.
-        for comparison in () if 0 < abs(times - 1.0) < SAME else comparisons:
+        for comparison in () if 0 < abs(times - 1.0) < NEGLIGIBLE else comparisons:
             what = (
                 f"a prompt of {case.service.isl:,.0f} tokens takes"
                 if case.phase == "prefill"
@@ -123,14 +125,17 @@ def timing_facts(cases: list[Case]) -> Iterator[Fact]:
         gpu, shape = gpu_cases[-1].service.gpu, gpu_cases[-1].service.shape
         if gpu.tdp_w:
             load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
-            of_gpu = facts_of(power_facts(gpu, load))
-            yield from (fact for fact in of_gpu if "Server" not in fact.what)
+            # The power of servers does not depend on the GPU type.
+            yield from (f for f in facts_of(power_facts(gpu, load)) if "Server" not in f.what)
     yield from map(_timing_fact, by_gpu)
     yield from map(_interference_fact, by_gpu)
 
 
 def _timing_fact(cases: list[Case]) -> Fact:
-    """Return the fact on operator times on a GPU type: measured if almost all were."""
+    """Return the fact on the source of operator times on the GPU type of ``cases``.
+
+    Its kind is measured if almost all times were.
+    """
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
@@ -140,29 +145,29 @@ def _timing_fact(cases: list[Case]) -> Fact:
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:
         return Fact(what, "modelled", modelled)
-    read = np.mean(
-        [measured_shares(case.problem, level) for case in cases for level in case.levels.values()],
-        axis=0,
-    )
-    source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
-    if read[1] >= 0.005:
-        source += f", {read[1]:.0%} beyond the sizes that were measured"
-    kind = "measured" if read[0] >= 1.0 - EXTRAPOLATED else "modelled"
+    shares = [
+        measured_shares(case.problem, level) for case in cases for level in case.levels.values()
+    ]
+    measured, extrapolated = np.mean(shares, axis=0)
+    source = f"kernels from {kernels.source}: {measured:.0%} of the time of a pass"
+    if extrapolated >= 0.005:  # else it reads 0%
+        source += f", {extrapolated:.0%} beyond the sizes that were measured"
+    kind = "measured" if measured >= 1.0 - EXTRAPOLATED else "modelled"
     return Fact(what, kind, f"{source}; the rest: {modelled}")
 
 
 def _profile_factors_clause(cases: list[Case]) -> str:
-    """Return a clause on the factors that match operator times to the profiles, or ""."""
+    """Return a clause on the factors that match operator times to the profiles; "" without any."""
     times = [
         f"by {case.measured.times:.2f} in {case.phase} of {case.model}"
         for case in cases
-        if abs(case.measured.times - 1.0) >= SAME
+        if abs(case.measured.times - 1.0) >= NEGLIGIBLE
     ]
     return f"; multiplied {', '.join(times)} to match the scenario's profiles" if times else ""
 
 
 def _interference_fact(cases: list[Case]) -> Fact:
-    """Return the fact on the source of interference on one GPU type."""
+    """Return the fact on the source of interference on the GPU type of ``cases``."""
     physical = (
         "running kernels share arithmetic and memory bandwidth (processor sharing, not measured)"
     )

@@ -14,13 +14,13 @@ TYPICAL = 32.0  # decoding sequences of the compared pass
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """Seconds of one typical iteration, by a profile and by the sum of operators.
+    """Seconds of one typical iteration, by the sum of operators and by a profile.
 
-    It is one prompt alone, or ``TYPICAL`` decoding sequences.
+    The iteration computes one prompt alone, or decodes ``TYPICAL`` sequences.
     """
 
     profile: Profile
-    own_s: float  # sum of the operators
+    own_s: float  # by the sum of operators
     profile_s: float
 
 
@@ -32,8 +32,8 @@ def compare_with_profile(
     Encoder operators are not counted, because profiles do not time them.
     """
     service, problem = phase.service, phase.problem
-    read = [not name.startswith(ENCODER) for name in phase.names]  # operators that profiles time
-    pass_s = problem.latency_s[read].sum(axis=0)  # [B, P]
+    timed = [not name.startswith(ENCODER) for name in phase.names]
+    pass_s = problem.latency_s[timed].sum(axis=0)  # [batch, parallel]
     for profile in profiles:
         if profile.tp not in problem.parallel:
             continue
@@ -53,11 +53,11 @@ def compare_with_profile(
 def longest_start_s(phase: Phase, profiles: Sequence[Profile]) -> float:
     """Return the seconds of TTFT before a prompt's first iteration (``Profile.start_s``).
 
-    Of several profiles, the longest time is used. It is 0 for decode.
+    It is the longest of the profiles, or 0 for decode.
     """
-    return (
-        max((profile.start_s for profile in profiles), default=0.0) if phase == "prefill" else 0.0
-    )
+    if phase != "prefill":
+        return 0.0
+    return max((profile.start_s for profile in profiles), default=0.0)
 
 
 def profile_ratio(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:

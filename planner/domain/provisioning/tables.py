@@ -1,4 +1,7 @@
-"""Build the tables of a provisioning run: operators, devices, shards (docs/provisioning.md)."""
+"""Build the tables of a provisioning run (docs/provisioning.md).
+
+They list operators, devices (GPUs) and shards: the parts of operators on each device.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -42,7 +45,7 @@ def _table(
 
 
 def operators_table(cases: list[Case]) -> pl.DataFrame:
-    """Return one row per operator (module, whole model) of every pool, phase and level."""
+    """Return one row per operator (module, whole model) of every case and level."""
 
     def rows(case: Case, level: Level) -> Rows:
         """Yield the row of the whole model, or a row for each operator of the plan."""
@@ -63,7 +66,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         slowest = int(plan.sojourn_s.argmax())
         confined = phase.demand.apart  # operators have shares of a GPU of their own
         share = phase.demand.compute[chosen] if confined else np.ones(len(problem.names))
-        measured = phase.measured[:, *chosen]  # [2, V]
+        measured = phase.measured[:, *chosen]  # [2, operator] measured and extrapolated share
         for v, name in enumerate(problem.names):
             inputs = [problem.names[u] for u, successor in problem.edges if successor == v]
             yield (
@@ -92,10 +95,10 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
 
 
 def devices_table(cases: list[Case]) -> pl.DataFrame:
-    """Return one row per device: its use as shares of its memory, arithmetic and bandwidth."""
+    """Return one row per device: used GB, and used shares of memory, arithmetic and bandwidth."""
 
     def rows(case: Case, level: Level) -> Rows:
-        """Yield a row for each device: GB, share of its memory, arithmetic and bandwidth."""
+        """Yield a row for each device of a plan."""
         placed = level.placement
         if placed is None:
             return
@@ -117,7 +120,7 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
     """Return the number of shards of each operator on each device, and their memory."""
 
     def rows(case: Case, level: Level) -> Rows:
-        """Yield a row for each operator on a device: its number of shards and their gigabytes."""
+        """Yield a row for each operator on a device of a plan."""
         placed, plan = level.placement, level.plan
         if placed is None or plan is None:
             return

@@ -1,4 +1,4 @@
-"""The unit of provisioning: a phase of a model on a GPU type, with a plan for each level."""
+"""Define the case of a provisioning run: a phase of a model on a GPU type, with its plans."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ WORDS = {OPERATOR: "by operators", MODULE: "by modules", MODEL: "by whole replic
 class Case:
     """One phase of a model in a region, on a GPU type in a precision, with its plans by level.
 
-    ``levels`` is empty if no number of replicas meets the limit.
+    Levels are "model" (whole replicas), "module" and "operator". ``levels`` is empty if no number
+    of replicas meets the limit.
     """
 
     model: str
@@ -37,7 +38,7 @@ class Case:
     profiles: tuple[Profile, ...]  # from the scenario
     judge: Judge | None  # requests and target of replays; None: the trace has no such requests
     chosen: bool = False  # counts in the totals
-    methods: tuple[Method, ...] = ()  # operators planned by the methods of the source
+    methods: tuple[Method, ...] = ()  # operator plans by each method (``methods_of``)
 
     @property
     def where(self) -> str:
@@ -57,14 +58,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences of a result: on what saves no GPUs (``lost``, warnings) and what does (``won``)."""
+    """Sentences of a result."""
 
-    lost: tuple[str, ...] = ()
-    won: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # on what saves no GPUs, as warnings
+    won: tuple[str, ...] = ()  # on what saves GPUs
 
 
 def groups(cases: Iterable[Case], key: Callable[[Case], Any]) -> list[list[Case]]:
-    """Group the cases by ``key``, in their order."""
+    """Return the cases in groups with equal ``key``, in order of the first of each group."""
     by_key: dict[Any, list[Case]] = {}
     for case in cases:
         by_key.setdefault(key(case), []).append(case)

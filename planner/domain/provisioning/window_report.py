@@ -1,4 +1,8 @@
-"""Report the results over time of ``windows`` in figures, as a table and in sentences."""
+"""Report plans that are made window by window: in figures, as a table and in sentences.
+
+A level is the granularity of scaling: whole replicas, modules or operators. ``windows`` makes the
+plans.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +21,12 @@ from planner.domain.provisioning.windows import (
 )
 from planner.domain.serialise import OPTIONAL, gpu_words
 from simulation.provisioning.level import Savings, saved_shares
-from simulation.provisioning.over_time import LevelOverTime, action_delay_s
+from simulation.provisioning.over_time import action_delay_s
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """The plan for the busiest hour, kept for the whole window for comparison."""
+    """The plan for the busiest hour, held for the whole time for comparison."""
 
     gpus: int
     gpu_hours: float
@@ -31,30 +35,30 @@ class HeldPlan:
 
 @dataclass(frozen=True, slots=True)
 class LevelFiguresOverTime:
-    """The figures of plans at one level that are renewed every few windows."""
+    """The figures of plans at one level that are computed again every few windows."""
 
     every_s: float  # interval between plans
-    acts_s: float  # delay until a plan serves
+    acts_s: float  # delay from a plan until its replicas serve
     gpu_hours: float
     gpus_most: int
     kwh: float
     memory_gb: float  # mean
     attainment: float  # share of requests within the limit, in a replay if there is one
-    by_means: float  # totals by the mean latency of windows
+    by_means: float  # the same share by the mean latency of each window
     headroom: float  # extra load planned for, as a share of the known load
     refused: int  # windows without a feasible plan; the last plan stays active
-    as_whole: float  # share of windows in which its plan is that of whole replicas
+    as_whole: float  # share of windows whose plan is that of whole replicas
     held: HeldPlan | None = field(metadata={OPTIONAL: True})
 
     @property
     def meets_target(self) -> bool:
-        """Return whether the level meets its attainment target at some headroom."""
+        """Return whether plans at this level meet the attainment target, with their headroom."""
         return self.attainment >= ATTAINMENT
 
 
 @dataclass(frozen=True, slots=True)
 class LevelTotal:
-    """The figures of one level over the window, summed over all pools."""
+    """The figures of one level over the whole time, summed over all pools."""
 
     gpu_hours: float
     kwh: float
@@ -63,7 +67,7 @@ class LevelTotal:
 
 @dataclass(frozen=True, slots=True)
 class PoolOverTime:
-    """One phase of one model in one region over the window, planned at every level."""
+    """One phase of one model in one region over the whole time, planned at every level."""
 
     model: str
     region: str
@@ -77,9 +81,9 @@ class PoolOverTime:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """All pools over the window, with totals and savings by level."""
+    """All pools over the whole time, with totals and savings by level."""
 
-    known: str
+    known: str  # the demand that plans are made from, in words
     window_s: float
     windows: int
     attainment: float
@@ -101,7 +105,10 @@ def plan_windows(
 
 
 def _figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
-    """Return the figures of every pool and level over the window, and the totals."""
+    """Return the figures of every pool and level over the whole time, and the totals.
+
+    ``startup_s`` is the cold start of a replica.
+    """
     pools = tuple(_pool_figures(tracked, startup_s) for tracked in tracked_cases)
     names = list(tracked_cases[0].courses)
     totals = {
@@ -125,13 +132,16 @@ def _figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
 
 
 def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
-    """Return the figures of one phase (prefill or decode) over the window, by level.
+    """Return the figures of one phase (prefill or decode) over the whole time, by level.
 
     ``startup_s`` is the cold start of a replica.
     """
     case, window_s = tracked.case, tracked.load.windows.seconds
-    levels = {
-        name: LevelFiguresOverTime(
+    levels = {}
+    for name, course in tracked.courses.items():
+        active = [plan[0] for plan in course.plans if plan is not None]
+        whole_replicas = sum(level.replicas is not None for level in active)
+        levels[name] = LevelFiguresOverTime(
             every_s=EVERY[course.level] * window_s,
             acts_s=action_delay_s(course.level, startup_s),
             gpu_hours=course.gpu_hours(window_s),
@@ -142,11 +152,9 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
             by_means=course.by_means,
             headroom=course.headroom,
             refused=course.refused,
-            as_whole=_share_as_whole_replicas(course),
+            as_whole=whole_replicas / max(len(active), 1),
             held=_fixed_plan(tracked, name),
         )
-        for name, course in tracked.courses.items()
-    }
     return PoolOverTime(
         model=case.model,
         region=case.region,
@@ -159,14 +167,11 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
     )
 
 
-def _share_as_whole_replicas(course: LevelOverTime) -> float:
-    """Return the share of windows in which the active plan is one of whole replicas."""
-    served = [plan[0] for plan in course.plans if plan is not None]
-    return sum(level.replicas is not None for level in served) / max(len(served), 1)
-
-
 def _fixed_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
-    """Return the level's plan for the busiest hour, kept all the time; None without a replay."""
+    """Return the plan at level ``name`` for the busiest hour, held all the time.
+
+    None if it was not replayed.
+    """
     if name not in tracked.held:
         return None
     gpus = tracked.case.levels[name].devices
@@ -208,12 +213,12 @@ def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
 
 
 def sentences(over_time: OverTime | None) -> Sentences:
-    """Return sentences on levels without and with savings, window by window."""
+    """Return sentences on the levels without and with savings; None: nothing was computed."""
     if over_time is None:
         return Sentences()
     without_savings = [*_missed_targets(over_time)]
     with_savings: list[str] = []
-    checked = (
+    checked_words = (
         f"in a replay of {over_time.replayed_windows} windows"
         if over_time.replayed_windows
         else "by the mean latency of each window; requests are not replayed"
@@ -234,13 +239,17 @@ def sentences(over_time: OverTime | None) -> Sentences:
             with_savings.append(
                 f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
                 f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
-                f"requests within the limit, {checked}." + _faster_scaling_words(over_time, level)
+                f"requests within the limit, {checked_words}."
+                + _faster_scaling_words(over_time, level)
             )
     return Sentences((*without_savings, *_fixed_plan_savings(over_time)), tuple(with_savings))
 
 
 def _faster_scaling_words(over_time: OverTime, level: str) -> str:
-    """Return a sentence if a level saves by scaling faster and not by finer units, else ""."""
+    """Return a sentence if a level saves because it scales faster, and not by finer plans; else "".
+
+    That is so if its plans are mostly those of whole replicas.
+    """
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:
         return ""

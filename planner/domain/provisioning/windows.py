@@ -1,12 +1,14 @@
-"""Plan the levels window by window along a scenario's traffic, each with its own delay.
+"""Plan each level (operators, modules, whole replicas) again and again along a scenario's traffic.
 
-Operators are planned every 10 s and serve within a second. Modules are planned every minute, with
-the delay of CoCoServe's table 2. Whole replicas are planned every minute, with the scenario's cold
-start. A plan is made from the interval before it, or from a forecast by the minute.
+A window is an interval of 10 s. Operators are planned every window and serve within a second.
+Modules are planned every minute, with the delay of CoCoServe's table 2. Whole replicas are planned
+every minute, with the scenario's cold start. A plan is made from the demand of the interval before
+it, or from a forecast by the minute.
 
-Each level gets the smallest headroom with which it attains the same share of requests. The headroom
-is found with future data. It uses a replay of some windows, or mean latencies for models with
-images. For comparison, one plan for the busiest hour runs all the time.
+Each level gets the smallest headroom (extra load planned for) with which it attains the same share
+of requests within the limit. The headroom is found with future data: by a replay of some windows,
+or by mean latencies for models with images. For comparison, one plan for the busiest hour is held
+all the time.
 """
 
 from collections.abc import Mapping
@@ -49,42 +51,47 @@ METHOD = "arima"  # default method of the forecast by the minute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackedTraffic:
-    """The traffic of ``[start_s, end_s)`` that plans follow, and what they know of it."""
+    """The traffic of ``[start_s, end_s)`` (epoch s) that plans follow, and what they know of it."""
 
     hardware: Hardware
     traffic: Traffic
     start_s: float
     end_s: float
     levels: tuple[str, ...]  # to plan: MODEL, MODULE or OPERATOR
-    known: str  # OBSERVED or FORECAST
-    method: str  # of the forecast
+    known: str  # what plans are made from: OBSERVED (the interval before) or FORECAST
+    method: str  # forecast method
     startup_s: float  # cold start of a replica
     seed: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelDemand:
-    """Demand of a model in a region, in windows of ``WINDOW_S`` seconds."""
+    """The demand of a model in a region, in windows of ``WINDOW_S`` seconds."""
 
     windows: Windows
     requests: Requests
-    seen: dict[str, Windows] | None  # demand known to the plans of each level; None: last interval
+    # Demand that the plans of each level are made from; None: that of the interval before.
+    seen: dict[str, Windows] | None
     known: str  # the same in words
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackedCase:
-    """One phase of one model over the whole time, with each level's plans window by window."""
+    """One phase of one model over the whole time, planned window by window."""
 
     case: Case
     load: ModelDemand
-    courses: dict[str, LevelOverTime]
+    courses: dict[str, LevelOverTime]  # by level: its plans, and how they served
     replayed: int = 0  # replayed windows; 0: limits are checked by mean latencies
-    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
+    # By level: attainment of the plan for the busiest hour, held all the time.
+    held: Mapping[str, float] = field(default_factory=dict)
 
 
 def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None:
-    """Raise ScenarioError if plans use a forecast and no traffic is known before ``start_s``."""
+    """Raise ScenarioError if plans use a forecast without traffic before ``start_s`` (epoch s).
+
+    ``known`` is what plans are made from.
+    """
     if known == FORECAST and start_s <= traffic.demand.start_s:
         raise ScenarioError(
             "horizon: no traffic is known before the window, so there is no forecast. Start the "
@@ -95,7 +102,7 @@ def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None
 def track_cases(
     cases: list[Case], tracked: TrackedTraffic, progress: Progress
 ) -> list[TrackedCase]:
-    """Plan every level of ``cases`` window by window along the traffic, each case on its own."""
+    """Return each case planned at every level, window by window along the traffic."""
     tracked_cases = []
     loads: dict[tuple[str, str, bool], ModelDemand] = {}
     for done, case in enumerate(cases):
@@ -141,8 +148,8 @@ def _model_demand(
 ) -> ModelDemand:
     """Return the demand of a model and region (names) by window, and what plans know of it.
 
-    Plans know the last interval, or a forecast by the minute with the request lengths of the last
-    interval. ``without_cached`` leaves cached tokens out of prompts.
+    Plans know the interval before them, or a forecast by the minute, with request lengths of the
+    minute before. ``without_cached`` leaves cached tokens out of prompts.
     """
     traffic, start_s, end_s = tracked.traffic, tracked.start_s, tracked.end_s
     history_start_s = start_s
@@ -186,11 +193,11 @@ def _model_demand(
 
 
 def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
-    """Return the requests/s that each minute is planned for, ``[minutes]``, by level.
+    """Return, by level, the requests/s that each minute is planned for, ``[minutes]``.
 
-    They are the highest forecast until the next plan of the level can serve. The forecast is fitted
-    to the history before the window, then updated each minute. Raises ScenarioError if it cannot be
-    fitted.
+    It is the highest forecast of the minutes until the next plan of the level can serve. The
+    forecast is fitted to the history before ``tracked.start_s``, then updated each minute. Raises
+    ScenarioError if it cannot be fitted.
     """
     origins = np.arange(tracked.start_s, series.end_s - 1e-6, MINUTE_S)
     minutes_ahead = {

@@ -137,8 +137,7 @@ class LevelSearch:
     def _min_static_cost(self) -> float:
         """Return a lower limit of the static fleet's cost on the forecast day, in dollars.
 
-        It is the cost of the fleet at a lower level, which requires fewer days. It is 0 if
-        unknown.
+        It is the cost of the fleet at a lower level, which requires fewer days. It is 0 if unknown.
         """
         if self.below is None:
             return 0.0

@@ -127,7 +127,7 @@ def policy_context_of(
         plan_of_day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
         pressure_among_many=tests.among_many,
-        carries_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
+        capacity_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
         modules=lambda: modules_of_pools(study),
     )
 

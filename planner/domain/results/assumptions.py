@@ -393,7 +393,11 @@ def _plan(study: Study) -> Iterator[Assumption]:
         name += ", all periods at once" if at_once else ""
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
         yield Assumption(
-            f"Planned percentile, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
+            f"Planned percentile, {name}",
+            str(quantile.height),
+            kind,
+            quantile.why,
+            "forecast.quantile",
         )
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.objective.epsilon:.0%} of a region's peak"

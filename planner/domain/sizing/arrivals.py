@@ -2,19 +2,20 @@
 
 import numpy as np
 
+from planner.domain.traffic.groups import interactive
 from planner.domain.traffic.traffic import Traffic
 from planner.inputs.scenario.build import Hardware
 from simulation.sizing.workload import Burstiness, local_burstiness
 
-MOST_BURSTY = 100.0
+MOST_BURSTY = 100.0  # largest squared coefficient of variation
 TRACE, POISSON = "trace", "poisson"
 
 
 def variation_of(burstiness: str) -> float | None:
-    """Return the squared coefficient of variation of gaps between arrivals.
+    """Return the squared coefficient of variation of gaps between arrivals; None for "trace".
 
-    Return None to use that of the trace. Raise ValueError if ``burstiness`` is neither a known word
-    nor a number in the allowed range.
+    ``burstiness`` is "trace", "poisson" (1) or a number up to MOST_BURSTY. Otherwise, raise
+    ValueError.
     """
     if burstiness in (TRACE, POISSON):
         return None if burstiness == TRACE else 1.0
@@ -30,9 +31,9 @@ def variation_of(burstiness: str) -> float | None:
 
 
 def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
-    """Return the squared coefficient of variation of gaps between requests of model ``m`` (index).
+    """Return the squared coefficient of variation of gaps between requests of model number ``m``.
 
-    It is the mean of that of windows of five minutes, so daily cycles do not count as bursts. If
+    It is the mean over windows of five minutes, so that daily cycles do not count as bursts. If
     only counts are known, return 1 (Poisson). If sizes then assume Poisson too, add a note to
     ``notes``.
     """
@@ -50,10 +51,10 @@ def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
 def arrivals_of(
     traffic: Traffic | None, variation: float | None, models: int
 ) -> tuple[Burstiness, ...]:
-    """Return the arrivals to simulate by model.
+    """Return the burstiness of arrivals to simulate, for each of ``models`` models.
 
-    ``variation`` is the squared coefficient of variation of gaps. If it is None, arrivals are those
-    of the traffic. Without traffic, they are Poisson (1).
+    ``variation`` is the squared coefficient of variation of gaps; None: that of the traffic.
+    Without traffic, arrivals are Poisson (1).
     """
     if variation is None and traffic is not None and traffic.arrivals:
         return traffic.arrivals
@@ -61,11 +62,11 @@ def arrivals_of(
 
 
 def peak_rps(hardware: Hardware, traffic: Traffic, m: int) -> dict[str, float]:
-    """Return the peak requests/s of a model's interactive tiers by region, without idle regions.
+    """Return the peak requests/s of the interactive tiers of model number ``m``, by region.
 
-    The peak is the mean of the region's busiest bin.
+    The peak is the mean of the region's busiest bin. Regions without requests are left out.
     """
-    tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
+    tiers = interactive(hardware)
     demand, peaks = traffic.demand, {}
     for region in traffic.regions:
         rows = [

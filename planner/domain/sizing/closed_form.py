@@ -37,11 +37,12 @@ PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larg
 def closed_rps(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None = None
 ) -> FloatArray:
-    """Return the requests/s of a replica of model ``m`` on column ``g``: alone, in a large pool.
+    """Return the requests/s of a replica of model ``m`` on GPU column ``g``, alone and in a pool.
 
-    They are ``[2]`` at the strictest interactive tier; NaN: no rate. In a very large pool nothing
-    waits, so that TTFT limits no rate. A limit of E2E still includes the wait of one replica there,
-    so that rate is too low. If prefixes are cached, cached tokens in ``shared`` need no prefill.
+    The result is (alone, in a very large pool) at the strictest interactive tier; NaN: it cannot
+    meet the tier. In a very large pool no request waits, so TTFT limits no rate. An end-to-end
+    limit still includes the wait at a single replica, so that rate is too low. If prefixes are
+    cached, cached tokens in ``shared`` need no prefill.
     """
     alone, large = _pool_calls(hardware, m, g, lengths, shared)
     try:
@@ -54,10 +55,9 @@ def closed_rps(
 def _pool_calls(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> tuple[list[RateCall], list[RateCall]]:
-    """Return the calls of ``largest_pool_rate`` by tier: for one replica, and for a large pool.
+    """Return the arguments of ``largest_pool_rate`` by tier: for one replica, and a large pool.
 
-    ``closed_rps`` makes these calls with the same arguments. In a large pool nothing waits, and
-    TTFT limits no rate.
+    ``closed_rps`` makes these calls. In a large pool no request waits, so TTFT limits no rate.
     """
     work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))
@@ -72,9 +72,9 @@ def _pool_calls(
 def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     """Return factors ``[..., N]`` on the capacity of pools of 1, 2, ... N replicas.
 
-    They are the change of capacity from ``before`` to ``after``, both rates of ``closed_rps``
-    ``[2, ...]``. Factors are 1 where ``before`` is unknown, and 0 where ``after`` has no rate. An
-    unknown large pool changes as a single replica does.
+    They are the change of capacity from ``before`` to ``after``, both ``[2, ...]`` with the rates
+    of ``closed_rps``. A factor is 1 if ``before`` is unknown, and 0 if ``after`` has no rate. If
+    the rate of a large pool is unknown, it changes as that of a single replica.
     """
     alone, large = after / before  # ratios of one replica, and of a large pool
     large = np.where(np.isnan(before[1]), alone, large)
@@ -88,10 +88,10 @@ def closed_rates(
     hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return ``closed_rps`` of each (model, column) in ``pools``, ``[2, model, GPU column]``.
+    """Return the ``closed_rps`` of each (model, GPU column) in ``pools``.
 
-    Other entries are NaN. ``lengths`` and ``shared`` (cached prompts; None: not known) are by
-    model.
+    The result is ``[2, model, GPU column]``, NaN for other pools. ``lengths`` and ``shared``
+    (cached prompts; None: not known) are by model.
     """
     rates = np.full((2, len(hardware.models), len(hardware.columns)), np.nan)
     for m, g in pools:
@@ -133,5 +133,5 @@ def _pool_rps(
 
 
 def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:
-    """Return the pool of one replica of model ``m`` on column ``g``, as simulation sizes it."""
+    """Return a pool of one replica of model ``m`` on GPU column ``g``, for closed forms."""
     return PoolShape(hardware.columns[g].role, link=hardware.kv_link(m), senders=SENDERS)

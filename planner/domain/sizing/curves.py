@@ -1,7 +1,7 @@
-"""Size pools of a model on a column: C(n), the capacity of n replicas, at each interactive tier.
+"""Size pools of a model on a GPU column at each interactive tier.
 
-Each curve is simulated once per process, because compare, plan, size and pd-ratio of a scenario
-need the same ones.
+The capacity curve C(n) is the capacity of n replicas. Each curve is simulated once per process,
+because compare, plan, size and pd-ratio of a scenario need the same ones.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -36,7 +36,7 @@ class _CurveKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedPool:
-    """The capacity curves of one model on one column, one for each of the strictest tiers."""
+    """The capacity curves of one model on one GPU column, one for each of the strictest tiers."""
 
     curves: tuple[tuple[Tier, PoolCurve], ...]
 
@@ -54,7 +54,7 @@ class SizedPool:
     def planned_tps(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s that plans count on, for pools of 1 to ``max_instances``.
 
-        It is the lowest of all tiers. See ``PoolCurve.planned_tps``.
+        They are the lowest of all tiers. See ``PoolCurve.planned_tps``.
         """
         return np.asarray(
             np.min([curve.planned_tps(max_instances) for _, curve in self.curves], axis=0)
@@ -73,9 +73,9 @@ def sized_pool(
 ) -> SizedPool:
     """Return the capacity of pools of 1, 2, ... replicas of model ``m`` on GPU column ``g``.
 
-    ``lengths`` are (input, output) tokens of sampled requests, ``burstiness`` is their arrivals. If
-    prefixes are cached, the requests in ``shared`` replace them (except for decode columns). Raises
-    SimulationError if a tier cannot be met at any rate.
+    ``lengths`` are (input, output) tokens of sampled requests, ``burstiness`` is that of their
+    arrivals. If the model caches prefixes, requests of ``shared`` are used instead, except on
+    decode columns. Raises SimulationError if a tier cannot be met at any rate.
     """
     by_tier = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
     return SizedPool(tuple((tier, _curve_for_role(case, tier)) for tier, case in by_tier))
@@ -91,10 +91,10 @@ def sized_alone(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Return one replica's requests/s with another ``profile``, the lowest of all tiers.
+    """Return the requests/s of one replica with another ``profile``, the lowest of all tiers.
 
-    ``model_column`` is an index (model, GPU column). ``shared`` has the cached tokens or prompt
-    blocks of the model; None: not known.
+    ``model_column`` is an index (model, GPU column). The other arguments are those of
+    ``sized_pool``.
     """
     m, g = model_column
     cases = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
@@ -145,9 +145,9 @@ def workload_of(
     shared: SharedPrompts | None = None,
     burstiness: float = 1.0,
 ) -> Workload:
-    """Return a model's requests for closed forms, with cached tokens but without prompt blocks.
+    """Return the requests of model number ``m`` for closed forms.
 
-    ``m`` is the index of the model. ``shared`` has its cached prompts; None: not known.
+    They have the cached tokens of ``shared``, if known, but no prompt blocks.
     """
     if shared is None or not isinstance(shared.blocks, CachedTokens):
         return Workload(*lengths, burstiness=burstiness)
@@ -157,11 +157,11 @@ def workload_of(
 
 
 def role_capacity(case: SizingCase) -> tuple[FloatArray, str]:
-    """Return (rps, limit) of a pool that only prefills or decodes, as the role of ``case`` says.
+    """Return (rps, limit) of a pool that only prefills or only decodes, as ``case.role`` says.
 
     ``rps`` are the requests/s of 1, 2, ... replicas, as plans use them. ``limit`` is what limits a
-    single replica. The case has all latency limits of the tier, of which the role must meet its
-    part. Raises SimulationError if it cannot at any rate.
+    single replica. The case has all latency limits of the tier. The role must meet its part of
+    them. Raises SimulationError if it cannot at any rate.
     """
     curve = _curve_for_role(replace(case, tier=role_tier(case.tier, case.role)), case.tier)
     # Capacities count the input tokens of the requests served, in both roles.
@@ -198,7 +198,7 @@ def _curve(key: _CurveKey) -> PoolCurve:
 
 
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
-    """Return the tiers that a fleet can miss although it meets all the others."""
+    """Return ``tiers`` without those that a fleet always meets if it meets another one."""
 
     def implies(easy: Tier, hard: Tier) -> bool:
         """Return whether a fleet that meets ``hard`` also meets ``easy``."""
@@ -219,7 +219,7 @@ def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
 def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     """Return a sentence for every model and tier of ``trace`` that the sizes ignore.
 
-    They ignore a tier that had no requests of the model before the window.
+    Sizes ignore the tiers that had no requests of the model before the window.
     """
     sentences = []
     for m, model in enumerate(hardware.models):

@@ -37,8 +37,8 @@ class Bias:
 
 
 SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.039, "all", BASIS)
-# Of latencies by closed forms: upper end of the loads, their range in words, median and p95 of the
-# error, and bias of TTFT and TPOT.
+# Latencies by closed forms, by load: upper end of the loads, their range in words, (median, p95) of
+# the error, and bias of (TTFT, TPOT).
 CLOSED_FORMS = (
     (0.5, "up to 50%", (0.019, 0.086), (-0.015, -0.007)),
     (0.8, "50% to 80%", (0.044, 0.132), (-0.026, -0.038)),

@@ -1,4 +1,4 @@
-"""Size replicas of each model on each column within the SLOs, alone and in pools."""
+"""Size replicas of each model on each GPU column within the SLOs, alone and in pools."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from simulation.sizing.workload import Burstiness
 class Sizes:
     """Capacities of pools at the strictest interactive tier, in input tokens/s.
 
-    ``pool_tps[l, g, n]`` is the capacity to plan with of n + 1 replicas of model l on column g in
-    one region, up to N replicas. It rises with n, and so does the capacity per replica. Beyond N,
-    each replica adds ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the model does
-    not run there.
+    ``pool_tps[m, g, n - 1]`` is the capacity that plans count on for n replicas of model m on GPU
+    column g in one region, up to N replicas. It rises with n, and so does the capacity per replica.
+    Beyond N, each replica adds ``theta_tps[m, g]``, the capacity per replica at N. Both are 0 if
+    the model does not run there.
 
-    ``capacity`` has the figures of a single replica by (l, g), with the tier that limits it.
+    ``capacity`` has the figures of a single replica by (m, g), with the tier that limits it.
     ``pools`` has the curves as simulated.
 
     These sizes are those of the first decision. If lengths drift, ``at`` has an index for each
     period: 0 for these sizes, s for the s-th of ``later``.
     """
 
-    theta_tps: FloatArray
-    pool_tps: FloatArray
+    theta_tps: FloatArray  # [model, GPU column]
+    pool_tps: FloatArray  # [model, GPU column, N]
     capacity: dict[tuple[int, int], tuple[str, Capacity]]
     notes: tuple[str, ...]
     pools: dict[tuple[int, int], SizedPool] = field(default_factory=dict)
     later: tuple[Sizes, ...] = ()
-    at: IntArray | None = None  # [p]
+    at: IntArray | None = None  # [period]
 
     def extrapolated_share(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the profile's measured range.
@@ -51,10 +51,9 @@ class Sizes:
         It is the largest of all simulations of a replica and of its pools. ``model_column`` is an
         index (model, GPU column).
         """
-        points = self.pools[model_column].set_by.points if model_column in self.pools else ()
-        return max(
-            self.capacity[model_column][1].outside, *(point.outside for point in points), 0.0
-        )
+        _, single_replica = self.capacity[model_column]
+        simulated = self.pools[model_column].set_by.points if model_column in self.pools else ()
+        return max(single_replica.outside, *(pool.outside for pool in simulated), 0.0)
 
     def at_period(self, period: int) -> Sizes:
         """Return the sizes that the decision for a period uses."""
@@ -64,8 +63,8 @@ class Sizes:
     def times(self, factor: FloatArray) -> Sizes:
         """Return the sizes with every capacity multiplied by its factor.
 
-        Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` by the size of a pool.
-        The capacity per replica still rises with the size, so it is lowered where factors differ.
+        Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` by the size of a pool. If
+        the capacity per replica would then fall with the size, that of smaller pools is lowered.
         """
         n = np.arange(1, self.pool_tps.shape[-1] + 1)
         per_instance = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
@@ -90,12 +89,11 @@ def size(
 ) -> Sizes:
     """Return the capacity of one replica and of pools of each model and GPU column, by simulation.
 
-    Arguments by model: ``lengths`` (input, output tokens of sampled requests), ``burstiness``
-    (their arrivals; empty: Poisson) and ``shared`` (requests that replace them if prefixes are
-    cached).
+    Arguments by model: ``lengths`` (input, output tokens of sampled requests), ``burstiness`` (of
+    their arrivals; empty: Poisson) and ``shared`` (requests to use instead if prefixes are cached).
 
-    A column that cannot meet a tier at any rate is omitted, with a note. Raises ScenarioError if a
-    model has no columns left that serve both prompts and answers.
+    A GPU column that cannot meet a tier at any rate is omitted, with a note. Raises ScenarioError
+    if no columns are left on which a model can prefill and decode.
     """
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     pools: dict[tuple[int, int], SizedPool] = {}
@@ -124,7 +122,9 @@ def size(
         pool_tps[m, g] = pools[m, g].planned_tps(max_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
-        if not _serves_both_phases(hardware, theta[m]):
+        can_serve = theta[m] > 0  # by GPU column; stage 1 only prefills, 2 only decodes
+        prefills, decodes = can_serve[hardware.stages != 2], can_serve[hardware.stages != 1]
+        if not (prefills.any() and decodes.any()):
             why = reasons.get(m, [])
             general = f"no GPU type of this scenario can serve {model.name} within its limits."
             raise ScenarioError(f"tiers: {' '.join(why if len(why) == 1 else [general, *why])}")
@@ -140,8 +140,8 @@ def size(
 def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
     """Return the sizes for the request lengths that each decision of a window knows.
 
-    If a model cannot be served at later lengths, those decisions keep the earlier sizes, with a
-    note. Raises ScenarioError if this happens at the first decision.
+    If a model cannot be served with the lengths known at a later decision, that decision keeps the
+    earlier sizes, with a note. Raises ScenarioError if this happens at the first decision.
     """
     first, *others = known.samples
     share = 1.0 / len(known.samples)
@@ -170,11 +170,8 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:
-    """Return the capacity per replica in the largest pool of the curve, ``[model, column]``."""
+    """Return the capacity per replica in the largest pool, ``[model, GPU column]``.
+
+    ``pool_tps`` is ``[model, GPU column, N]``.
+    """
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
-
-
-def _serves_both_phases(hardware: Hardware, theta: FloatArray) -> bool:
-    """Return whether a model can run prefill and decode, by its capacities ``theta [column]``."""
-    can_serve = theta > 0
-    return bool(can_serve[hardware.stages != 2].any() and can_serve[hardware.stages != 1].any())

@@ -1,6 +1,6 @@
-"""Compare the ways to divide the GPUs of a replica between attention and experts.
+"""Compare the ways to divide the GPUs of a replica between attention and experts (methods.md D6).
 
-Source: methods.md D6.
+A division (split) has some GPUs for attention, and the others for the experts (FFN).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
-At = tuple[int, int]  # model, column
+At = tuple[int, int]  # indices of model and GPU column
 MOST_SPLITS = 31  # divisions compared per replica, in addition to the scenario's own
 
 
@@ -39,13 +39,13 @@ class SplitSize:
     gpu: str
     role: str
     gpus: int
-    attention: int
-    ffn: int
+    attention: int  # GPUs for attention
+    ffn: int  # GPUs for the experts
     predicted_rps: float | None = None
     max_rps: float | None = None
     bound_by: str = ""
     kv_capacity_tokens: int | None = None
-    stated: bool
+    stated: bool  # the scenario's own division
     best: bool = False
     note: str = ""
 
@@ -61,9 +61,9 @@ def splits_of(
 ) -> tuple[SplitSize, ...]:
     """Return the possible divisions of GPUs between attention and experts, with their capacity.
 
-    Only profiles that state such a division have rows, all with the same number of GPUs. Arguments
-    by model: ``requests`` (lengths, cached prompts), ``arrivals`` for simulations, and ``scv``, the
-    squared coefficient of variation of the gaps, for closed forms.
+    Only profiles that state such a division are divided otherwise, with the same number of GPUs.
+    Arguments by model: ``requests`` (lengths, cached prompts), ``arrivals`` for simulations, and
+    ``scv``, the squared coefficient of variation of the gaps, for closed forms.
     """
     divided = [
         model_column
@@ -140,7 +140,6 @@ def _closed_form_size(
 ) -> PoolSize:
     """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
     pool = sized_pool(hardware, *model_column)
-    limits = replace(role_tier(tier, pool.role), e2e_s=None)
-    is_prefill = pool.role == "prefill"
-    only = replace(limits, tbt_s=None) if is_prefill else replace(limits, ttft_s=None)
-    return size_pool(profile, work, only, pool)
+    limit = replace(role_tier(tier, pool.role), e2e_s=None)
+    limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
+    return size_pool(profile, work, limit, pool)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from forecasting.demand import DemandSeries
-from planner.domain.traffic.window_rank import Stretch
+from planner.domain.traffic.window_rank import TimeSpan
 
 BY = ("model", "region", "tier", "series")  # kinds of labels
 UNSAID = "not said"  # shown for requests without a label
@@ -125,8 +125,8 @@ class Days:
 
     days: tuple[Day, ...]
     ranked: int
-    busiest_day: Stretch | None
-    busiest_week: Stretch | None
+    busiest_day: TimeSpan | None
+    busiest_week: TimeSpan | None
     words: tuple[str, ...]  # the last day, busiest day and busiest week in sentences
 
 

@@ -39,11 +39,11 @@ from planner.domain.traffic.window import DAY_S, HOUR_S
 from planner.domain.traffic.window_rank import (
     SEEN,
     WEEK_S,
-    Stretch,
+    TimeSpan,
     busiest,
     day_words,
     span_words,
-    stretches,
+    time_spans,
     window_rank,
 )
 from planner.inputs.ingest.options import LABELS
@@ -263,7 +263,7 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
     # Only days with enough known bins are compared.
-    amount_of = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
+    amount_of = {stretch.start_s: stretch.amount for stretch in time_spans(total, DAY_S)}
     ascending = np.sort(list(amount_of.values()))
     every_day = []
     for day in range(count):
@@ -291,7 +291,7 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
 
 
 def _words(
-    days_listed: list[Day], total: DemandSeries, top_week: Stretch | None, series: int, clock: str
+    days_listed: list[Day], total: DemandSeries, top_week: TimeSpan | None, series: int, clock: str
 ) -> Iterator[str]:
     """Yield sentences on the last, the busiest and the unranked days."""
     ranked = [day for day in days_listed if day.rank is not None]

@@ -6,7 +6,7 @@ import numpy as np
 
 from forecasting.demand import SeriesKey
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.lengths import DrawnLengths, cached_part
+from planner.domain.traffic.lengths import cached_part
 from planner.inputs.ingest.store import DemandColumns
 from planner.inputs.scenario.schema import Launch, Lengths
 from simulation.arrays import FloatArray, Int32Array
@@ -25,23 +25,24 @@ FILE_CV = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinnedSource:
-    """Traffic known as counts: one series of a demand file, or a described launch drawn as counts.
+    """Traffic known as counts per bin, all of one model.
 
-    All its requests are of one model (an index). ``cells`` ``[regions, tiers]`` is the number of
-    requests of each region and tier for one request in the file: its share times the scenario's
-    ``scale``. If the file does not count tokens, ``input_lengths`` and ``output_lengths`` of the
-    scenario give them. If it does, only the variation of those lengths is used.
+    It is one series of a demand file, or a launch: traffic that the scenario describes, for which
+    counts were sampled. ``weights [regions, tiers]`` are the requests of each region and tier for
+    one request in the file: their share times the scenario's ``scale``. If the file does not count
+    tokens, ``input_lengths`` and ``output_lengths`` of the scenario give them. If it does, only the
+    variation of those lengths is used.
     """
 
     columns: DemandColumns
-    model: int  # index
-    cells: FloatArray
+    model: int  # index of the model
+    weights: FloatArray
     input_lengths: Lengths | None
     output_lengths: Lengths | None
     launch: Launch | None = None  # the description it was drawn from; None: read from a file
     dispersion: float = 1.0  # variance over mean of requests per second within a bin
-    sampling: float = 0.0  # of a sample: variance over mean of its number of requests
-    stated_cached_share: float | None = None  # the scenario's; None: what the file counts
+    sampling: float = 0.0  # variance over mean of the number of requests in a sample; 0: no sample
+    stated_cached_share: float | None = None  # stated in the scenario; None: as the file counts it
 
     @property
     def start_s(self) -> float:
@@ -55,11 +56,11 @@ class BinnedSource:
 
     @property
     def count(self) -> float:
-        """Return the requests that the source adds to the traffic, over all regions and tiers."""
-        return float(np.nansum(self.requests()) * self.cells.sum())
+        """Return the number of requests that the source adds to the traffic, in all bins."""
+        return float(np.nansum(self.requests()) * self.weights.sum())
 
     def requests(self) -> FloatArray:
-        """Return the requests of the file per bin, ``[bins]``, before regions, tiers and scale.
+        """Return the requests of the file per bin, ``[bins]``, without the ``weights``.
 
         If the file counts only tokens, divide them by the scenario's mean lengths. NaN marks
         missing bins.
@@ -81,12 +82,12 @@ class BinnedSource:
     def tokens(self) -> tuple[FloatArray, FloatArray]:
         """Return (input tokens, output tokens) of the file per bin, each ``[bins]``.
 
-        Tokens that it does not count are its requests times the scenario's mean lengths.
+        Tokens that the file does not count are its requests times the scenario's mean lengths.
         """
         requests = self.requests()
 
         def counted_or_mean(counted: FloatArray | None, stated: Lengths | None) -> FloatArray:
-            """Return counted tokens, else requests times the stated mean; NaN without either."""
+            """Return the counted tokens, or else requests times the stated mean; NaN if neither."""
             return requests * (stated.mean if stated else np.nan) if counted is None else counted
 
         inputs = counted_or_mean(self.columns.input_tokens, self.input_lengths)
@@ -108,18 +109,11 @@ class BinnedSource:
         total = float(inputs[known].sum())
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
-    def weighted_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
-        """Return the length distributions of the bins ``between``, to be mixed with other sources.
-
-        ``requests`` is the number of requests, by which the source is weighted.
-        """
-        return DrawnLengths(requests, self.lengths(between), self.cached_share)
-
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
-        """Return distributions of prompt and answer lengths, with the means of the given bins.
+        """Return distributions of prompt and answer lengths, with the means in bins ``between``.
 
-        Their shape is that of the source's own sample, if it has one and the scenario states no
-        lengths; else log-normal.
+        Their shape is that of the file's sample of lengths, if it has one and the scenario states
+        no lengths. Otherwise they are log-normal.
         """
         columns = self.columns
         requests = self.requests()[between]
@@ -128,9 +122,9 @@ class BinnedSource:
         def distribution_around(
             tokens: FloatArray, stated: Lengths | None, sample: FloatArray | None
         ) -> LengthDistribution | SampledLength:
-            """Return a distribution whose mean is ``tokens [bins]`` per request, at least 1.
+            """Return a distribution of lengths with the mean of ``tokens [bins]`` per request.
 
-            Its shape is that of the file's ``sample``, unless the scenario states lengths.
+            The mean is at least 1. The shape is that of ``sample``, unless lengths are ``stated``.
             """
             both_known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[both_known].sum())
@@ -147,8 +141,8 @@ class BinnedSource:
     def demand(self, template: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
         """Return the source's demand in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on.
 
-        ``edge_s`` is in epoch s, ``template`` has the scenario's names. A bin is a gap (NaN) if any
-        of the source's bins within it is missing.
+        ``edge_s`` is in epoch s. ``template`` has the scenario's names of models, regions and
+        tiers. A bin is a gap (NaN) if any of the source's shorter bins within it is missing.
         """
         columns = self.columns
         first = (columns.start_s - edge_s) / bin_s
@@ -158,24 +152,24 @@ class BinnedSource:
         inside = (bin_index >= 0) & (bin_index < bins)
         wider_bin = bin_index[inside].astype(np.int64)  # of each of the source's bins
         per_bin = round(bin_s / columns.bin_s)
-        cells = np.argwhere(self.cells > 0)  # pairs of region and tier
-        share = self.cells[tuple(cells.T)][:, None]
+        pairs = np.argwhere(self.weights > 0)  # pairs of region and tier
+        weight = self.weights[tuple(pairs.T)][:, None]
 
         def coarse(values: FloatArray) -> FloatArray:
-            """Return ``values`` summed over wider bins, for each cell's share, ``[cells, bins]``.
+            """Return ``values`` summed over wider bins, by region and tier, ``[pairs, bins]``.
 
             A wider bin with a missing value is NaN.
             """
             known = ~np.isnan(values[inside])
             total = np.bincount(wider_bin, np.nan_to_num(values[inside]), minlength=bins)
             known_count = np.bincount(wider_bin, known, minlength=bins)
-            return np.asarray(share * np.where(known_count >= per_bin, total, np.nan))
+            return np.asarray(weight * np.where(known_count >= per_bin, total, np.nan))
 
         input_tokens, output_tokens = self.tokens()
         return Demand(
             keys=tuple(
                 SeriesKey(template.models[self.model], template.regions[r], template.tiers[t])
-                for r, t in cells
+                for r, t in pairs
             ),
             start_s=edge_s,
             bin_s=bin_s,
@@ -185,12 +179,15 @@ class BinnedSource:
         )
 
     def expected_requests(self, start_s: float, end_s: float) -> float:
-        """Return the expected number of requests that ``draw`` returns for ``[start_s, end_s)``."""
+        """Return the expected number of requests in the bins that overlap ``[start_s, end_s)``."""
         counts = self.requests()[self.between(start_s, end_s)]
-        return float(np.nansum(counts) * self.cells.sum())
+        return float(np.nansum(counts) * self.weights.sum())
 
     def between(self, start_s: float, end_s: float, *, whole: bool = False) -> slice:
-        """Return the slice of bins that overlap ``[start_s, end_s)``; with ``whole``, lie in it."""
+        """Return the slice of bins that overlap ``[start_s, end_s)`` in epoch seconds.
+
+        With ``whole``, return only bins that lie in it.
+        """
         first, last = (
             (moment_s - self.columns.start_s) / self.columns.bin_s for moment_s in (start_s, end_s)
         )
@@ -212,24 +209,24 @@ class BinnedSource:
         """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
 
         Times are epoch seconds. ``template`` is an empty trace with the scenario's names. If the
-        file counts tokens, the requests of a bin have as many in all. With ``parts`` above 1, draw
-        only the requests of one of so many equal parts of the fleet.
+        file counts tokens, the tokens of the requests in a bin sum to that count. With ``parts``
+        above 1, the fleet is divided into so many equal parts, and the requests of one are drawn.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         traces = []
-        for region, tier in np.argwhere(self.cells > 0):
-            # The share of a region and tier is rounded up or down at random: the mean is exact.
-            drawn = round_at_random(counts * self.cells[region, tier] / parts, rng)
-            part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
+        for region, tier in np.argwhere(self.weights > 0):
+            # The count of a region and tier is rounded up or down at random: the mean is exact.
+            drawn = round_at_random(counts * self.weights[region, tier] / parts, rng)
+            share = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
 
-            def tokens_per_bin(
-                tokens: FloatArray | None, part: FloatArray = part
+            def drawn_tokens(
+                tokens: FloatArray | None, share: FloatArray = share
             ) -> FloatArray | None:
-                """Return the cell's tokens in each drawn bin; None if the file counts none."""
-                return None if tokens is None else np.round(tokens[between] * part)
+                """Return ``share`` (per bin) of the file's tokens; None if it counts none."""
+                return None if tokens is None else np.round(tokens[between] * share)
 
-            answers = tokens_per_bin(columns.output_tokens)
+            answers = drawn_tokens(columns.output_tokens)
             if answers is not None:  # an answer of one token at least, as in ``tokens``
                 answers = np.maximum(answers, drawn)
             arrival, isl, osl = requests_from_bins(
@@ -238,8 +235,9 @@ class BinnedSource:
                 columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                (tokens_per_bin(columns.input_tokens), answers),
-                # A part of all requests, chosen at random, has the same part of the excess.
+                (drawn_tokens(columns.input_tokens), answers),
+                # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1
+                # by that part of the excess.
                 dispersion=1.0 + (self.dispersion - 1.0) / parts,
             )
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
@@ -249,24 +247,25 @@ class BinnedSource:
             trace = trace_of_one_pool(
                 template, codes, start_s, arrival[order], isl[order], osl[order]
             )
-            if share := self.cached_share:
-                trace = replace(trace, blocks=cached_part(trace.input_tokens, share))
+            if cached := self.cached_share:
+                trace = replace(trace, blocks=cached_part(trace.input_tokens, cached))
             traces.append(trace)
         return traces
 
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
     ) -> list[tuple[int, int, FloatArray]]:
-        """Draw arrivals without lengths in ``[start_s, end_s)``, rounded out to whole bins.
+        """Draw the arrivals, without lengths, in all bins that overlap ``[start_s, end_s)``.
 
-        Return (region index, tier index, arrivals in epoch s) for each with traffic.
+        Return (region index, tier index, arrivals in epoch s) for each region and tier with
+        traffic.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         begin_s = columns.start_s + between.start * columns.bin_s
         drawn = []
-        for region, tier in np.argwhere(self.cells > 0):
-            integers = round_at_random(counts * self.cells[region, tier], rng)
+        for region, tier in np.argwhere(self.weights > 0):
+            integers = round_at_random(counts * self.weights[region, tier], rng)
             arrival, _, _ = arrivals_from_bins(
                 integers, columns.bin_s, begin_s, rng, self.dispersion
             )
@@ -284,7 +283,7 @@ def trace_of_one_pool(
 ) -> Trace:
     """Return requests of one model, region and tier as a trace with the names of ``template``.
 
-    ``codes`` are the indices of model, region and tier.
+    ``codes`` are the indices of model, region and tier. ``arrival_s`` counts from ``start_s``.
     """
     model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes)
     names = template.models, template.regions, template.tiers
@@ -292,9 +291,9 @@ def trace_of_one_pool(
 
 
 def round_at_random(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Round expected counts at random: up with the probability of the fraction, else down.
+    """Round expected counts at random, so that their mean does not change.
 
-    The mean is therefore exact. Whole numbers do not change. Gaps (NaN) stay gaps.
+    The fraction is the probability of rounding up. Whole numbers and gaps (NaN) do not change.
     """
     nearest = np.round(expected)
     # A whole number with an error of computation, such as 2.9999999999, must not become 2.
@@ -307,10 +306,10 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_
 
 
 def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
-    """Return a series in bins of ``bin_s`` seconds, if its own are a multiple of that.
+    """Return a series in bins of ``bin_s`` seconds, if its own bins are a multiple of that.
 
-    Requests of a bin stay whole numbers. Tokens per request are those of the whole bin. A gap stays
-    a gap. Other bins are returned unchanged.
+    Otherwise it is returned unchanged. Whole numbers of requests stay whole. Tokens per request are
+    those of the longer bin. A gap stays a gap.
     """
     parts = round(columns.bin_s / bin_s)
     if parts < 2 or abs(columns.bin_s / bin_s - parts) > 1e-6:
@@ -325,13 +324,13 @@ def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
 
 
 def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
-    """Return the share of each bin's total in its equal ``parts``, ``[bins, parts]``.
+    """Return how to divide each bin's total among ``parts`` shorter bins, ``[bins, parts]``.
 
-    ``totals [bins]`` are amounts; NaN is a gap, whose parts are equal. If all totals are whole
-    numbers, so are the parts.
+    The shares follow a smooth curve through the neighbouring bins. ``totals [bins]`` are amounts;
+    NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
     known = np.nan_to_num(totals)
-    # A first or last bin, or one beside a gap, goes on at its own rate.
+    # The first and last bin, and one beside a gap, continue at their own rate.
     before = np.r_[totals[:1], totals[:-1]]
     after = np.r_[totals[1:], totals[-1:]]
     slope_at_begin, slope_at_end = (

@@ -1,4 +1,4 @@
-"""Change requests and demand: more of them, or longer outputs, in a part of a window."""
+"""Change the traffic of a window: more requests, or longer outputs, in a part of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,15 +19,15 @@ def with_times_requests(
 ) -> Trace:
     """Return ``trace`` with ``factor`` times as many requests.
 
-    Below 1, each request is kept with that probability. Above 1, ``factor`` is the mean number of
-    its copies, the original included. A repeat arrives at most half of ``within_s`` from the
-    original. Sessions are kept or repeated as a whole.
+    Below 1, each request is kept with that probability. Above 1, each request gets ``factor - 1``
+    copies on average. A copy arrives at most half of ``within_s`` before or after the original.
+    Sessions are kept or copied as a whole.
     """
     groups = Groups.of(trace.session, len(trace))
     drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
 
-    def repeat_groups(picked: IntArray, *, moves: bool) -> Trace:
-        """Return the requests of the groups (sessions) ``picked``.
+    def copy_groups(picked: IntArray, *, moves: bool) -> Trace:
+        """Return copies of the groups (sessions) number ``picked``.
 
         With ``moves``, shift each group at random by at most half of ``within_s``.
         """
@@ -35,7 +35,7 @@ def with_times_requests(
         first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
         if moves:
             begin = begin + rng.uniform(-within_s / 2, within_s / 2, len(picked))
-            # Reflected at the ends: clipped there, repeats would pile up to a burst.
+            # Reflected at the ends, since clipped times would pile up there to a burst.
             begin = np.where(begin < first, 2 * first - begin, begin)
             begin = np.where(begin > last, 2 * last - begin, begin)
         arrival, rows, session = groups.copies(trace.arrival_s, picked, np.clip(begin, first, last))
@@ -47,11 +47,11 @@ def with_times_requests(
     if not len(trace):
         return trace
     if factor < 1.0:
-        return repeat_groups(drawn, moves=False)
-    # All groups once repeats for each whole number above 1, and the drawn ones for the fraction.
-    parts = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
-    repeats = [repeat_groups(picked, moves=True) for picked in parts if len(picked)]
-    return merge([trace, *repeats], trace.provenance) if repeats else trace
+        return copy_groups(drawn, moves=False)
+    # A factor of 2.3 adds one copy of all groups, and one of the 30% that were drawn.
+    to_copy = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
+    copies = [copy_groups(picked, moves=True) for picked in to_copy if len(picked)]
+    return merge([trace, *copies], trace.provenance) if copies else trace
 
 
 def busier(
@@ -59,20 +59,20 @@ def busier(
 ) -> Trace:
     """Return the trace with ``factor`` times the requests in ``[start_s, end_s)`` (epoch seconds).
 
-    Arrivals of ``trace`` count from the start of ``window``.
+    ``trace`` is that of ``window``: its arrivals count from the window's start.
     """
     rng = generator(seed, Stream.STRAYS)
     inside = (trace.arrival_s >= start_s - window.start_s) & (
         trace.arrival_s < end_s - window.start_s
     )
-    part = with_times_requests(trace.rows(inside), factor, window.bin_s, rng)
-    return merge([trace.rows(~inside), part], trace.provenance) if len(part) else trace
+    changed = with_times_requests(trace.rows(inside), factor, window.bin_s, rng)
+    return merge([trace.rows(~inside), changed], trace.provenance) if len(changed) else trace
 
 
 def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
-    """Return ``trace``, with outputs ``factor`` times as long in requests from ``from_s`` on.
+    """Return ``trace`` with outputs ``factor`` times as long in requests that arrive late.
 
-    ``from_s`` counts from the start of the trace.
+    These arrive ``from_s`` seconds after the start of the trace, or later.
     """
     late = trace.arrival_s >= from_s
     grown = np.rint(factor * trace.output_tokens).astype(trace.output_tokens.dtype)
@@ -82,9 +82,9 @@ def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
 def scale_demand(
     demand: Demand, amounts: Sequence[str], factor: float, start_s: float, end_s: float
 ) -> Demand:
-    """Multiply ``amounts`` (such as "requests") of ``demand`` in a time span by ``factor``.
+    """Return ``demand`` with ``factor`` times its ``amounts`` in ``[start_s, end_s)``.
 
-    The span is ``[start_s, end_s)`` in epoch seconds.
+    ``amounts`` are names of its fields, such as "requests". Times are epoch seconds.
     """
     inside = demand.inside(start_s, end_s)
     arrays = {name: np.where(inside, factor, 1.0) * getattr(demand, name) for name in amounts}

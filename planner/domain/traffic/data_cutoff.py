@@ -21,12 +21,12 @@ PART = 0.05  # largest share of a bin that can be missing without making it a ga
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredSource:
-    """A request log. Its file begins and ends at ``start_s`` and ``end_s``, in epoch seconds."""
+    """A request log. Its file covers the time from ``start_s`` to ``end_s``, in epoch seconds."""
 
     trace: Trace
     start_s: float
     end_s: float
-    sampling: float = 0.0  # of a sample: variance over mean of its number of requests
+    sampling: float = 0.0  # variance over mean of the number of requests in a sample; 0: no sample
 
 
 def requests_before(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
@@ -50,7 +50,7 @@ def bins_before(series: DemandColumns, until_s: float | None) -> DemandColumns:
 
 
 def _check_begun(until_s: float, start_s: float) -> None:
-    """Raise ScenarioError if ``until_s`` is not after the start of the traffic."""
+    """Raise ScenarioError if ``until_s`` is not after ``start_s``, the start of the traffic."""
     if until_s <= start_s:
         raise ScenarioError(
             f"traffic.until: {words_of(until_s, UTC_CLOCK)} is before the traffic begins "
@@ -59,7 +59,7 @@ def _check_begun(until_s: float, start_s: float) -> None:
 
 
 def check_data_age(until_s: float, end_s: float) -> None:
-    """Raise ScenarioError if the newest data at ``until_s`` is more than ``LATE_S`` old."""
+    """Raise ScenarioError if the data ends (``end_s``) more than ``LATE_S`` before ``until_s``."""
     if until_s > end_s + LATE_S:
         raise ScenarioError(
             f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
@@ -70,9 +70,9 @@ def check_data_age(until_s: float, end_s: float) -> None:
 
 
 def mask_unobserved(demand: Demand, start_s: float, end_s: float) -> Demand:
-    """Return demand with gaps (NaN) in bins that a trace in ``[start_s, end_s)`` does not cover.
+    """Return demand with gaps (NaN) in all bins outside ``[start_s, end_s)``, the time of a trace.
 
-    A bin counts as covered if at most the share ``PART`` of it is missing.
+    A bin counts as inside if at most the share ``PART`` of it is outside.
     """
     first = np.ceil((start_s - demand.start_s) / demand.bin_s - PART)
     last = np.floor((end_s - demand.start_s) / demand.bin_s + PART)
@@ -88,7 +88,10 @@ def mask_unobserved(demand: Demand, start_s: float, end_s: float) -> Demand:
 
 
 def cutoff_note(until_s: float, end_s: float, bin_s: float) -> str:
-    """Return the note on how ``traffic.until`` limits the data of a result."""
+    """Return the note on how ``traffic.until`` (``until_s``) limits the data of a result.
+
+    The data known by then ends at ``end_s``. A gap shorter than a bin (``bin_s``) is not mentioned.
+    """
     words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:
         words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet known: a gap."

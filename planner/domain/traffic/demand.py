@@ -57,7 +57,7 @@ class Demand:
         return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
-        """Return one key's demand in ``unit``, from its first observed bin on."""
+        """Return the demand of key number ``index`` in ``unit``, from its first observed bin on."""
         return _series_from_first_bin(
             self, self.keys[index], getattr(self, unit)[index], unit, [index]
         )
@@ -65,18 +65,18 @@ class Demand:
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
     ) -> DemandSeries:
-        """Return the sum over the keys that ``belongs`` selects, as a series named ``key``.
+        """Return the summed demand in ``unit`` of the keys that ``belongs`` accepts.
 
-        A gap in one key is a gap in the sum.
+        The series is named ``key``. A gap in one of the keys is a gap in the sum.
         """
         rows = [i for i, k in enumerate(self.keys) if belongs(k)]
         values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
         return _series_from_first_bin(self, key, values, unit, rows)
 
     def level_error(self, rows: Sequence[int]) -> float:
-        """Return the relative standard error that sampling leaves in the sum of the keys ``rows``.
+        """Return the relative standard error of the requests of the keys number ``rows``, summed.
 
-        It is 0 if the trace is not a sample.
+        It comes from sampling, so it is 0 if the trace is not a sample.
         """
         total = float(np.nansum(self.requests[list(rows)]))
         if self.sampling is None or not total:
@@ -89,7 +89,7 @@ def _series_from_first_bin(
 ) -> DemandSeries:
     """Return ``values [bins]`` as a series named ``key`` that begins at its first observed bin.
 
-    ``rows`` are the keys of ``demand`` that the values are the sum of.
+    The values are the sum of the keys number ``rows`` of ``demand``.
     """
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
@@ -109,15 +109,16 @@ def bin_demand(
 ) -> Demand:
     """Return a trace's requests and tokens per bin, for every model x region x tier that occurs.
 
-    ``bins`` bins of ``bin_s`` seconds begin at ``start_s`` (epoch s); by default they cover the
-    trace. The trace may cover the first and last bin only in part; the caller must handle that.
+    The result has ``bins`` bins of ``bin_s`` seconds from ``start_s`` (epoch s) on. By default,
+    they cover the trace. The first and last bin may extend beyond the trace, and then have too
+    small counts.
     """
     if start_s is None:
         start_s = np.floor(trace.start_s / bin_s) * bin_s
     start_s = float(start_s)
 
     def bin_index(arrival_s: FloatArray) -> IntArray:
-        """Return the bin in which each request arrives; outside the bins, too."""
+        """Return the bin in which each request arrives; below 0 or from ``bins`` on if outside."""
         return np.floor((arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
 
     if bins is None:
@@ -143,7 +144,10 @@ def bin_demand(
 def _sums_per_bin(
     trace: Trace, bin_index: Callable[[FloatArray], IntArray], bins: int
 ) -> FloatArray:
-    """Return requests, input tokens and output tokens, ``[3, model x region x tier, bin]``."""
+    """Return requests, input and output tokens per bin, ``[3, model x region x tier, bin]``.
+
+    ``bin_index`` returns the bin of each arrival time. Requests outside the bins do not count.
+    """
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     sums = np.zeros((3, int(np.prod(shape))))
     requests, input_tokens, output_tokens = sums

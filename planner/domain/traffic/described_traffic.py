@@ -1,6 +1,6 @@
 """Generate past traffic from the scenario's description of a service that has no trace yet.
 
-What follows it is then forecast, planned and replayed as after any trace.
+Such a description is called a launch. The generated traffic is then used as a trace is.
 """
 
 from datetime import UTC
@@ -22,7 +22,7 @@ EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, counted from Monday
 
 
 def shape_of(launch: Launch) -> DayShape:
-    """Return the described shape of a day: a built-in one, or the scenario's own 24 numbers."""
+    """Return the shape of a day of a launch: a built-in one, or the scenario's own 24 numbers."""
     if isinstance(launch.day, str):
         return shapes()[launch.day]
     mean = sum(launch.day) / 24
@@ -31,22 +31,22 @@ def shape_of(launch: Launch) -> DayShape:
 
 
 def weekend_of(launch: Launch) -> float:
-    """Return the requests of a weekend day as a share of a weekday's."""
+    """Return the requests of a weekend day of a launch, divided by those of a weekday."""
     return shape_of(launch).weekend if launch.weekend is None else launch.weekend
 
 
 def mean_rps(launch: Launch) -> float:
-    """Return the mean requests/s over a week."""
+    """Return the mean requests/s of a launch over a week."""
     return launch.rps if launch.rps is not None else (launch.requests_per_day or 0.0) / DAY_S
 
 
 def expected_counts(
     launch: Launch, start_s: float, bin_s: float, bins: int, clock: str
 ) -> FloatArray:
-    """Return the expected requests of each bin from ``start_s`` on, ``[bins]``.
+    """Return the expected requests of a launch in each bin from ``start_s`` on, ``[bins]``.
 
-    The rate is constant within each hour of local time, and the counts are its exact integrals. Day
-    1 of traffic without dates counts as a Monday.
+    The rate is constant within each hour of local time. ``clock`` is UTC_CLOCK if times have dates.
+    Otherwise day 1 counts as a Monday.
     """
     shape, weekend_share = shape_of(launch), weekend_of(launch)
     weekday_rps = mean_rps(launch) * 7 / (5 + 2 * weekend_share)
@@ -66,10 +66,11 @@ def expected_counts(
 def draw_counts(
     launch: Launch, expected: FloatArray, bin_s: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw counts around ``expected``, ``[bins]``.
+    """Draw counts per bin around ``expected [bins]``.
 
-    A gamma factor of mean 1 and coefficient of variation ``launch.variation`` scales each hour. The
-    counts of each bin are then Poisson. Without variation, return ``expected`` unchanged.
+    Each hour is multiplied by a gamma variate with mean 1 and coefficient of variation
+    ``launch.variation``. The counts of each bin are then Poisson. Without variation, return
+    ``expected`` unchanged.
     """
     if not launch.variation:
         return expected
@@ -87,11 +88,11 @@ def described_bins(
     clock: str,
     rng: np.random.Generator,
 ) -> DemandColumns:
-    """Return a source's described traffic as counts per bin, drawn around the described rate.
+    """Return the launch of a source as counts per bin, drawn at random around its rate.
 
-    The bins cover ``span`` in epoch seconds, the time of the measured sources. Without such
-    sources, they cover the ``WEEKS`` weeks before the described traffic begins. Raise ScenarioError
-    if there is neither a span nor a date at which that traffic begins.
+    The bins cover ``span`` (epoch seconds), the time of the measured sources. Without such sources,
+    they cover the ``WEEKS`` weeks before the launch begins. Raise ScenarioError if there is neither
+    a span nor a date of the launch; ``where`` names the source in its message.
     """
     launch = source.launch
     if launch is None:
@@ -116,10 +117,7 @@ def described_bins(
 
 
 def words_of(source: Source) -> str:
-    """Describe a launch: "4 requests/s on average (345,600 a day), by day office (...), ...".
-
-    A launch is traffic that the scenario describes, since no trace has it yet.
-    """
+    """Describe the launch of a source: "4 requests/s on average (345,600 a day), by day ..."."""
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")

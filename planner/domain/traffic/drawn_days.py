@@ -1,4 +1,8 @@
-"""Turn paths of demand that are drawn from the forecast into days to simulate."""
+"""Draw random paths of demand from the forecast, and turn them into days to simulate.
+
+A path is one possible course of the demand over time: requests per bin for each key (model, region
+and tier).
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +23,15 @@ from planner.domain.traffic.window import HOUR_S, Window
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.trace import PrefixBlocks, Trace
 
-SHORT = "last-value"  # method if a series is too short for the scenario's
+SHORT = "last-value"  # method of forecast if a series is too short for the scenario's method
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnDays:
-    """Random paths of demand over a window and its lead time, in requests per bin.
+    """Random paths of demand, from the first decision of a window to its end.
 
-    ``requests`` has the shape ``[paths, keys, bins]``, in bins of ``Demand.bin_s`` from ``start_s``
-    on.
+    ``requests [paths, keys, bins]`` are requests per bin. The bins have the width ``Demand.bin_s``
+    and begin at ``start_s``.
     """
 
     start_s: float
@@ -49,13 +53,12 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
 def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
     """Return the tokens (input plus output) in the busiest hour of each path, ``[paths]``.
 
-    A path counts only requests; each stands for its key's mean tokens per request in ``demand``.
+    Paths only count requests. Each request has the mean tokens of its key in ``demand``.
     """
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
     tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
-    lead = round((window.start_s - days.start_s) / window.bin_s)
-    # Sum over the keys of requests times tokens per request: [paths, bins].
+    lead = round((window.start_s - days.start_s) / window.bin_s)  # bins before the window
     path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
     hour_bins = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))
     # The sum of each hour is the difference of two cumulative sums.
@@ -65,10 +68,10 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
 
 
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
-    """Return ``demand`` with its bins from ``days.start_s`` on replaced by one path.
+    """Return ``demand`` with its bins from ``days.start_s`` on replaced by path number ``path``.
 
-    Tokens per request stay the mean of the bins before. Bins after the path are dropped. For a plan
-    ahead of the trace, the path's bins are not in ``demand`` and stay unknown.
+    Tokens per request are the mean of the bins before. Bins after the path are dropped. If the path
+    begins after the end of ``demand``, return ``demand`` unchanged.
     """
     first = round((days.start_s - demand.start_s) / demand.bin_s)
     bins = min(demand.bins - first, days.requests.shape[2])
@@ -91,12 +94,12 @@ def requests_of_path(
     traffic: Traffic, window: Window, days: DrawnDays, path: int, pattern: Trace, seed: int,
     *, cells: int = 1,
 ) -> Trace:  # fmt: skip
-    """Return requests in ``window`` with the counts of one path (an index into ``days.requests``).
+    """Return requests in ``window`` with the counts of path number ``path``.
 
-    They are those of ``pattern``, a window of equal length, left out or repeated to match the
-    counts, so that bursts, lengths and prefixes keep their structure. In bins where the pattern has
-    none, arrivals are uniform and lengths are drawn from the model's requests. With ``cells`` above
-    1, the result is the traffic of one of so many equal cells of the fleet.
+    ``pattern`` are the requests of another window of equal length. They are left out or repeated to
+    match the counts, so that bursts, lengths and prefixes keep their structure. In bins without a
+    request of the pattern, arrivals are uniform and lengths are drawn from the model's requests.
+    With ``cells`` above 1, return the traffic of one of so many equal cells (shards) of the fleet.
     """
     rng = generator(seed, Stream.DRAWN, path)
     lead = round((window.start_s - days.start_s) / window.bin_s)
@@ -126,7 +129,10 @@ def requests_of_path(
 
 
 def _merged_with_prefixes(pieces: list[Trace], pattern: Trace) -> Trace:
-    """Return one trace of ``pieces`` drawn from ``pattern``; all have prompt blocks, or none."""
+    """Return one trace of all ``pieces``, which were drawn from the requests ``pattern``.
+
+    If a piece has no prompt blocks, the result has none. Blocks of sessions are derived again.
+    """
     blocks = pattern.blocks if isinstance(pattern.blocks, PrefixBlocks) else None
     if blocks and any(piece.blocks is None for piece in pieces):
         pieces = [replace(piece, blocks=None) for piece in pieces]
@@ -134,7 +140,7 @@ def _merged_with_prefixes(pieces: list[Trace], pattern: Trace) -> Trace:
     from_sessions = blocks is not None and blocks.block_tokens == SESSION_TOKENS
     if pattern.session is None or not from_sessions:
         return trace
-    # Copies of a session share no blocks, so blocks are derived again from the drawn sessions.
+    # Copies of a session are separate sessions, so they must share no blocks.
     return replace(trace, blocks=blocks_of_sessions(trace))
 
 
@@ -148,7 +154,8 @@ def _uniform_requests(
 ) -> Trace:
     """Return ``counts [bins]`` requests that arrive uniformly in their bins.
 
-    ``codes`` are their model, region and tier. Lengths are drawn from the requests of the model.
+    ``codes`` are the indices of their model, region and tier. Lengths are drawn from the requests
+    of the model. Names are those of ``pattern``.
     """
     bin_start_s = np.repeat(np.arange(len(counts)) * window.bin_s, counts)
     arrival = np.sort(bin_start_s + rng.random(len(bin_start_s)) * window.bin_s)
@@ -165,10 +172,10 @@ def _resample_requests(
     window: Window,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return about ``counts [bins]`` requests, drawn in each bin from those of a pattern.
+    """Return about ``counts [bins]`` requests, drawn in each bin from those of ``pattern``.
 
-    ``rows`` are the requests of the pattern to draw from, ``bin_of`` is the bin of each. A session
-    is kept, repeated or left out as a whole, by the bin in which it begins.
+    Only the requests number ``rows`` of the pattern are drawn, and ``bin_of`` is the bin of each. A
+    session is kept, repeated or left out as a whole. It counts in the bin in which it begins.
     """
     bins = len(counts)
     arrived = pattern.arrival_s[rows]
@@ -204,14 +211,15 @@ def _draw_groups(
 ) -> tuple[IntArray, BoolArray]:
     """Return the indices of ``to_draw [bins]`` groups, and which of them are repeats.
 
-    ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts them. All groups of a bin get
-    equally many copies. Some, chosen at random, get one more to reach the number.
+    ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts the groups. All groups of a
+    bin are drawn equally often. To reach ``to_draw``, some are chosen at random once more.
     """
     first_in_bin = np.cumsum(in_bin) - in_bin
     by_bin = np.argsort(bin_of, kind="stable")
-    places = rng.random(len(bin_of))[by_bin]  # in their bin
+    # ``order`` lists the groups bin by bin, at random within a bin.
+    random_rank = rng.random(len(bin_of))[by_bin]
     spans = [slice(begin, begin + count) for begin, count in zip(first_in_bin, in_bin, strict=True)]
-    order = np.concatenate([by_bin[span][np.argsort(places[span])] for span in spans])
+    order = np.concatenate([by_bin[span][np.argsort(random_rank[span])] for span in spans])
     rank = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
     available, needed = in_bin[bin_of[order]], to_draw[bin_of[order]]
     copies = needed // available + (rank < needed % available)
@@ -225,11 +233,10 @@ def demand_paths(
 ) -> FloatArray:
     """Return ``count`` random paths of demand, ``[count, keys of the demand, bins]``.
 
-    Amounts are requests per bin, forecast at the window's first decision, with the scenario's
-    growth. Errors stay correlated over hours, models, regions and tiers. The bins from the
-    decision to the window's start come first. Traffic that the scenario describes
-    replaces the mean of the forecast. Raises SeriesTooShort if a series is too short for
-    ``method``.
+    Amounts are requests per bin, from the window's first decision to its end. They are drawn from
+    the forecast at that decision, so errors are correlated over hours, models, regions and tiers.
+    The scenario's growth is included. Traffic that the scenario describes replaces the mean of the
+    forecast. Raises SeriesTooShort if a series is too short for ``method``.
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)
@@ -249,9 +256,10 @@ def demand_paths(
 
 
 def _requests_since_launch(demand: Demand, index: int, known_s: float) -> DemandSeries:
-    """Return the requests of one key up to ``known_s``, with gaps before its launch.
+    """Return the requests of key number ``index`` up to ``known_s``, with gaps before its launch.
 
-    The result begins with ``demand``, since series that are forecast together need the same bins.
+    The series begins when ``demand`` does, since series that are forecast together need the same
+    bins.
     """
     series = demand.series(index, REQUESTS)
     launched = series.window(series.start_s, known_s).since_launch(known_s)

@@ -2,9 +2,10 @@
 
 The choice uses rolling forecasts only. It simulates nothing and uses no data of the window.
 
-Each earlier period is forecast from the data known at its own decision. A plan at a quantile
-provides for the largest bin of that quantile in each period. A bin with more demand is not covered,
-and all its demand counts as late.
+Each earlier period is forecast from the data known at its own decision. A plan at a percentile has
+capacity for the largest bin of that percentile in the period. In a bin with more demand, all demand
+counts as late. A *height* is what a plan provides for: a percentile of the forecast, times a
+factor.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ HEIGHTS = (*(Height(float(level)) for level in LEVELS), *(Height(TOP, times) for
 # little about the next week.
 DAYS = 7
 DECISIONS = 4
-LEAST = 20  # smallest number of periods: the highest level needs one in twenty beyond it
+LEAST = 20  # smallest number of periods: above P95, the highest percentile, is one in twenty
 MOST_SERIES = 24  # only the largest series, so that the choice does not take longer than the plan
 STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 
@@ -52,8 +53,9 @@ STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 class PlannedQuantile:
     """The forecast percentile that a group of tiers is planned for, and the reason.
 
-    ``covered`` is the share of past demand, over ``periods`` periods, that a plan at this
-    percentile would have covered. ``wanted`` is the highest SLO attainment target of the tiers.
+    ``covered`` is the share of past demand that a plan at this percentile would have covered. It
+    was found on ``periods`` past periods, from ``start`` to ``end``. ``wanted`` is the highest SLO
+    attainment target of the tiers.
     """
 
     tier: str  # name of the tier; "interactive" for all interactive tiers together
@@ -74,36 +76,30 @@ class PlannedQuantile:
         """Return the percentile with its factor, but without the load factor."""
         return Height(self.quantile, self.times)
 
-    @property
-    def words(self) -> str:
-        """Return the percentile in words, such as "1.2 times P95"."""
-        return str(self.height)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeriods:
-    """A series' periods before the first decision: capacity that plans would have had, and demand.
+    """The past periods of one series: the capacity that plans would have had, and the demand.
 
-    Both are in units of the series (input tokens) per bin. Axes: ``k`` the planned heights
-    (``HEIGHTS``), ``p`` periods, ``w`` bins of a period. NaN marks bins not observed.
+    Both are in input tokens per bin. NaN marks bins that were not observed.
     """
 
-    capacity: FloatArray  # [k, p] capacity of a plan at each height
-    actual: FloatArray  # [p, w] actual demand
+    capacity: FloatArray  # [height, period] capacity of a plan at each of HEIGHTS
+    actual: FloatArray  # [period, bin] actual demand
     usd: float = 0.0  # dollars for one period of a capacity of one token per bin
     requests: float = 1.0  # requests per token
 
     @property
     def late(self) -> FloatArray:
-        """Return the demand in bins where it exceeded the planned capacity, by height, ``[k]``."""
+        """Return the demand in bins where it exceeded the capacity, for each of ``HEIGHTS``."""
         exceeds = self.actual[None] > self.capacity[:, :, None] * (1 + 1e-9)
         return np.asarray(np.where(exceeds, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of past demand that plans at each height would have covered, ``[k]``.
+    """Return the share of past demand that plans at each of ``HEIGHTS`` would have covered.
 
-    ``k`` counts ``HEIGHTS``. Without demand, the share is 1.
+    The demand of all series is summed. Without demand, the share is 1.
     """
     demand = sum(float(np.nansum(past.actual)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)  # demand above the planned capacity
@@ -111,9 +107,9 @@ def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
 
 
 def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
-    """Return the cost of planned capacity and of late requests in dollars, by height, ``[k]``.
+    """Return the cost of plans at each of ``HEIGHTS`` in the past periods, in dollars.
 
-    Each late request costs ``late_usd``. This is the newsvendor cost, summed over the past periods.
+    It is the newsvendor cost: that of the capacity, plus ``late_usd`` for each late request.
     """
     cost = np.zeros(len(HEIGHTS))
     for past in pasts:
@@ -125,7 +121,7 @@ def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
 class Quantiles:
     """The forecast percentiles that the plans of a study use; each is chosen when first needed.
 
-    All backtest windows use the same percentiles. A tuned parameter therefore means the same in a
+    All backtest windows use the same percentiles, so that a tuned parameter means the same in a
     backtest and in the planned window.
     """
 
@@ -134,14 +130,14 @@ class Quantiles:
     window: Window
     forecast: ForecastSection
     tiers_planned_separately: bool
-    # [l, r] dollars per hour of capacity for one input token per second
+    # [model, region] dollars per hour of capacity for one input token per second
     usd_per_tps: FloatArray | None = None
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
     def planned_quantiles(
         self, *, at_once: bool, progress: Progress
     ) -> tuple[PlannedQuantile, ...]:
-        """Return the planned percentile of each group of tiers, in the order of the groups.
+        """Return the planned percentile of each group of tiers, in the order of ``groups_of``.
 
         ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
         """
@@ -201,7 +197,7 @@ class Quantiles:
         return replace(chosen, start=moment(start), end=moment(end))
 
     def begin(self, *, at_once: bool) -> None:
-        """Begin the forecasts that ``planned`` will need in a second process, if there is one.
+        """Begin the forecasts for ``planned_quantiles`` in a second process, if there is one.
 
         ``at_once``: all periods are planned at the first decision.
         """
@@ -243,7 +239,7 @@ class Quantiles:
 
 
 def largest_series(traffic: Traffic, group: Group) -> list[Placed]:
-    """Return the largest series of a group, at most ``MOST_SERIES``."""
+    """Return the largest series (model x region) of a group, at most ``MOST_SERIES``."""
     series = series_of(traffic, group)
     series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
     return series[:MOST_SERIES]
@@ -264,9 +260,9 @@ def _choose_percentile(
 ) -> PlannedQuantile:
     """Return the percentile, and the factor on it, that would have been best in past periods.
 
-    If late requests have a price (``late_usd``), it is the cheapest of ``HEIGHTS``. Otherwise it is
-    the lowest that covers enough demand, or the highest if none does. ``decisions`` is the number
-    of past decisions, ``days`` names their periods in the reason.
+    If late requests have a price (``late_usd``, dollars each), it is the cheapest of ``HEIGHTS``.
+    Otherwise it is the lowest that covers enough demand, or the highest if none does. ``decisions``
+    is the number of past decisions. ``days`` names their time in the reason.
     """
     shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
     enough = np.flatnonzero(shares >= needed - 1e-12)
@@ -300,7 +296,7 @@ def _choose_percentile(
 
 
 def _percentile_of_target(group: Group, method: str) -> PlannedQuantile:
-    """Return the percentile if history is too short: the tier's target, limited to ``LEVELS``."""
+    """Return the percentile for a short history: the SLO target of the tiers, within ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     reason = (
         f"Too little history before the first decision to choose it with {method}. The tier's "
@@ -312,7 +308,7 @@ def _percentile_of_target(group: Group, method: str) -> PlannedQuantile:
 
 
 def _bins_per_decision(window: Window, at_once: bool) -> int:
-    """Return the number of bins that one decision plans: a period, or all with ``at_once``."""
+    """Return how many bins one decision plans: those of a period; with ``at_once``, all bins."""
     one_decision = at_once or window.ahead
     return round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
 
@@ -320,9 +316,9 @@ def _bins_per_decision(window: Window, at_once: bool) -> int:
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
     """Return the times of past decisions by which to choose a percentile, in epoch seconds.
 
-    Their periods follow each other without a gap, up to the window's first decision. They reach at
-    most ``DAYS`` days or ``DECISIONS`` decisions back, and into at most half of the data, which
-    begins at ``begins_s``. With fewer than ``LEAST`` periods, the result is empty. With
+    Their periods follow each other without a gap, up to the window's first decision. They reach
+    back ``DAYS`` days or ``DECISIONS`` decisions, whichever is longer, but into at most half of the
+    data, which begins at ``begins_s``. With fewer than ``LEAST`` periods, the result is empty. With
     ``at_once``, one decision plans the whole window.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
@@ -340,12 +336,12 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_capacity_and_demand(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (capacity, demand): the capacity ``[k, p]`` of past plans, and demand ``[p, w]``.
+    """Return the capacity of past plans ``[height, period]``, and past demand ``[period, bin]``.
 
-    ``k`` are the heights of ``HEIGHTS``: each gives a period the largest bin of its forecast. The
-    ``p`` periods of ``w`` bins are those that the decisions at ``origins`` (epoch s) planned. With
-    ``at_once``, one decision plans the whole window. Raises SeriesTooShort if ``method`` cannot be
-    fitted to the data known then.
+    There is a plan for each of ``HEIGHTS``. Its capacity in a period is the largest bin of the
+    forecast at that height. The periods are those that the decisions at ``origins`` (epoch s)
+    planned. With ``at_once``, one decision plans the whole window. Raises SeriesTooShort if
+    ``method`` cannot be fitted to the data known at a decision.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
@@ -379,5 +375,5 @@ def past_forecast_arguments(
 
 
 def quantiles_at_levels(forecast: Forecast) -> FloatArray:
-    """Return the forecast at each quantile of ``LEVELS``, ``[k, steps]``."""
+    """Return the forecast at each quantile of ``LEVELS``, ``[levels, steps]``."""
     return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

@@ -34,9 +34,9 @@ def requests_ahead(
     """Draw the requests of a window from the mean forecast, and return them with notes.
 
     The mean is forecast for every model x region x tier. For traffic that the scenario describes,
-    it is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from the
-    model's own requests, and arrivals have the burstiness of its traffic. With ``cells`` above 1,
-    only one of that many equal parts is drawn.
+    it is the described rate. It is multiplied by the growth ``window.grown``. Lengths are drawn
+    from the model's own requests, and arrivals have the burstiness of its traffic. With ``cells``
+    above 1, only the requests of one of that many equal cells (shards) of the fleet are drawn.
 
     A series that is too short for ``method`` uses the last-value forecast, with a note. Raise
     ScenarioError if more than ``MAX_DRAWN`` requests are expected.
@@ -76,7 +76,7 @@ def draw_requests(
 ) -> tuple[Int32Array, Int32Array, Prefixes | None]:
     """Draw input and output lengths of ``count`` requests from those of model ``m``.
 
-    The third value is the cached part of their prompts, or None without prefix caching. Requests
+    The third value says which prefixes their prompts share; None without prefix caching. Requests
     with prompt blocks keep the order of the trace, since their prefixes depend on it.
     """
     shared = traffic.shared[m] if traffic.shared else None
@@ -92,14 +92,14 @@ def draw_requests(
 def _arrivals(
     mean: FloatArray, bin_s: float, burstiness: Burstiness, rng: np.random.Generator
 ) -> FloatArray:
-    """Return arrival times in seconds, with ``mean`` ``[bins]`` requests per bin on average."""
-    # Arrivals of rate 1 are drawn up to the expected total. Each moves to the time at which so many
-    # requests are expected (time change of a point process).
+    """Return arrival times in seconds, with ``mean [bins]`` requests per bin on average."""
+    # Arrivals of rate 1 are drawn up to the expected total. The arrival at u moves to the time by
+    # which u requests are expected (time change of a point process).
     expected = np.concatenate([[0.0], np.cumsum(mean)])  # requests up to each edge of bins
     total = float(expected[-1])
-    of_rate_1, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
-    while total > 0 and (not len(of_rate_1) or of_rate_1[-1] < total):
-        of_rate_1 = unit_arrivals(count, burstiness, rng)
+    unit_rate, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
+    while total > 0 and (not len(unit_rate) or unit_rate[-1] < total):
+        unit_rate = unit_arrivals(count, burstiness, rng)
         count = 2 * count
     edges = np.arange(len(expected)) * bin_s
-    return np.asarray(np.interp(of_rate_1[of_rate_1 < total], expected, edges), np.float64)
+    return np.asarray(np.interp(unit_rate[unit_rate < total], expected, edges), np.float64)

@@ -60,7 +60,7 @@ class SeriesForecast:
     planned: FloatArray  # at ``height``
     low: FloatArray  # 10%
     high: FloatArray  # 90%
-    height: Height  # level that is planned for
+    height: Height  # what is planned for: a quantile or the mean, times a factor
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80, bias over the window
     past: PastPeaks | None  # peaks before the last decision; None if unknown
     levels: tuple[float, ...]  # levels of ``quantiles``
@@ -102,8 +102,8 @@ def forecast_window(
 class RolledForecast:
     """The forecasts of a series, one per decision of a window, at all quantiles.
 
-    ``pieces`` has one forecast per decision. Its bins before ``first`` are the decision's lead
-    time. Those from ``first`` on are the periods that it plans.
+    ``pieces`` has one forecast per decision. Its first ``first`` bins are the decision's lead time.
+    The others are the periods that the decision plans.
     """
 
     series: DemandSeries
@@ -128,7 +128,7 @@ class RolledForecast:
         return np.asarray(values * self.window.grown, np.float64)
 
     def _join_pieces(self, level: float | None) -> FloatArray:
-        """Return a quantile (None: the mean) of the forecast, its pieces joined over the window."""
+        """Return a quantile (None: the mean) of all pieces, ``[bins of the window]``."""
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 
@@ -172,7 +172,7 @@ def roll_forecast(
     """Return forecasts of a series for every period of the window, from bins before its decision.
 
     With ``at_once``, the first decision forecasts all periods. ``described [bins of the window]``
-    is the mean that the scenario describes; None: the forecast's.
+    is the mean that the scenario describes; None: the mean is forecast.
     """
     series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
@@ -223,9 +223,9 @@ def _errors(
     low: FloatArray,
     high: FloatArray,
 ) -> dict[str, float | None]:
-    """Return the errors of the forecasts over the window by name; None: no bin was observed.
+    """Return the errors of the forecasts over the window, by name; None if unknown.
 
-    ``actual``, ``mean``, ``low`` and ``high`` (10%, 90%) are amounts, ``[bins of the window]``.
+    ``actual``, ``mean``, ``low`` (P10) and ``high`` (P90) are amounts, ``[bins of the window]``.
     """
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
     actuals, means = (values.reshape(-1, window.bins_per_period) for values in (actual, mean))

@@ -30,8 +30,13 @@ def interactive(hardware: Hardware) -> set[str]:
     return {tier.name for tier in hardware.tiers if not tier.deferrable}
 
 
+def deferrable(hardware: Hardware) -> set[str]:
+    """Return the names of the deferrable tiers."""
+    return {tier.name for tier in hardware.tiers if tier.deferrable}
+
+
 def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
-    """Return one group of all interactive tiers, or with ``apart`` one group per tier.
+    """Return one group of all interactive tiers; with ``apart``, one group per interactive tier.
 
     Without interactive tiers there is no group.
     """
@@ -47,7 +52,8 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
     """Return the summed demand of a group of tiers, per model and region.
 
-    ``unit`` is REQUESTS, INPUT_TOKENS or OUTPUT_TOKENS. Pairs without demand are omitted.
+    ``unit`` is REQUESTS, INPUT_TOKENS or OUTPUT_TOKENS. Models and regions without demand are
+    omitted.
     """
     return by_model_and_region(traffic, group.tiers, group.name, unit)
 
@@ -57,7 +63,8 @@ def by_model_and_region(
 ) -> list[Placed]:
     """Return the summed demand of ``tiers`` per model and region in ``unit``.
 
-    ``name`` replaces the tier in the keys of the series. Pairs without demand are omitted.
+    ``name`` replaces the tier in the keys of the series. Models and regions without demand are
+    omitted.
     """
     placed = []
     for m, model in enumerate(traffic.models):
@@ -70,10 +77,10 @@ def by_model_and_region(
 
 
 def tier_label(tier: str, every: Iterable[str]) -> str:
-    """Return the name of a forecast tier: "all interactive" if it stands for several tiers.
+    """Return the label of a forecast's ``tier``: "all interactive" if it sums several tiers.
 
-    ``every`` has the tiers of all forecasts. If one of them is a single tier, each tier has its own
-    forecast.
+    ``every`` has the tiers of all forecasts. If it names a single tier, each tier is forecast
+    alone, and a tier called "interactive" is such a tier.
     """
     sums = {INTERACTIVE, DEFERRABLE}
     return f"all {tier}" if tier in sums and sums.issuperset(every) else tier

@@ -1,11 +1,14 @@
-"""Sample the lengths and arrivals of requests that scaling decisions know: those before them."""
+"""Sample the lengths and arrivals of the requests before each scaling decision.
+
+A decision knows no later requests.
+"""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.lengths import SAMPLE, Lengths, LengthSample, mix_lengths
+from planner.domain.traffic.lengths import SAMPLE, DrawnLengths, Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import DAY_S, Window, resolve_window
@@ -29,14 +32,14 @@ MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
 class KnownLengths:
     """The samples of request lengths that the decisions of a window can use.
 
-    ``samples[at[period]][model]`` has the lengths of a model as known at the decision for a period.
+    ``samples[at[period]][model]`` are the lengths of a model as known at the decision for a period.
     The first sample belongs to the first decision.
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
     at: IntArray  # [period] index of the sample
     notes: tuple[str, ...] = ()
-    # [sample][model] what a prefix cache finds of the prompts
+    # [sample][model] prompts of which a prefix cache may hold a part
     shared: tuple[tuple[SharedPrompts | None, ...], ...] = ()
     # [model, tier] whether the model has traffic of the tier; None: of all tiers
     asked: BoolArray | None = None
@@ -53,12 +56,12 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     models = range(len(traffic.models))
     known = [_samples_of_model(traffic, m, window, rng) for m in models]
     samples_of = [model_samples for model_samples, _ in known]
-    # The sample that each model uses in a period, [p][l]. Periods with equal ones share an entry.
-    used = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))
-    distinct = list(dict.fromkeys(used))
+    # [period][model] index of the model's sample. Periods with equal indices share an entry.
+    sample_indices = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))
+    distinct = list(dict.fromkeys(sample_indices))
     samples, shared = [], []
-    for used_together in distinct:
-        by_model = [samples_of[m][used_together[m]] for m in models]
+    for indices in distinct:
+        by_model = [samples_of[m][indices[m]] for m in models]
         samples.append(tuple(sample.lengths for sample in by_model))
         shared.append(tuple(_known_prompts(traffic, m, window, by_model[m]) for m in models))
     notes = tuple(
@@ -69,7 +72,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     )
     return KnownLengths(
         samples=tuple(samples),
-        at=np.array([distinct.index(used_together) for used_together in used], np.int64),
+        at=np.array([distinct.index(indices) for indices in sample_indices], np.int64),
         notes=notes,
         shared=tuple(shared),
         asked=requested_tiers(traffic, first_decision_s),
@@ -90,10 +93,10 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
 
 
 def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
-    """Return a mask of the tiers that each model has requests of, ``[model, tier]``.
+    """Return which tiers each model has requests of, as a mask ``[model, tier]``.
 
-    Logged requests count if they came before ``before_s`` (epoch s). Counts per bin have requests
-    of every tier that gets a share of them.
+    Logged requests count if they arrived before ``before_s`` (epoch s). A source of counts has
+    requests of every tier that gets a share of it.
     """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
@@ -102,17 +105,18 @@ def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
         codes = trace.model[rows].astype(np.int64) * tiers + trace.tier[rows]
         has_tier |= np.bincount(codes, minlength=has_tier.size).reshape(has_tier.shape) > 0
     for source in traffic.binned:
-        has_tier[source.model] |= source.cells.any(axis=0)
+        has_tier[source.model] |= source.weights.any(axis=0)
     return has_tier
 
 
 def _known_prompts(
     traffic: Traffic, m: int, window: Window, sample: LengthSample
 ) -> SharedPrompts | None:
-    """Return the shared prompts of model ``m`` that a plan knows; None: no log states them.
+    """Return the prompts of model ``m``, with their shared prefixes, that a plan knows.
 
-    They are the blocks of its last requests before the first decision, or of the whole trace if
-    there were none. If the logs have no blocks, they are the cached tokens of ``sample``.
+    They are those of its last requests before the first decision, or of the whole trace if there
+    were none. If the logs have no prompt blocks, they are those of ``sample``, with cached tokens.
+    None: nothing is known of prefixes.
     """
     trace = traffic.measured
     if not isinstance(trace.blocks, PrefixBlocks):
@@ -146,8 +150,8 @@ def _samples_of_model(
     """Return samples of the request lengths of model ``m``, and the index of each period's sample.
 
     The first sample is of the day before the first decision, or of all earlier requests if that day
-    has too few. A period whose recent lengths differ from the current sample (``lengths_differ``)
-    switches to a similar earlier sample, or else to a new one.
+    has too few. If the lengths right before a later decision differ from the current sample
+    (``lengths_differ``), its period uses an earlier similar sample, or else a new one.
     """
     origins = window.origins_s
     begin = float(origins[0])
@@ -183,7 +187,7 @@ def observed_lengths(
 ) -> LengthSample:
     """Return a sample of the request lengths of model ``m`` in ``[start_s, end_s)`` (epoch s).
 
-    Of counts per bin, only bins entirely within that time are used.
+    From sources of counts, only bins that lie entirely within that time are used.
     """
     trace = traffic.measured
     first, last = trace.before(start_s), trace.before(end_s)
@@ -191,16 +195,17 @@ def observed_lengths(
     drawn = []
     for source in traffic.binned:
         bins = source.between(start_s, end_s, whole=True)
-        count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
+        count = float(np.nansum(source.requests()[bins]) * source.weights.sum())
         if source.model == m and count > 0:
-            drawn.append(source.weighted_lengths(count, bins))
+            drawn.append(DrawnLengths(count, source.lengths(bins), source.cached_share))
     return mix_lengths(trace, rows, drawn, rng)
 
 
 def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
-    """Return whether the mean input, output or uncached input of ``recent`` requests has changed.
+    """Return whether mean lengths have changed from ``known`` to ``recent`` requests.
 
-    The change must exceed both the share ``DRIFT`` of the mean and ``ERRORS`` standard errors.
+    These are the means of input, output and uncached input tokens. One of them must change by more
+    than both the share ``DRIFT`` of the mean and ``ERRORS`` standard errors.
     """
     known_columns = (*known.lengths, known.prefill)
     recent_columns = (*recent.lengths, recent.prefill)
@@ -215,9 +220,9 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
 def arrival_patterns(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
     """Return the arrival pattern of each model's interactive requests, as known at ``before_s``.
 
-    It is that of the day before, or of all earlier requests if that day has few, or of all the
-    traffic if there are none. It is Poisson if the data do not show bursts within a bin.
-    ``before_s`` is in epoch seconds.
+    It is that of the day before. If that day has fewer than ENOUGH arrivals, it is that of all
+    earlier requests, or of all the traffic. It is Poisson if the data do not show bursts within a
+    bin. ``before_s`` is in epoch seconds.
     """
     rng = generator(seed, Stream.ARRIVALS)
     return tuple(_pattern_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
@@ -226,7 +231,7 @@ def arrival_patterns(traffic: Traffic, before_s: float, seed: int) -> tuple[Burs
 def _pattern_of_model(
     traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
 ) -> Burstiness:
-    """Return the arrival pattern of model ``m``: of the day before, else of a longer time."""
+    """Return the arrival pattern of model ``m``; see ``arrival_patterns``."""
     if not _shows_bursts(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
@@ -244,7 +249,8 @@ def _pattern_of_model(
 def _shows_bursts(traffic: Traffic, m: int) -> bool:
     """Return whether the data show how a model's requests arrive within a bin of demand.
 
-    A log shows it. Counts do if their bins are narrower, or if the scenario states a dispersion.
+    A log of requests shows it. Counts show it if their bins are narrower than those of the demand,
+    or if the scenario states a dispersion.
     """
     return bool((traffic.measured.model == m).any()) or any(
         source.dispersion != 1.0 or source.columns.bin_s < traffic.demand.bin_s * (1 - 1e-9)
@@ -256,9 +262,9 @@ def _shows_bursts(traffic: Traffic, m: int) -> bool:
 def _arrivals(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """Return (arrivals in epoch s, regions) of model ``m``'s interactive requests.
+    """Return (arrivals in epoch s, region indices) of model ``m``'s interactive requests.
 
-    They are those in ``[start_s, end_s)``. Arrivals of sources of counts are drawn.
+    They arrive in ``[start_s, end_s)``. Arrivals of sources of counts are drawn at random.
     """
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured

@@ -17,7 +17,7 @@ SAMPLE = 20_000  # requests sampled per model
 
 @dataclass(frozen=True, slots=True)
 class DrawnLengths:
-    """Length distributions of a source of counts, with the weight ``requests`` in a mix."""
+    """Length distributions of a source of counts, weighted by its number of ``requests``."""
 
     requests: float
     lengths: Distribution
@@ -49,8 +49,9 @@ def mix_lengths(
 ) -> LengthSample:
     """Return a sample of lengths from the requests ``rows`` of a log and ``counted`` sources.
 
-    The sample has about ``SAMPLE`` requests. Each source has a share in proportion to its number of
-    requests. Without any request, the sample is one request of one input and one output token.
+    The sample has about ``SAMPLE`` requests. The log and each source have shares in proportion to
+    their numbers of requests. If there are no requests at all, the sample is one request with one
+    input and one output token.
     """
     volumes = np.array([float(len(rows)), *(source.requests for source in counted)])
     total = float(volumes.sum())
@@ -58,22 +59,22 @@ def mix_lengths(
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
-    of_log = trace.input_tokens[picked], trace.output_tokens[picked]
-    of_sources = [
+    log_lengths = trace.input_tokens[picked], trace.output_tokens[picked]
+    source_lengths = [
         source.lengths.sample(size, rng) for source, size in zip(counted, sizes[1:], strict=True)
     ]
-    isl, osl = (np.concatenate(part) for part in zip(of_log, *of_sources, strict=True))
+    isl, osl = (np.concatenate(parts) for parts in zip(log_lengths, *source_lengths, strict=True))
     logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
     if logged is None and not any(source.cached_share for source in counted):
         return LengthSample((isl, osl), total)
     cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
     cached += [
         cached_part(inputs, source.cached_share).tokens
-        for source, (inputs, _) in zip(counted, of_sources, strict=True)
+        for source, (inputs, _) in zip(counted, source_lengths, strict=True)
     ]
     return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
 
 
 def cached_part(isl: Int32Array, share: float) -> CachedTokens:
-    """Return the cached tokens of prompts if ``share`` of each prompt's tokens is in a cache."""
+    """Return the cached tokens of prompts, ``share`` of the tokens of each."""
     return CachedTokens(np.floor(share * isl).astype(np.int32))

@@ -1,4 +1,7 @@
-"""Forecast from past moments, and compare the forecast with naive methods that repeat demand."""
+"""Forecast from past moments, and compare the forecast with naive methods that repeat demand.
+
+A past moment is one whose later demand is known by now, so the error of its forecast shows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +30,8 @@ NAIVE = {
 NO_BETTER, WORSE = "No better than", "Worse than"  # than a naive forecast
 NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
 MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
-MOST_ORIGINS = 48
-MOST_STEPS = 192
+MOST_ORIGINS = 48  # past moments of a chart
+MOST_STEPS = 192  # bins of a forecast in a chart
 SEEN_S = 2 * DAY_S  # history shown before the first moment
 
 
@@ -36,14 +39,14 @@ SEEN_S = 2 * DAY_S  # history shown before the first moment
 class PastForecasts:
     """Forecasts of a series from past moments, with its demand, for charts of forecast errors.
 
-    ``mean``, ``low`` and ``high`` (quantiles) are in ``unit`` per bin, ``[o, steps]``: one row per
-    moment ``o``. ``history`` holds the actual amounts ``[bins]`` from ``history_s`` on. NaN marks
-    bins not observed.
+    ``mean``, ``low`` and ``high`` (P10 and P90) are in ``unit`` per bin, ``[moment, step]``.
+    ``history`` holds the actual amounts ``[bins]`` from ``history_s`` on. NaN marks bins that were
+    not observed.
     """
 
     key: SeriesKey
     bin_s: float
-    origins_s: FloatArray  # [o]
+    origins_s: FloatArray  # the past moments, in epoch s
     mean: FloatArray
     low: FloatArray
     high: FloatArray
@@ -55,10 +58,9 @@ class PastForecasts:
 def largest_past_forecasts(
     groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
 ) -> tuple[PastForecasts, ...]:
-    """Return past forecasts of the ``MOST_SERIES`` largest series, each about a day ahead.
+    """Return past forecasts of the ``MOST_SERIES`` largest series, each about a day long.
 
-    They begin at up to ``MOST_ORIGINS`` of the window's decisions. If the window is ahead of the
-    traffic, they begin at the ends of earlier periods. Series too short for the method are omitted.
+    They begin at the moments of ``origins``. Series that are too short for the method are omitted.
     """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     series.sort(key=lambda demand: -float(np.nansum(demand.values)))
@@ -77,20 +79,20 @@ def past_forecasts_of_series(
 ) -> tuple[PastForecasts, ...]:
     """Return past forecasts of the first ``MOST_SERIES`` series of a trace, without a scenario.
 
-    They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart. A series
-    too short for them is omitted.
+    They begin at up to ``MOST_ORIGINS`` moments before the trace's end, ``horizon_s`` apart. Series
+    that are too short are omitted.
     """
     shown = series[:MOST_SERIES]
     forecasts = past_forecasts_by_series(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
     return tuple(
-        _cut_to_shown_steps(demand, each)
-        for demand, each in zip(shown, forecasts, strict=True)
-        if each
+        _cut_to_shown_steps(demand, forecasts_of_series)
+        for demand, forecasts_of_series in zip(shown, forecasts, strict=True)
+        if forecasts_of_series
     )
 
 
 def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> PastForecasts:
-    """Return ``forecasts`` of a series with its demand, cut to at most ``MOST_STEPS`` bins."""
+    """Return ``forecasts`` of a series, cut to at most ``MOST_STEPS`` bins, with its demand."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
@@ -116,7 +118,8 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
 def origins(window: Window) -> FloatArray:
     """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds.
 
-    They are decisions of the window, or period ends before it if it is ahead of the traffic.
+    They are decisions of the window. If it is ahead of the traffic, they are a period apart and
+    lie before it.
     """
     moments = window.origins_s
     if window.ahead:
@@ -129,13 +132,13 @@ def origins(window: Window) -> FloatArray:
 
 
 def _forecast_from_past(series: DemandSeries, window: Window, method: str) -> PastForecasts:
-    """Forecast a series from past moments; raise SeriesTooShort if it has too little history."""
+    """Return forecasts of a series from past moments; raise SeriesTooShort without history."""
     moments = origins(window)
     moments = moments[moments > series.start_s + window.bin_s]
     if not moments.size:
         raise SeriesTooShort(f"{series.key}: no traffic before the past decisions.")
     lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
-    # What each decision needs, and a day if that is not too many steps, for errors by hour.
+    # As far as a decision forecasts, or a day if that is longer: errors are shown by hour ahead.
     steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
     return _cut_to_shown_steps(series, rolling_forecasts(series, model, moments.tolist(), steps))
@@ -173,15 +176,15 @@ def naive_comparison(
         return f"{WORSE} {best_words}. {own} {verdict}"
     if methods == best:
         return f"{own} No naive forecast is better."
-    # An advantage below ``NEGLIGIBLE`` is none.
     is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
-    if is_better:
-        return f"{own} Better than {best_words}."
-    return f"{own} {NO_BETTER} {best_words}."
+    return f"{own} {'Better than' if is_better else NO_BETTER} {best_words}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:
-    """Return the WAPE over all series of each naive method that the traffic is long enough for."""
+    """Return the WAPE of each naive method over all series, by method.
+
+    Methods that need a longer history are omitted.
+    """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     errors: dict[str, float] = {}
     for method in NAIVE:
@@ -198,5 +201,5 @@ def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> 
 def wape(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
     """Return the WAPE over the observed bins of (actual, forecast) pairs; None without demand."""
     demand = sum(float(np.nansum(actual)) for actual, _ in pairs)
-    off = sum(float(np.nansum(np.abs(actual - mean))) for actual, mean in pairs)
-    return off / demand if demand > 0 else None
+    error = sum(float(np.nansum(np.abs(actual - mean))) for actual, mean in pairs)
+    return error / demand if demand > 0 else None

@@ -1,4 +1,7 @@
-"""Read what prompts share, from the column store into a study's requests."""
+"""Read the prefixes that prompts share, from the column store into a study's requests.
+
+A prompt is divided into blocks of equal length. Prompts with the same first blocks share a prefix.
+"""
 
 import numpy as np
 
@@ -16,7 +19,7 @@ SESSION_TOKENS = 64
 def blocks_from_hash_ids(columns: RequestColumns) -> PrefixBlocks | None:
     """Return the prompt blocks that a file's ``hash_ids`` name, or None without ids.
 
-    Files do not state the tokens per block. With the right size, every prompt has one block per id.
+    Files do not state the tokens per block. A size fits if every prompt then has one block per id.
     If Mooncake's 512 fits, use it, else the largest size that fits. Return None if no size fits.
     """
     ids, start, isl = columns.hash_ids, columns.hash_offsets, columns.input_tokens
@@ -40,9 +43,9 @@ def blocks_from_hash_ids(columns: RequestColumns) -> PrefixBlocks | None:
 def cached_tokens_of(
     columns: RequestColumns, stated: float | None, isl: Int32Array
 ) -> CachedTokens | None:
-    """Return the cached input tokens of each request of a file, or None if they are not known.
+    """Return the cached input tokens of each request of a file; None if unknown or all 0.
 
-    ``stated`` is the scenario's share of the input tokens. It replaces the file's counts.
+    ``stated`` is the scenario's share of the input tokens (``isl``). It replaces the file's counts.
     """
     if stated is not None:
         return cached_part(isl, stated) if stated > 0 else None
@@ -51,11 +54,11 @@ def cached_tokens_of(
 
 
 def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
-    """Return prompt blocks that assume that each session's prompts repeat their context.
+    """Return prompt blocks on the assumption that the prompts of a session repeat their context.
 
-    A prompt at least as long as the one before is assumed to begin with all of it. A shorter one
-    shares nothing. Requests without a session have no blocks. Return None if no request has a
-    session.
+    A prompt at least as long as the one before it in the session begins with all of that one. A
+    shorter prompt begins a new context, which shares nothing. Requests without a session have no
+    blocks. Return None if no request has a session.
     """
     if trace.session is None:
         return None
@@ -64,11 +67,11 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     session, isl = trace.session[order], trace.input_tokens[order].astype(np.int64)
     if not len(order):
         return None
-    # Whether a context begins here, which shares nothing with the prompt before.
+    # Whether a new context begins with this prompt.
     is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
     count = -(-isl // SESSION_TOKENS)  # blocks of each prompt, rounded up
-    # The last prompt of a growing context has the most blocks, and the others begin them.
+    # The last prompt of a context has the most blocks. The others have the first of these.
     ends = np.append(np.flatnonzero(is_new)[1:], len(order)) - 1
     first_id = np.cumsum(count[ends]) - count[ends]  # of each context
     counts, firsts = np.zeros((2, len(trace)), np.int64)  # in the order of the trace

@@ -18,7 +18,7 @@ from planner.errors import NotReady
 from planner.inputs.ingest.store import DemandColumns, bin_requests, read_whole_demand
 from simulation.arrays import FloatArray
 
-LABEL_ALL = "all"  # label if the file does not state the model, region or tier
+LABEL_ALL = "all"  # label of a series if the file does not state its model, region or tier
 IDLE_S = 86_400.0  # shortest time without demand at the end that is reported; nights are shorter
 WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
 
@@ -27,8 +27,8 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
     """Return the demand of a stored trace as series per model, region and tier, without a scenario.
 
     A series counts requests, input tokens or output tokens per bin. All series of requests come
-    first. If the file counts only total tokens, they replace input and output tokens. Units that
-    the file does not count are omitted. Raise NotReady if none is left.
+    first. If the file counts total tokens instead of input or output tokens, these are used. Units
+    that the file does not count are omitted. Raise NotReady if no series is left.
     """
     by_request = trace.kind == "requests"
     stored = bin_requests(trace.store, bin_s) if by_request else read_whole_demand(trace.store)[0]
@@ -61,7 +61,10 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
 
 
 def _level_error(columns: DemandColumns, one_in: float) -> float:
-    """Return the relative standard error of a series' total, if a file holds one in n requests."""
+    """Return the relative standard error of a series' total if the file is a sample, else 0.
+
+    The file holds one in ``one_in`` requests.
+    """
     total = float(np.nansum(columns.requests))
     return math.sqrt((one_in - 1.0) / total) if total and one_in > 1 else 0.0
 
@@ -69,7 +72,8 @@ def _level_error(columns: DemandColumns, one_in: float) -> float:
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
     """Return (unit, values per bin) of the file's column for ``unit``; None without such a column.
 
-    Total tokens stand for input tokens, or for output tokens if only input tokens are counted.
+    If input tokens are not counted, total tokens take their place. Otherwise they take that of
+    output tokens. The unit is then TOTAL_TOKENS.
     """
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():
@@ -81,7 +85,7 @@ def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None
 
 
 def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
-    """Return a sentence for each key whose demand stops a day or more before the end."""
+    """Return a sentence for each key whose demand stops at least IDLE_S before the end."""
     sentences = {}
     for demand in series:
         used = np.flatnonzero(np.nan_to_num(demand.values))
@@ -95,7 +99,7 @@ def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
 
 
 def uncounted_units_sentence(series: Sequence[DemandSeries]) -> tuple[str, ...]:
-    """Return a sentence on the units that the file does not count; empty if it counts all."""
+    """Return one sentence on the units that the file does not count; () if it counts all."""
     keys = dict.fromkeys(demand.key for demand in series)
     notes = []
     for unit in WANTED:

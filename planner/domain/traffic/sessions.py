@@ -10,11 +10,11 @@ from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Requests grouped by session, in order of arrival; one without a session is its own group."""
+    """Requests grouped by session; a request without a session is a group of its own."""
 
-    rows: IntArray  # [requests] indices of requests, group by group
-    first: IntArray  # [groups] place in ``rows`` of the first turn
-    turns: IntArray  # [groups] number of requests
+    rows: IntArray  # [requests] indices of requests, group by group, in order of arrival
+    first: IntArray  # [groups] index into ``rows`` of the group's first turn
+    turns: IntArray  # [groups] number of requests (turns)
 
     @classmethod
     def of(cls, session: Int32Array | None, count: int) -> Self:
@@ -38,8 +38,9 @@ class Groups:
     ) -> tuple[FloatArray, IntArray, Int32Array]:
         """Return (arrivals, originals, session ids) of the requests in copies of some groups.
 
-        Group ``picked[i]`` is copied to begin at ``begin[i]``, with the same times between its
-        turns. ``originals`` are indices of requests, ``arrived`` are their arrivals.
+        Group number ``picked[i]`` is copied to begin at ``begin[i]``, with the same times between
+        its turns. ``arrived`` has the arrivals of all requests. An original is the index of the
+        copied request. Copies of a single request have the session id -1.
         """
         counts = self.turns[picked]
         # Index of each copied turn: the start of its session plus its place within the session.
@@ -51,11 +52,13 @@ class Groups:
 
 
 def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
-    """Return ``codes [requests]`` (such as regions) with the first turn's code in every turn."""
+    """Return ``codes [requests]``, such as regions, with equal codes in all turns of a session.
+
+    These are the code of the session's first turn.
+    """
     turns = session >= 0
     # First turn of each session, and the number of the session of each turn.
     _, first, number = np.unique(session[turns], return_index=True, return_inverse=True)
     codes = codes.copy()
-    codes_of_sessions = codes[turns][first]
-    codes[turns] = codes_of_sessions[number]
+    codes[turns] = codes[turns][first][number]
     return codes

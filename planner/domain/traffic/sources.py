@@ -22,7 +22,7 @@ from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray, count
 from simulation.trace import Prefixes, Trace
 
 REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
-SAMPLE_SCALE = 10.0  # from this scale on requests are a sample, and copies spread over bins
+SAMPLE_SCALE = 10.0  # from this scale on, requests count as a sample: copies spread over a bin
 SAMPLE_BINS_S = (60, 300, 900, 3600)
 SAMPLE_ROWS = 10  # requests of a sample that such a bin holds on average
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
@@ -38,7 +38,7 @@ class StoredTrace:
     clock: str  # "utc" or "relative"
     store: Path
     sample: float = 1.0  # the file holds one in this many requests
-    assumptions: tuple[str, ...] = ()  # of its reading, as sentences
+    assumptions: tuple[str, ...] = ()  # made when the file was read, as sentences
 
 
 def measured_source(
@@ -54,7 +54,7 @@ def measured_source(
 
     ``template`` is an empty trace with the scenario's names. ``where`` is the source's key, for
     errors. ``sampled``: the file is a sample of the real traffic. A scale below 1 keeps a random
-    part of the requests; above 1, it repeats them. Only unscaled requests keep their prompt blocks.
+    part of the requests; above 1, requests are repeated. Scaled requests lose their prompt blocks.
 
     Raises ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
@@ -87,19 +87,22 @@ def measured_source(
 class _KeptRequests:
     """The requests of a file that a source keeps and repeats, in order of arrival."""
 
-    rows: IntArray | None  # index in the file of each one; None: all of the file
-    arrival_s: FloatArray  # after the start of the file
+    rows: IntArray | None  # index of each request in the file; None: all requests of the file
+    arrival_s: FloatArray  # seconds after the start of the file
     session: Int32Array | None  # -1: none; None: the file has no sessions
 
     def values(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of a ``column`` of the file for these requests."""
+        """Return the value of each kept request, from a ``column`` of the file."""
         return column if self.rows is None else column[self.rows]
 
 
 def _scaled_requests(
     source: Source, columns: RequestColumns, where: str, rng: np.random.Generator, *, sampled: bool
 ) -> _KeptRequests:
-    """Return the requests of the source's series, repeated or thinned out by its scale."""
+    """Return the requests of the source's series, repeated or thinned out by its scale.
+
+    ``where`` and ``sampled`` are those of ``measured_source``.
+    """
     arrived = columns.arrival_s
     if arrived is None:
         raise ValueError("arrivals and lengths must have been read")
@@ -143,8 +146,9 @@ def _codes(
 ) -> CodeArray:
     """Return the index of each request's model, region or tier (``what``) in the scenario's names.
 
-    It is drawn by ``shares``, the scenario's share of each name, or else found by the file's label.
-    Turns of a session share one index. Raises ScenarioError if a label is missing or unknown.
+    If the scenario gives ``shares`` of the names, it is drawn by them. Otherwise it is found by the
+    file's label. All turns of a session have the same drawn index. Raises ScenarioError if a label
+    is missing or unknown.
     """
     names: tuple[str, ...] = getattr(template, f"{what}s")
     file_codes: CodeArray | None = getattr(columns, what)
@@ -171,9 +175,9 @@ def _codes(
 
 
 def check_requests(count: float, where: str, field: str, maximum: int) -> None:
-    """Raise ScenarioError if ``count`` exceeds ``maximum``.
+    """Raise ScenarioError if the number of requests, ``count``, exceeds ``maximum``.
 
-    ``field`` names the scenario's field that reduces the number of requests.
+    ``where`` is the scenario's field in question, ``field`` the one to reduce.
     """
     if count > maximum:
         raise ScenarioError(
@@ -195,8 +199,9 @@ def binned_sources(
 ) -> list[BinnedSource]:
     """Return the series of a demand file, each with its model and its shares of regions and tiers.
 
-    If the source names a series, return only that one. ``where`` is the source's key, for errors.
-    Raises ScenarioError if a label is missing or unknown, or if requests cannot be drawn.
+    If the source names a series, return only that one. ``template`` has the scenario's names.
+    ``where`` is the source's key, for errors. Raises ScenarioError if a label is missing or
+    unknown, or if the file counts too little for requests to be drawn.
     """
     if source.series is not None:
         names = tuple(series.name for series in columns)
@@ -208,11 +213,10 @@ def binned_sources(
         tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
         region_shares = _shares(regions, template.regions, where, "region")
         tier_shares = _shares(tiers, template.tiers, where, "tier")
-        cells = np.outer(region_shares, tier_shares) * source.scale
         binned = BinnedSource(
             columns=series,
             model=index_of_name(template.models, model, where, "model"),
-            cells=cells,
+            weights=np.outer(region_shares, tier_shares) * source.scale,
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
             launch=source.launch,
@@ -225,7 +229,7 @@ def binned_sources(
 
 
 def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
-    """Raise ScenarioError if tokens or requests of a series cannot be derived."""
+    """Raise ScenarioError if neither the file nor the scenario gives tokens or requests."""
     absent = [
         field
         for field in ("input_tokens", "output_tokens")
@@ -247,7 +251,10 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
 
 
 def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: str) -> FloatArray:
-    """Return the stated share of each of ``names``; raise ScenarioError for an unknown name."""
+    """Return the stated share of each of ``names``, 0 if it has none.
+
+    Raise ScenarioError for an unknown name of a ``what``, such as "region".
+    """
     shares = np.zeros(len(names))
     for name, share in stated.items():
         shares[index_of_name(names, name, where, what)] = share
@@ -257,9 +264,9 @@ def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: 
 def _only_name(
     label: str | None, names: tuple[str, ...], where: str, what: str
 ) -> dict[str, float]:
-    """Return a demand file's label, or the scenario's only name, with share 1.
+    """Return a demand file's label with the share 1; without a label, the scenario's only name.
 
-    Raise ScenarioError if the file has no label and the scenario several names.
+    Raise ScenarioError if the file has no label and the scenario has several names.
     """
     if label:
         return {label: 1.0}
@@ -282,7 +289,10 @@ def _draw_codes(
     shares: dict[str, float],
     rng: np.random.Generator,
 ) -> CodeArray:
-    """Return an index into ``names`` for each request, drawn by ``shares``."""
+    """Return an index into ``names`` for each request, drawn at random by ``shares`` of the names.
+
+    All turns of a session get the same index.
+    """
     codes = np.zeros(len(kept.arrival_s), np.int16)
     weights = np.array(list(shares.values()))
     index_of = np.array([names.index(name) for name in shares], np.int16)
@@ -302,16 +312,17 @@ def scaled_arrivals(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray]:
-    """Return (arrivals, originals): ``scale`` times the arrivals, and what each one repeats.
+    """Return ``scale`` times as many arrivals, and the index in ``arrived`` that each repeats.
 
-    Arrivals are in order, in seconds from ``start_s`` (epoch s) up to ``last_s``. ``originals`` are
-    indices into ``arrived``. Repeats arrive within ``REPEAT_JITTER_S`` of the original. With
-    ``sampled``, or from ``SAMPLE_SCALE`` on, they are spread over a bin around the original.
+    Arrivals are in order, in seconds from ``start_s`` (epoch s) up to ``last_s``. Repeats arrive
+    within ``REPEAT_JITTER_S`` of the original. With ``sampled``, or from ``SAMPLE_SCALE`` on, they
+    are spread over a bin around the original.
     """
     # The fraction of the scale is the probability of one more copy.
     copies = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), copies)
-    repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
+    repeats = np.zeros(len(original), np.bool_)
+    repeats[1:] = np.diff(original) == 0
     arrival = arrived[original]
     if scale < SAMPLE_SCALE and not sampled:
         arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
@@ -329,9 +340,9 @@ def _repeat_span(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (begin, end) of the time in which repeats of each request may arrive, ``[requests]``.
 
-    It is a bin of the clock around the request, cut to ``[0, last_s]``. All times are seconds from
-    ``start_s`` (epoch s). Bins have about ``SAMPLE_ROWS`` requests, so that counts vary as those of
-    the sample do.
+    It is the bin of the clock in which the request arrives, cut to ``[0, last_s]``. All times are
+    seconds from ``start_s`` (epoch s). Bins have ``SAMPLE_ROWS`` requests or more on average, so
+    that counts vary as those of the sample do.
     """
     rate = len(arrived) / max(last_s, 1e-9)
     wide_enough = (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS)
@@ -350,10 +361,11 @@ def scaled_sessions(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray, Int32Array]:
-    """Return (arrivals, originals, sessions) of ``scale`` times the sessions, in order of arrival.
+    """Return the requests of ``scale`` times as many sessions, in order of arrival.
 
-    A session is kept, left out or repeated as a whole, with its times between turns. A request
-    without a session (-1) counts as one. The other arguments are those of ``scaled_arrivals``.
+    These are arrivals, the index of the request that each repeats, and session ids. A session is
+    kept, left out or repeated as a whole, with its times between turns. A request without a session
+    (-1) counts as a session. The other arguments are those of ``scaled_arrivals``.
     """
     groups = Groups.of(session, len(arrived))
     begins_s, original_groups = scaled_arrivals(
@@ -367,7 +379,7 @@ def scaled_sessions(
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A trace that holds one in ``one_in`` requests, so its demand is uncertain."""
+    """A trace that is a sample: it holds one in ``one_in`` requests, so its demand is uncertain."""
 
     name: str
     one_in: float
@@ -376,12 +388,12 @@ class Sample:
 
     @classmethod
     def of(cls, trace: StoredTrace) -> Sample:
-        """Return the sample that a stored trace is: its requests in all and in the busiest hour."""
+        """Return a stored trace as a sample, with its requests in all and in the busiest hour."""
         total, busiest = 0.0, 0.0
-        for rows, bin_s in _counts(trace):
-            edges = np.arange(0, len(rows), max(1, round(HOUR_S / bin_s)))
-            total += float(rows.sum())
-            busiest = max(busiest, float(np.add.reduceat(rows, edges).max()))
+        for counts, bin_s in _counts(trace):
+            hour_starts = np.arange(0, len(counts), max(1, round(HOUR_S / bin_s)))
+            total += float(counts.sum())
+            busiest = max(busiest, float(np.add.reduceat(counts, hour_starts).max()))
         return cls(trace.name, trace.sample, total, busiest)
 
     @property
@@ -395,12 +407,13 @@ class Sample:
 
 
 def _counts(trace: StoredTrace) -> Iterator[tuple[FloatArray, float]]:
-    """Yield requests per bin and the bin width (s) of a log, or of each series of counts."""
+    """Yield (requests in the file per bin, bin width in s), of a log or each series of counts."""
     if trace.kind == "requests":
         arrival_s = read_requests(trace.store, ("arrival_s",)).arrival_s
         if arrival_s is None:
             raise ValueError("arrivals must have been read")
         yield np.bincount((arrival_s // HOUR_S).astype(np.int64)).astype(np.float64), HOUR_S
         return
-    for series in read_demand(trace.store):  # scaled up to all requests when it was stored
+    for series in read_demand(trace.store):
+        # Counts were scaled up to all requests when they were stored.
         yield np.nan_to_num(series.requests) / trace.sample, series.bin_s

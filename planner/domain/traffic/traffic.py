@@ -22,7 +22,7 @@ from planner.domain.traffic.data_cutoff import (
 )
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
-from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
+from planner.domain.traffic.lengths import DrawnLengths, Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.prefixes import blocks_of_sessions
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
@@ -66,7 +66,7 @@ GROWING = (
 )
 DAY_S = 86_400.0
 READ = (*COLUMNS, "hash_ids", "cached_tokens", "session", "think_s")  # columns of stored requests
-MAX_CELLS = 20_000_000  # bins over all models x regions x tiers: half a GB of demand
+MAX_VALUES = 20_000_000  # bins x models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
@@ -74,8 +74,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 class Traffic:
     """All traffic of a scenario: requests, demand per bin, and lengths.
 
-    It lasts from the earliest start of a source to the earliest end of one, or to
-    ``traffic.until``.
+    It lasts from the earliest start of its sources to their earliest end, or to ``traffic.until``.
     """
 
     models: tuple[str, ...]
@@ -83,17 +82,17 @@ class Traffic:
     tiers: tuple[str, ...]
     demand: Demand
     clock: str
-    replay: str  # where requests of a window inside the span come from
+    replay: str  # provenance of the requests in a window: MEASURED or SYNTHESISED
     notes: tuple[str, ...]
     measured: Trace  # requests of all request files; empty if all sources are demand files
     binned: tuple[BinnedSource, ...]
     # ``traffic_with_known_lengths`` replaces the next four.
-    lengths: tuple[Lengths, ...]  # [l]
-    # [l] prompt blocks or cached tokens, if a trace has them
+    lengths: tuple[Lengths, ...]  # [model]
+    # [model] prompt blocks or cached tokens, if a trace has them
     shared: tuple[SharedPrompts | None, ...] = ()
-    asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
-    arrivals: tuple[Burstiness, ...] = ()  # [l] arrivals within a bin; empty: Poisson
-    deferrable: frozenset[str] = frozenset()  # names of tiers
+    asked: BoolArray | None = None  # [model, tier] whether a model has traffic of a tier
+    arrivals: tuple[Burstiness, ...] = ()  # [model] arrivals within a bin; empty: Poisson
+    deferrable: frozenset[str] = frozenset()  # names of the deferrable tiers
     samples: tuple[Sample, ...] = ()  # sources that hold one in n requests
     prefix_caching: bool = False  # whether any model caches prefixes
 
@@ -113,9 +112,9 @@ class Traffic:
     ) -> FloatArray | None:
         """Return the demand that the scenario describes, per bin of ``window``, before growth.
 
-        It is that of a model, a region and some ``tiers`` (names), in ``unit`` per bin. A scenario
-        describes traffic that no trace shows yet (a launch). None means that part of this traffic
-        comes from a trace, or that ``window`` is not after the end of the traffic.
+        A scenario describes traffic that no trace shows yet (a launch). The demand is that of a
+        model, a region and some ``tiers``, by name, in ``unit`` per bin. None if some of this
+        traffic comes from a trace, or if ``window`` is not after the end of the traffic.
         """
         if not window.ahead:
             return None
@@ -127,23 +126,23 @@ class Traffic:
         bins = round(window.duration_s / window.bin_s)
         total: FloatArray | None = None
         for source in self.binned:
-            share = source.cells[r, tier_indices].sum() if source.model == m else 0.0
-            if not share:
+            weight = source.weights[r, tier_indices].sum() if source.model == m else 0.0
+            if not weight:
                 continue
             if source.launch is None:
                 return None
             counts = expected_counts(source.launch, window.start_s, window.bin_s, bins, self.clock)
             lengths = {INPUT_TOKENS: source.input_lengths, OUTPUT_TOKENS: source.output_lengths}
             per_request = lengths.get(unit)
-            amounts = counts * share * (per_request.mean if per_request else 1.0)
+            amounts = counts * weight * (per_request.mean if per_request else 1.0)
             total = amounts if total is None else total + amounts
         return total
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
 
-        With ``cells`` above 1, return only the requests of one of so many equal parts of the fleet.
-        Raises ScenarioError if there are too many requests.
+        With ``cells`` above 1, the fleet is divided into so many equal cells (shards), and only the
+        requests of one cell are returned. Raises ScenarioError if there are too many requests.
         """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
@@ -241,8 +240,8 @@ def _read_sources(
 ) -> tuple[list[MeasuredSource], list[BinnedSource]]:
     """Return (logs of requests, counts per bin) of the sources that name a trace.
 
-    ``template`` is an empty trace with the scenario's names. What the sources change or assume is
-    appended to ``notes``.
+    ``template`` is an empty trace with the scenario's names. Sentences on what the sources change
+    or assume are appended to ``notes``.
     """
     measured: list[MeasuredSource] = []
     binned: list[BinnedSource] = []
@@ -271,7 +270,10 @@ def _read_sources(
 
 
 def _common_clock(files: Sequence[StoredTrace]) -> str:
-    """Return the clock of all files, "utc" without files; raise ScenarioError if they differ."""
+    """Return the clock of all files, "utc" if there are none.
+
+    Raise ScenarioError if the clocks differ.
+    """
     clocks = {stored.clock for stored in files}
     if len(clocks) > 1:
         raise ScenarioError(
@@ -314,9 +316,9 @@ def _read_log(
 ) -> MeasuredSource:
     """Return the requests of the log ``stored``, and append notes on the prefixes of its prompts.
 
-    ``stated`` is its source in the scenario, with the key ``where`` for errors. ``template`` has
-    the names that codes refer to. If prefix caching is on and the log has sessions but no blocks,
-    each prompt is taken to begin with the session's earlier turns.
+    ``stated`` is its source in the scenario, with the key ``where`` for errors. ``template`` is an
+    empty trace with the scenario's names. If prefix caching is on and the log has sessions but no
+    blocks, each prompt is assumed to begin with the session's earlier turns.
     """
     columns = read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
@@ -334,12 +336,15 @@ def _read_log(
 def _in_wanted_bins(
     sources: list[BinnedSource], settings: TrafficSettings, file: str, notes: list[str]
 ) -> list[BinnedSource]:
-    """Return the series of a file in bins no longer than the scenario's; append a note if cut."""
+    """Return the series of a file in bins no longer than the scenario's.
+
+    If any series had longer bins, append a note on the interpolation.
+    """
     wanted_s = settings.bin_s or settings.period_s
     if wanted_s is None:
         return sources
     columns = [with_shorter_bins(source.columns, wanted_s) for source in sources]
-    # Columns whose bins need no cut come back as they are.
+    # ``with_shorter_bins`` returns the same object if nothing changes.
     if any(new is not old.columns for old, new in zip(sources, columns, strict=True)):
         longest_s = max(source.columns.bin_s for source in sources)
         notes.append(
@@ -350,9 +355,9 @@ def _in_wanted_bins(
 
 
 def _sampling_variance(source: Source, stored: StoredTrace) -> float:
-    """Return the variance over the mean of a source's number of requests, if it is a sample.
+    """Return the variance over the mean of the requests estimated from a sample; 0 if not a sample.
 
-    Each request is in the sample with the same chance, so its number of rows is binomial.
+    Each request is in the sample with the same chance, so the number of sampled ones is binomial.
     """
     return source.scale * (stored.sample - 1.0)
 
@@ -365,7 +370,7 @@ def _draw_described(
     clock: str,
     rng: np.random.Generator,
 ) -> list[BinnedSource]:
-    """Return the sources that the scenario only describes, with counts drawn at random.
+    """Return the sources that the scenario only describes (launches), with counts drawn at random.
 
     They last from the earliest start to the earliest end of the ``measured`` and ``binned``
     sources.
@@ -429,8 +434,9 @@ def _total_demand(
 ) -> Demand:
     """Return the demand of all sources in bins of one width; append notes on its end.
 
-    It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raises
-    ScenarioError if the sources have no time in common, or if the bins are too few or too many.
+    It lasts from the earliest start of the sources to their earliest end, or to ``traffic.until``.
+    Raises ScenarioError if the sources have no time in common, or if the bins are too few or too
+    many.
     """
     if not binned and not any(len(source.trace) for source in measured):
         raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
@@ -484,11 +490,11 @@ def _common_span(
 
 def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
     """Raise ScenarioError if ``span_s`` seconds of traffic have too few bins or too many."""
-    cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
-    if cells > MAX_CELLS:
+    values = bins * len(template.models) * len(template.regions) * len(template.tiers)
+    if values > MAX_VALUES:
         raise ScenarioError(
             f"traffic.bin_s: {bin_s:g} s gives {bins:,} bins of {span_s:g} s of traffic. "
-            f"Over all models, regions and tiers these are {cells:,}, and {MAX_CELLS:,} are "
+            f"Over all models, regions and tiers these are {values:,}, and {MAX_VALUES:,} are "
             "allowed. Choose a larger bin_s or a shorter trace."
         )
     if bins < 2:
@@ -501,13 +507,13 @@ def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None
 def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:
     """Return the scenario's bin width, or a default for ``span_s`` seconds of traffic, in seconds.
 
-    The default is 15 minutes from two days on, 5 minutes from half a day on, else 1 minute, but no
-    longer than the time between decisions, rounded up to whole bins of every file. Raises
-    ScenarioError if the scenario's width is not a multiple of every file's.
+    The default is 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
+    at most the time between decisions, and is then rounded up to a multiple of the bins of every
+    file. Raises ScenarioError if the scenario's width is not such a multiple.
     """
     width_s = settings.bin_s
     widths = [source.columns.bin_s for source in binned]
-    # The narrowest width that is whole bins of every file; 1 s without files.
+    # The least common multiple of the widths of all files, to the millisecond; 1 s without files.
     common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:
         width_s = 300.0 if span_s >= DAY_S / 2 else 60.0
@@ -543,10 +549,13 @@ def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int)
 def _sample_lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
 ) -> LengthSample:
-    """Return a sample of a model's request lengths, each source weighted by its requests."""
-    rows = np.flatnonzero(trace.model == model)
-    drawn = [source.weighted_lengths(source.count) for source in binned if source.model == model]
-    return mix_lengths(trace, rows, drawn, rng)
+    """Return a sample of a model's request lengths from the log ``trace`` and counted sources."""
+    drawn = [
+        DrawnLengths(source.count, source.lengths(), source.cached_share)
+        for source in binned
+        if source.model == model
+    ]
+    return mix_lengths(trace, np.flatnonzero(trace.model == model), drawn, rng)
 
 
 def _month_end_note(demand: Demand) -> list[str]:
@@ -567,7 +576,7 @@ def _prefix_notes(
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
 ) -> list[str]:
-    """Return a note if prefix caching and what the sources know of prefixes do not fit together."""
+    """Return a note if prefix caches are on but no prefixes are known, or if some are not used."""
     counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)
     counted |= any(source.cached_share > 0 for source in binned)
     if settings.prefix_caching and trace.blocks is None and not counted:

@@ -42,25 +42,26 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """Return (start, end) of the window, in epoch s; if it is ahead, of the time just before.
+        """Return (start, end) of the window, in epoch s.
 
-        That time is as long as the window.
+        If the window is ahead of the trace, return the time of equal length right before it.
         """
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s
 
     @property
     def period_starts_s(self) -> FloatArray:
-        """Return the start of each period in epoch seconds, ``[p]``."""
+        """Return the start of each period in epoch seconds, ``[period]``."""
         periods = round(self.duration_s / self.period_s)
         return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
 
     @property
     def origins_s(self) -> FloatArray:
-        """Return the time of each period's decision: its start less the lead time, on a bin edge.
+        """Return the time of the decision for each period, ``[periods]``, in epoch seconds.
 
-        The shape is ``[periods]``. A decision knows only the bins before this time. If the window
-        is ahead of the trace, all decisions are at the end of the trace.
+        It is the start of the period less the lead time, moved to the bin edge before. A decision
+        knows only the bins before it. If the window is ahead of the trace, all decisions are at the
+        end of the trace.
         """
         if self.ahead:
             return np.full(len(self.period_starts_s), self.start_s)
@@ -97,15 +98,16 @@ class Window:
 def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLOCK) -> Window:
     """Return the window of the scenario's horizon, aligned with the demand's bins.
 
-    ``clock`` is "utc" if the demand has calendar times, and "relative" if they count from the start
-    of its trace. Raise ScenarioError, with the field and a remedy, if the window does not fit.
+    ``clock`` is "utc" if times of the demand are calendar times, and "relative" if they count from
+    the start of the trace. Raise ScenarioError, with the field and a remedy, if the window does not
+    fit.
     """
     bin_s, lead = demand.bin_s, horizon.lead_s
     span = demand.end_s - demand.start_s
     ahead = horizon.start == "end"
     # The longest window that leaves history before its first decision.
     longest = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
-    # Half of a short trace, or less for its history, unless that leaves hardly a window.
+    # Half of a short trace. It is shorter to leave history, unless hardly a window would be left.
     short_default = span / 2 if longest < span / 4 else min(span / 2, longest)
     duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else short_default)
     period = _period(horizon.period_s, duration, bin_s)
@@ -137,8 +139,8 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
 def _start_from_scenario(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
     """Return the bin edge nearest to ``stated``, the scenario's start of the window.
 
-    ``stated`` is a date. For a trace without dates, it stands for seconds from the trace's first
-    bin. Raise ScenarioError if the window does not fit into the traffic.
+    Without calendar times (``clock``), the epoch seconds of ``stated`` count from the start of the
+    trace. Raise ScenarioError if the window does not fit into the traffic.
     """
     moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
@@ -180,7 +182,10 @@ def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
 
 
 def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
-    """Return the length of a period: the scenario's, or a default by the length of the window."""
+    """Return the length of a period in seconds: as stated, or a default by that of the window.
+
+    Raise ScenarioError if the stated length is not a multiple of the bins.
+    """
     if stated is None:
         usual = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
         return float(max(1, round(usual / bin_s)) * bin_s)
@@ -199,5 +204,5 @@ def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
 
 
 def words_of(epoch_s: float, clock: str) -> str:
-    """Return a moment in words; with a relative clock, as the day of the trace and the time."""
+    """Return a moment in words: date and time, or day of the trace and time on a relative clock."""
     return when(datetime.fromtimestamp(epoch_s, UTC), clock)

@@ -29,7 +29,7 @@ class Schedule(Section):
     maximum: Count
 
     def bounds(self) -> list[Bounds]:
-        """Return the limits on replicas of each day, with times in seconds since Monday 00:00."""
+        """Return the bounds for each day, with times in seconds since Monday 00:00 UTC."""
         times = self.start, self.end
         begin, end = (int(hhmm[:2]) * 3600.0 + int(hhmm[3:]) * 60 for hhmm in times)
         days = [WEEKDAYS.index(day) for day in self.days] or range(7)

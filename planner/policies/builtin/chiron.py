@@ -49,7 +49,7 @@ class Chiron(Policy):
     def _initial_fleet(self, context: PolicyContext) -> tuple[Fleet, list[int]]:
         """Return the initial fleet, reduced if necessary until it fits the available GPUs.
 
-        The second value is the scenario's pool of each pool of the fleet.
+        The second value has the index of the study's pool that each pool of the fleet came from.
         """
         today = context.fleet(context.today)
         instances = np.array([self.interactive, self.mixed, self.batch]) * self.scale
@@ -57,10 +57,11 @@ class Chiron(Policy):
             start = np.maximum(np.round(instances * share), [1, 0, 0]).astype(int).tolist()
             fleet, source_pools = chiron_fleet(today, tuple(start))
             placed = sum(pool.initial for pool in fleet.pools)
-            kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
+            # Batch replicas only serve deferrable tiers.
+            counts = start if any(tier.deferrable for tier in fleet.tiers) else start[:2]
             model_regions = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
             # ``chiron_fleet`` places fewer than asked if a pool reaches its maximum.
-            all_placed = placed == model_regions * sum(start[:kinds])
+            all_placed = placed == model_regions * sum(counts)
             if all_placed and context.fits_available_gpus(fleet, source_pools):
                 break
         return fleet, source_pools

@@ -77,8 +77,9 @@ class Guarded(Policy):
     def build(self, context: PolicyContext) -> BuiltPolicy:
         schedule, start, followed = self._floor(context)
         tested = context.pressure_among_many()
-        # An instance of a large pool carries more than in the test, so its readings scale up.
-        large_tps = context.carries_tps[:, -1] / context.carries_tps.shape[1]
+        # An instance of the largest pool has more capacity than in the test. Readings scale with
+        # it.
+        large_tps = context.capacity_tps[:, -1] / context.capacity_tps.shape[1]
         over_test = np.divide(
             large_tps, tested.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
         )
@@ -89,7 +90,7 @@ class Guarded(Policy):
             prefill_tps=tested.signal_targets("prefill-tps") * factor,
             decode_tps=tested.signal_targets("decode-tps") * factor,
             in_flight=in_flight * factor,
-            shares=_capacity_shares(context.carries_tps),
+            shares=_capacity_shares(context.capacity_tps),
             name=self.key,
             **self.fields_for(Rule),
         )
@@ -100,7 +101,7 @@ class Guarded(Policy):
         return replace(guarded, plan=followed.plan, least_usd=followed.least_usd)
 
     def _floor(self, context: PolicyContext) -> tuple[Schedule, IntArray, FollowedPlan | None]:
-        """Return the schedule to which the guard adds, its counts at the start, and its plan.
+        """Return (schedule, counts at the start, plan) of the replicas to which the guard adds.
 
         The plan is None for a static fleet.
         """
@@ -111,13 +112,13 @@ class Guarded(Policy):
         return FixedSchedule(self.key, [0.0], counts[None]), counts, None
 
 
-def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
-    """Return the capacity per instance of 1 to N instances, over that of N, ``[pools, N]``.
+def _capacity_shares(capacity_tps: FloatArray) -> FloatArray:
+    """Return the capacity per instance in pools of 1 to N instances, as a share of that in N.
 
-    ``carries_tps [pools, N]`` is the capacity of 1 to N instances together. The share is 1 for a
-    pool without capacity.
+    ``capacity_tps [pools, N]`` is the capacity of 1 to N instances together. The result has the
+    same shape, and is 1 for a pool without capacity.
     """
-    per_instance = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
+    per_instance = capacity_tps / np.arange(1, capacity_tps.shape[1] + 1)
     in_largest = per_instance[:, -1:]
     return np.divide(per_instance, in_largest, out=np.ones_like(per_instance), where=in_largest > 0)
 
@@ -125,11 +126,11 @@ def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
 def _allowed_queue(context: PolicyContext, tested: Pressure) -> FloatArray:
     """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
 
-    This is the number of requests of mean length that it prefills within the model's tightest
-    limit. It is 0 for decode pools.
+    It is the number of requests of mean length that an instance prefills within the model's
+    tightest limit, at the rate ``tested``. It is 0 for decode pools.
     """
     fleet = context.fleet(context.today)
     limit_s = np.nan_to_num(context.tightest_s(TTFT))
-    prompts_s = tested.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
+    prompts_per_s = tested.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
     decodes = np.array([pool.role == DECODE for pool in fleet.pools])
-    return np.where(decodes, 0.0, prompts_s * limit_s)
+    return np.where(decodes, 0.0, prompts_per_s * limit_s)

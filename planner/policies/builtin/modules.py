@@ -1,4 +1,8 @@
-"""Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe)."""
+"""Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe).
+
+A module is a layer of a model, or a part of one. A unit is as many GPUs as an instance of the
+borrowing pool has. A device of an instance is its own GPUs, or a unit that it borrows.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +28,12 @@ MOST = 3  # devices that an instance may borrow; with its own: four copies, the 
 
 @dataclass(frozen=True, slots=True)
 class _Lender:
-    """GPUs that the instances of a pool may borrow, in units of one instance's GPUs."""
+    """GPUs that the instances of a pool may borrow, in units (the GPUs of one instance)."""
 
-    source: int  # pool of the lending GPU type, or the pool that the GPUs serve
-    count: int  # units
-    devices: int  # units per borrowing instance
-    serves: bool = False  # only the idle memory is lent
+    source: int  # index of a pool on the lent GPU type; with ``serves``, of the lending pool
+    count: int  # number of units
+    devices: int  # units that one instance may borrow
+    serves: bool = False  # True: the GPUs serve the lending pool, and only idle memory is lent
 
 
 @dataclass(slots=True)
@@ -44,11 +48,11 @@ class _SharedType:
 class _Device:
     """A device of an instance: its own GPUs, or a unit that it borrows; see ``Layout``."""
 
-    host: int  # pool of the device; -1: the instance's own
-    held: int  # instances of the pool that have such a device; 0: its own
+    host: int  # index of the pool whose GPUs these are; -1: the instance's own
+    held: int  # instances of the pool that borrow such a device; 0: the instance's own
     room_bytes: float  # memory for layers and KV cache, per instance
-    speed: float  # relative to its own GPUs
-    sharers: float  # instances on one such device
+    speed: float  # relative to the instance's own GPUs
+    sharers: float  # instances that share one such device
 
 
 class ModuleLevel(Policy):
@@ -149,25 +153,24 @@ class ModuleLevel(Policy):
     ) -> list[list[_Lender]]:
         """Return the lenders of each pool, in the order in which it borrows from them.
 
-        Idle GPUs of the same type come first. Pools of that type share them in proportion to the
+        Idle GPUs of the same type come first. Pools of that type divide them in proportion to the
         GPUs of their instances. Idle GPUs of other types follow, the fastest first, and at last
         memory of GPUs that serve. ``counts [pools]`` are the instances. ``modules`` are the layers
         of each pool's model, None if they are not known.
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
-        # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
         used = counts * gpus_each
         groups = [
             _SharedType(list(limit.pools), limit.amount - int(used[list(limit.pools)].sum()))
             for limit in context.shared_limits
-            if limit.per_instance is None  # else they share power
+            if limit.per_instance is None  # a limit on GPUs, not on power
         ]
         lenders: list[list[_Lender]] = [[] for _ in today.pools]
         for group in groups:
-            wanting, free = [p for p in group.pools if counts[p]], group.idle_gpus
-            gpus_wanted = int(used[wanting].sum())
-            for p in wanting:
-                count = int(free * counts[p] // gpus_wanted)
+            serving, idle_gpus = [p for p in group.pools if counts[p]], group.idle_gpus
+            gpus_in_use = int(used[serving].sum())
+            for p in serving:
+                count = int(idle_gpus * counts[p] // gpus_in_use)
                 borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
                 group.idle_gpus -= int(gpus_each[p]) * borrowed
         borrowing = [p for p, known in enumerate(modules) if known is not None and counts[p]]
@@ -184,19 +187,20 @@ class ModuleLevel(Policy):
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> None:  # fmt: skip
-        """Add the pools to ``lenders`` that lend idle memory to pool ``p`` while they serve.
+        """Add to ``lenders`` the pools that lend idle memory to pool ``p`` while they serve.
 
-        ``modules`` has those of each pool's model; None: its layers are not known.
+        ``counts [pools]`` are the instances. ``modules`` are the layers of each pool's model, None
+        if they are not known.
         """
         pool_modules = modules[p]
         assert pool_modules is not None
         for q, other in enumerate(today.pools):
-            room = self.devices - sum(lender.devices for lender in lenders)
+            devices_left = self.devices - sum(lender.devices for lender in lenders)
             same_size = other.gpus_per_instance == today.pools[p].gpus_per_instance
             reachable = np.isfinite(pool_modules.relative_speeds[q]) and not other.spot
             serves = q != p and counts[q] and modules[q] is not None
-            if serves and same_size and reachable and room > 0:
-                devices = min(room, -(-int(counts[q]) // int(counts[p])))
+            if serves and same_size and reachable and devices_left > 0:
+                devices = min(devices_left, -(-int(counts[q]) // int(counts[p])))
                 lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
@@ -205,20 +209,20 @@ class ModuleLevel(Policy):
         A unit is the GPUs of one instance. Each of the borrowing ``instances`` uses at most
         ``self.devices`` units of all its ``lenders``.
         """
-        room = self.devices - sum(lender.devices for lender in lenders)
-        count = min(count, room * instances)
+        devices_left = self.devices - sum(lender.devices for lender in lenders)
+        count = min(count, devices_left * instances)
         if count <= 0:
             return 0
         per_instance = -(-count // instances)  # rounded up
-        lenders.append(_Lender(source, count, devices=min(room, per_instance)))
+        lenders.append(_Lender(source, count, devices=min(devices_left, per_instance)))
         return count
 
     def _layout(
         self, pool_modules: Modules, devices: list[_Device], lengths: tuple[float, float]
     ) -> Layout:
-        """Return the layout of a pool, with all layers on the first of its ``devices``.
+        """Return the layout of an instance, with all layers on the first of its ``devices``.
 
-        ``lengths`` are the mean input and output tokens.
+        ``lengths`` are the mean input and output tokens of a request.
         """
         isl, osl = lengths
         return Layout(
@@ -245,7 +249,10 @@ class ModuleLevel(Policy):
 def _reachable_types(
     groups: Sequence[_SharedType], p: int, today: Fleet, modules: tuple[Modules | None, ...]
 ) -> list[_SharedType]:
-    """Return the groups of other GPU types that pool ``p`` may borrow from, the fastest first."""
+    """Return those of ``groups`` with another GPU type from which pool ``p`` may borrow.
+
+    The fastest type comes first. ``modules`` are the layers of each pool's model.
+    """
     pool_modules = modules[p]
     assert pool_modules is not None
     reachable = []
@@ -259,7 +266,7 @@ def _reachable_types(
 
 
 def _own_device(pool: Pool, pool_modules: Modules) -> _Device:
-    """Return the device of an instance's own GPUs, which holds its weights and KV cache."""
+    """Return the device of an instance's own GPUs, with the memory of its weights and KV cache."""
     weight_bytes = pool_modules.layers * pool_modules.layer_bytes
     room_bytes = weight_bytes + _kv_bytes(pool, pool_modules)
     return _Device(host=-1, held=0, room_bytes=room_bytes, speed=1.0, sharers=1.0)
@@ -273,9 +280,10 @@ def _borrowed_devices(
     lenders: list[_Lender],
     first_pool: int,
 ) -> Iterator[_Device]:
-    """Yield the devices that the ``count`` instances of pool ``p`` borrow from ``lenders``.
+    """Yield the devices that each instance of pool ``p`` borrows from ``lenders``.
 
-    Lent GPUs that serve nobody become pools of their own, numbered from ``first_pool`` on.
+    ``count`` is the number of these instances. Lent GPUs that serve no pool become pools of their
+    own, numbered from ``first_pool`` on.
     """
     pool_modules = modules[p]
     assert pool_modules is not None
@@ -288,7 +296,7 @@ def _borrowed_devices(
             usable_bytes = MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES
             whole_bytes = today.pools[p].profile.tp * usable_bytes
         for device in range(lender.devices):
-            # The units are dealt out evenly, the first devices get the remainder.
+            # The units are divided evenly among the devices; the first ones get the remainder.
             units = lender.count // lender.devices + (device < lender.count % lender.devices)
             yield _Device(
                 host,
@@ -300,7 +308,7 @@ def _borrowed_devices(
 
 
 def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:
-    """Return the bytes of KV memory of an instance; 0 if its layers are not known."""
+    """Return the bytes of KV cache that an instance of ``pool`` can hold; 0 if unknown."""
     if pool_modules is None:
         return 0.0
     per_token = pool_modules.kv_layer_token_bytes * pool_modules.layers
@@ -308,10 +316,11 @@ def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:
 
 
 def _lending_pool(source: Pool, borrower: Pool, count: int) -> Pool:
-    """Return a pool of lent GPUs of ``source``, in units as large as ``borrower``'s instances.
+    """Return a pool of up to ``count`` units of lent GPUs of the type of ``source``.
 
-    The pool takes no requests. Its GPUs are available at once, and paid while they are held. Their
-    power by layer is not known, so they draw the power of decoding all the time, an upper bound.
+    A unit has the GPUs of an instance of ``borrower``. The pool takes no requests. Its GPUs are
+    available at once, and paid while they are lent. They count as decoding all the time, an upper
+    bound of their power.
     """
     profile = adjust_profile(source.profile, tp=borrower.profile.tp)
     gpu = replace(source.gpu, idle_w=source.gpu.decode_w)

@@ -60,7 +60,8 @@ class Steady(Policy):
     ) -> Proportional:
         """Return the proportional control (Algorithm 2) on ``signal``.
 
-        Without ``target``, the target is the reading of a pressure test.
+        Without ``target``, the target is the reading of a pressure test: a simulation of pools at
+        their rated capacity.
         """
         if target is not None:
             return Proportional(
@@ -79,7 +80,10 @@ class Steady(Policy):
         return default if self.target_factor is None else self.target_factor
 
     def _ratio(self, context: PolicyContext) -> PdRatio:
-        """Return the P:D ratio to keep; that of today's fleet if ``fixed`` or without P/D pools."""
+        """Return the P:D ratio to keep, as ``ratio`` says.
+
+        It is that of today's fleet for "fixed", and without prefill and decode pools.
+        """
         if isinstance(self.ratio, float):
             return PdRatio(FIXED, self.ratio)
         disaggregated = any(pool.role == "prefill" for pool in context.fleet(context.today).pools)
@@ -116,9 +120,10 @@ class Latencies(Steady):
     def latency_feedback(
         self, context: PolicyContext, signal: Latency, target_s: FloatArray
     ) -> Feedback:
-        """Return the latency feedback (Algorithm 3) with the limits ``target_s [pools]``.
+        """Return the feedback (Algorithm 3) on the latency ``signal`` with limits ``target_s``.
 
-        A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
+        These are ``[pools]`` in seconds. If no tier has a limit (NaN), the feedback gets None,
+        which it rejects.
         """
         limit = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
         return Feedback(**self.fields_for(Feedback) | self.common_arguments(context) | limit)

@@ -39,7 +39,7 @@ class TimetableStep(Section):
         return [day * DAY_S + second_of_day for day in days]
 
     def applies_to(self, pool: Pool) -> bool:
-        """Return whether the step applies to ``pool``."""
+        """Return whether the model, region, GPU and role of the step include ``pool``."""
         return (
             self.model in (None, pool.model)
             and self.region in (None, pool.region)

@@ -55,10 +55,7 @@ class FixedFleet(Policy):
     name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        """Return a fleet of constant size.
-
-        Two kinds of this policy find the size by simulations.
-        """
+        """Return a static fleet; "flat-min" and "flat-before" find its size by simulations."""
         searched = self.name in ("flat-min", "flat-before")
         counts = {
             "today": lambda: context.today,
@@ -71,5 +68,5 @@ class FixedFleet(Policy):
             pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(pools))
         policy = Static(counts, name=self.key)
-        work = 0.9 if searched else 0.0  # share of the search
-        return BuiltPolicy(policy, fleet, range(len(counts)), work_done=work, keeps_floor=True)
+        work_done = 0.9 if searched else 0.0
+        return BuiltPolicy(policy, fleet, range(len(counts)), work_done=work_done, keeps_floor=True)

@@ -12,7 +12,7 @@ from planner.domain.traffic.window_rank import (
     ALL,
     WEEK_S,
     busiest,
-    stretches,
+    time_spans,
     window_rank,
 )
 from tests.shared_folder import TRACES, shared
@@ -39,7 +39,7 @@ def test_weeks_slide_by_days() -> None:
     demand = hourly([1, 9, 9, 9, 9, 9, 9, 9, 1, 1])
     week = busiest(demand, WEEK_S)
     assert week is not None and (week.start_s, week.amount) == (MAY + DAY_S, 63)
-    assert len(stretches(demand, WEEK_S)) == 4
+    assert len(time_spans(demand, WEEK_S)) == 4
     rank = window_rank(demand, MAY, MAY + WEEK_S)
     assert "1 May 2024 to 7 May 2024 is the 2nd busiest of 4 weeks" in rank.sentence
 
@@ -56,7 +56,7 @@ def test_an_outage_makes_no_quiet_day() -> None:
     values = np.full(96 * 4, 1000.0) + np.arange(96 * 4) % 7
     values[200:207] = 0  # an hour and three quarters of the third day
     demand = DemandSeries(ALL, MAY, 900.0, values, REQUESTS)
-    amounts = [stretch.amount for stretch in stretches(demand, DAY_S)]
+    amounts = [stretch.amount for stretch in time_spans(demand, DAY_S)]
     assert amounts == pytest.approx([96 * 1003] * 4, rel=1e-3)
 
 
