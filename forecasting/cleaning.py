@@ -129,12 +129,12 @@ def _find_outliers(values: FloatArray) -> BoolArray:
     outlier = np.zeros(values.shape, bool)
     if values.shape[1] <= SETTLED:
         return outlier
-    top = amounts.argmax(axis=1)
+    largest_bin = amounts.argmax(axis=1)
     rows = np.arange(len(values))
-    largest = amounts[rows, top]
-    amounts[rows, top] = -np.inf
+    largest = amounts[rows, largest_bin]
+    amounts[rows, largest_bin] = -np.inf
     second = amounts.max(axis=1)
-    is_settled = top < values.shape[1] - SETTLED
+    is_settled = largest_bin < values.shape[1] - SETTLED
     is_outlier = (second > 0) & (largest > OUTLIER * second) & is_settled
-    outlier[rows[is_outlier], top[is_outlier]] = True
+    outlier[rows[is_outlier], largest_bin[is_outlier]] = True
     return outlier

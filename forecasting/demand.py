@@ -88,7 +88,7 @@ class DemandSeries:
         )
 
     def since_launch(self, before_s: float) -> DemandSeries:
-        """Return the series without the zeros before its first demand, which forecasts would learn.
+        """Return the series from its first demand on: forecasts would learn the zeros before it.
 
         The zeros stay if the series has too few bins, or too many idle ones, from its first demand
         up to ``before_s`` (epoch s). It is then an idle series and not a new one.
