@@ -296,39 +296,39 @@ def build_hardware(
     facts: list[tuple[str, Provenance]] = []
     models = tuple(model_of(section, user_facts) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
-    rows = [variant for profile in scenario.profiles for variant in profile.variants]
-    names = list(dict.fromkeys(profile.gpu for profile in rows))
-    types = tuple(gpu_of(scenario, name, user_facts) for name in names)
+    variants = [variant for profile in scenario.profiles for variant in profile.variants]
+    gpu_names = list(dict.fromkeys(variant.gpu for variant in variants))
+    types = tuple(gpu_of(scenario, name, user_facts) for name in gpu_names)
     facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
-    gpus = dict(zip(names, types, strict=True))
-    speeds = speeds_of(scenario, rows, models, gpus, user_facts, facts)
+    gpus = dict(zip(gpu_names, types, strict=True))
+    speeds = speeds_of(scenario, variants, models, gpus, user_facts, facts)
 
     # Profiles and their sections by (model, column).
-    columns, column_of_section = columns_of(rows, speeds, names)
+    columns, column_of_section = columns_of(variants, speeds, gpu_names)
     model_names = [model.name for model in models]
-    model_of_section = [model_names.index(section.model) for section in rows]
+    model_of_section = [model_names.index(variant.model) for variant in variants]
     keys = list(zip(model_of_section, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
-    sections = dict(zip(keys, rows, strict=True))
+    sections = dict(zip(keys, variants, strict=True))
 
     # Spot types come after all owned types.
-    offers = {name for region in scenario.regions for name in region.spot} if spot else set()
-    offered = [name for name in names if name in offers]
-    spot_types = {names.index(name): len(names) + i for i, name in enumerate(offered)}
+    on_spot = {name for region in scenario.regions for name in region.spot} if spot else set()
+    spot_gpu_names = [name for name in gpu_names if name in on_spot]
+    spot_types = {
+        gpu_names.index(name): len(gpu_names) + i for i, name in enumerate(spot_gpu_names)
+    }
     columns = _with_spot_columns(columns, profiles, sections, spot_types)
-    types = (*types, *(types[names.index(name)] for name in offered))
+    types = (*types, *(types[gpu_names.index(name)] for name in spot_gpu_names))
 
-    on_offer = _offers(scenario, names, offered, facts, user_facts)
+    on_offer = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
     limits = replica_limits(
         scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
     )
     gate = scenario.fleet.registration
-    serving_rows = {row.model: row for row in scenario.serving}
-    default_serving = serving_rows.get(None, Serving())
-    serving = tuple(serving_rows.get(model.name, default_serving) for model in scenario.models)
-    transfers = [row.kv_transfer for row in serving]
+    serving = _serving_by_model(scenario)
+    transfers = [settings.kv_transfer for settings in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
         models=models,
@@ -362,6 +362,13 @@ def build_hardware(
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
         committed=on_offer.committed,
     )
+
+
+def _serving_by_model(scenario: Scenario) -> tuple[Serving, ...]:
+    """Return each model's serving settings: its own, else those that name no model."""
+    settings_of_model = {settings.model: settings for settings in scenario.serving}
+    default = settings_of_model.get(None, Serving())
+    return tuple(settings_of_model.get(model.name, default) for model in scenario.models)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stag
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One GPU column of the planning problem: a GPU type with an arrangement and a role."""
+    """A column (index ``g``) of the plan's arrays: a GPU type, GPUs per instance, and a role."""
 
     gpu: int  # index of the GPU type
     tp: int | None  # GPUs of an instance; None: it differs between models
