@@ -27,6 +27,7 @@ from planner.domain.reports.tables import Tables
 def report(result: BacktestResult, _: Tables) -> Report:
     """Return the report of ``backtest``."""
     window = result.frame.window
+    # Those at equal attainment come first, the cheapest at the top.
     methods = sorted(
         result.methods.values(), key=lambda row: (not row.equal, row.cost_usd or float("inf"))
     )
@@ -51,7 +52,10 @@ def report(result: BacktestResult, _: Tables) -> Report:
 
 
 def _facts(result: BacktestResult) -> Iterator[Fact]:
-    """Yield the cheapest forecaster with its cost, and the oracle."""
+    """Yield the cheapest forecaster and its cost, with the cost of the oracle (perfect forecast).
+
+    Nothing if no forecaster reaches equal attainment.
+    """
     if result.best is None:
         return
     best = result.methods[result.best]
@@ -66,7 +70,7 @@ def _facts(result: BacktestResult) -> Iterator[Fact]:
 
 
 def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Table:
-    """Return a row per forecaster, the cheapest marked."""
+    """Return a table with a row per forecaster; the cheapest is highlighted."""
     return table(
         methods,
         (Head("Forecaster", wide=2), _name),
@@ -92,7 +96,7 @@ def _name(row: ForecasterFigures) -> str:
 
 
 def _errors(methods: Sequence[ForecasterFigures]) -> Table:
-    """Return the errors of each forecast."""
+    """Return a table with the forecast errors of each forecaster."""
     return table(
         methods,
         (Head("Forecaster"), lambda row: row.facts.method),
@@ -106,7 +110,7 @@ def _errors(methods: Sequence[ForecasterFigures]) -> Table:
 
 
 def _baselines(result: BacktestResult) -> Iterator[Section]:
-    """Yield the policies without a forecast."""
+    """Yield the section on policies without a forecast, if any was simulated."""
     if result.beside:
         rows = table(
             result.beside.values(),
@@ -122,7 +126,10 @@ def _baselines(result: BacktestResult) -> Iterator[Section]:
 
 
 def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:
-    """Return the cost of each forecaster, and of the cheapest policy without a forecast."""
+    """Return the chart of each forecaster's cost.
+
+    A line across the chart is the cost of the cheapest policy without a forecast.
+    """
     names = tuple(row.facts.method for row in methods)
     costs = (
         ("Equal attainment", Role.RECOMMENDED, tuple(row.cost_usd for row in methods)),

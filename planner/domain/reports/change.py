@@ -26,8 +26,8 @@ from planner.domain.results.stored import StoredResult
 from planner.domain.serialise import from_json
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
-NOW, BEFORE = "now", "before:"
-POINTS = 0.0005  # smaller differences of a share are shown as none
+NOW, BEFORE = "now", "before:"  # words before a figure to compare with
+LEAST_DIFFERENCE = 0.0005  # smaller differences of a share are shown as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +46,34 @@ class Simulated:
     outcome: Outcome
     days: tuple[TestDayFigures, ...]
     deferrable: frozenset[str]
-    assurance: str = ""  # level of the recommendation
-    window: timedelta | None = None  # time that costs refer to
+    assurance: str = ""  # level of assurance of the result's recommendation
+    window: timedelta | None = None  # length of the simulated window, to which costs refer
 
     @property
     def tier(self) -> str | None:
-        """Return the interactive tier with attainment nearest to its target; None: no requests."""
+        """Return the tier with the least attainment above its target; None without requests.
+
+        Deferrable tiers count only if no other tier has requests.
+        """
         tiers = [tier for tier in self.outcome.slo_attainment if tier not in self.deferrable]
         return tightest_tier(self.outcome, tiers)
 
     @property
     def level(self) -> str:
-        """Return the level of assurance that says which test days are required, or ""."""
+        """Return the level of assurance whose test days the policy has to pass; "" if unknown."""
         return level_of(self.outcome.name) or self.assurance
 
     @property
     def replica_loss(self) -> ReplicaLoss:
-        """Return the effect of losing one replica."""
+        """Return what losing one replica does to the SLO attainment."""
         return replica_loss(self.outcome, self.days, self.deferrable)
 
     @property
     def required_days(self) -> list[bool]:
-        """Return whether the policy passes, for each test day that its assurance level requires."""
+        """Return for each required test day whether the policy passes it.
+
+        Only days on which the policy was simulated count.
+        """
         key = self.outcome.name
         level = level_of(key)
         return [
@@ -78,7 +84,7 @@ class Simulated:
 
 
 def simulated_policy(result: StoredResult, policy: str) -> Simulated | None:
-    """Return the outcome of ``policy`` in a stored result; None if it was not simulated."""
+    """Return what a result has on ``policy``, a key such as "static"; None if not simulated."""
     if policy not in result.policies:
         return None
     outcome = from_json(Outcome, {**result.policies[policy].columns, "name": policy})
@@ -87,7 +93,7 @@ def simulated_policy(result: StoredResult, policy: str) -> Simulated | None:
     return Simulated(outcome, result.test_days, frozenset(result.deferrable), assurance, window)
 
 
-def change_tiles(
+def change_facts(
     before: Simulated | None,
     after: Simulated | None,
     current: Span | None,
@@ -96,12 +102,13 @@ def change_tiles(
     was: str = NOW,
     simulated: Span | None = None,
 ) -> Iterator[Fact]:
-    """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
+    """Yield the replicas, cost, SLO attainment, energy and risk of a proposal.
 
-    ``before`` and ``after`` are the simulated plans; None: not simulated. ``current`` and
-    ``proposed`` are their replicas (fewest, most), ``simulated`` those in the simulation of the
-    proposal. ``saving`` is the share of the cost saved at equal SLO attainment; None: not known.
-    ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
+    Each is compared with ``before``, the active plan. ``after`` is the proposal. They are None if
+    not simulated. ``current`` and ``proposed`` are the (fewest, most) replicas in the schedules of
+    both; ``simulated`` are those in the simulation of the proposal. ``saving`` is the share of the
+    cost saved at equal SLO attainment; None: not known. ``was`` is the word before figures of
+    ``before``: NOW, or BEFORE if the fleet has changed since.
     """
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated) if proposed else ""
@@ -128,18 +135,18 @@ def change_tiles(
 
 
 def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
-    """Return the tile of a tier's SLO attainment, with its change in points.
+    """Return the SLO attainment of a tier in the plan ``new``, with its change in percent points.
 
-    ``old`` is the plan to compare with, if any; ``was`` is its name.
+    ``old`` is the plan to compare with, if any; ``was`` is the word before its attainment.
     """
     share = new.slo_attainment[tier]
     old_share = old.slo_attainment.get(tier) if old else None
-    points = None if share is None or old_share is None else share - old_share
+    change = None if share is None or old_share is None else share - old_share
     met = all(new.slo_met.values())
     return Fact(
         f"SLO attainment, {tier}", share, form=Form.SHARE,
-        change="" if points is None or abs(points) < POINTS
-        else minus(f"{100 * points:+.1f} points"),
+        change="" if change is None or abs(change) < LEAST_DIFFERENCE
+        else minus(f"{100 * change:+.1f} points"),
         note=_note(was, None if old_share is None else percent(old_share)),
         meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
@@ -152,11 +159,11 @@ def checks(
     budget_usd_30d: float | None,
     data_age: timedelta | None,
 ) -> Iterator[Check]:
-    """Yield the checks: SLO met, N+1, test days, budget and fresh data.
+    """Yield the checks of a proposal: SLO met, N+1, test days, budget and fresh data.
 
-    ``data_age`` is the time since the traffic ends; None if it has no calendar. ``after`` is the
-    simulated proposal; None: it was not simulated. ``usd_30d`` is its cost in 30 days, and above
-    ``budget_usd_30d`` an admin must approve.
+    ``after`` is the simulated proposal; None: not simulated. ``usd_30d`` is its cost in 30 days;
+    if it exceeds ``budget_usd_30d``, an admin must approve. ``data_age`` is the time since the
+    traffic ends; None if the traffic has no calendar dates.
     """
     unknown = "Not simulated."
     if after is None:
@@ -187,12 +194,12 @@ def checks(
 
 
 def days_old(age: timedelta) -> int:
-    """Return an age in days, rounded up."""
+    """Return an age in days, rounded up, and 0 for data that end in the future."""
     return max(0, ceil(age / timedelta(days=1)))
 
 
 def _slo_check(after: Simulated) -> Check:
-    """Return whether the simulated plan meets the SLO of every tier."""
+    """Return the check whether the simulated plan meets the SLO of every tier."""
     outcome = after.outcome
     missed = [tier for tier, met in outcome.slo_met.items() if not met]
     if missed:
@@ -206,7 +213,10 @@ def _slo_check(after: Simulated) -> Check:
 
 
 def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
-    """Return whether the cost in 30 days is within the budget, both in dollars."""
+    """Return the check whether the cost in 30 days is within the budget, both in dollars.
+
+    None: not known, or no budget is set.
+    """
     if budget is None:
         return Check("Within budget", None, "The review rules have no budget.")
     if usd_30d is None:
@@ -216,5 +226,5 @@ def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
 
 
 def _note(was: str, text: str | None) -> str:
-    """Return the earlier value of a figure as a note, such as "now $5"; "" if it is not known."""
+    """Return the word ``was`` and the earlier value, such as "now $5"; "" if the value is None."""
     return f"{was} {text}" if text else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -32,12 +32,13 @@ from planner.domain.reports.frame import (
     window_title,
 )
 from planner.domain.reports.modules import modules_section
-from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
+from planner.domain.reports.over_time import Load, demand_chart, replicas_chart, replicas_of
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     LOST_REPLICA,
     NO_SAVING,
     Outcome,
+    ReplicaLoss,
     Row,
     Span,
     cost_chart,
@@ -62,13 +63,16 @@ from planner.domain.reports.schedule import (
 from planner.domain.reports.tables import Tables
 from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, TestDayFigures
 from planner.domain.results.basis import Frame
+from planner.domain.results.equal_attainment_savings import EqualSlo
 from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
 from planner.policies.registry import traits_of
 
-STATIC = "static"
+STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
+PAST = "past"  # kind of test day: a past day as it was
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
@@ -77,22 +81,19 @@ GUARDED = "Simulated. Under load, replicas are added to the schedule for some mi
 class Plan:
     """A plan that the report can show: one per level of assurance, or the static fleet."""
 
-    name: str  # of an alternative; "" if the result has none
+    name: str  # a level of assurance, or STATIC; "" if the result has only one plan
     outcome: Outcome
-    level: AssuranceFigures | None
+    level: AssuranceFigures | None  # the recommendation of that level; None: no level
 
     @property
     def label(self) -> str:
-        """Return the name for people."""
+        """Return the name of the plan for people, or that of its policy if it has none."""
         return self.name.capitalize() or self.outcome.label
 
     @property
     def title(self) -> str:
-        """Return the name for people, then its policy."""
+        """Return the names of the plan and of its policy, for people."""
         return f"{self.label} · {self.outcome.label}" if self.name else self.label
-
-
-SLOWER, PAST = "slower_profile", "past"  # kinds of test days
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Tests:
     ``alternatives`` maps the name of a plan (a level, or "static") to its policy.
     """
 
-    __test__ = False  # no class of tests, although its name begins like one
+    __test__ = False  # pytest would collect the class because of its name
 
     days: tuple[TestDayFigures, ...] = ()
     levels: Mapping[str, AssuranceFigures] = field(default_factory=dict)
@@ -117,25 +118,25 @@ class ComparisonView:
     comparison: PolicyComparison
     tests: Tests
     tables: Tables
-    figures: Mapping[str, Mapping[str, Any]]  # of each policy, as results have them
-    outcomes: Mapping[str, Outcome]
-    plans: tuple[Plan, ...]
-    plan: Plan
+    figures: Mapping[str, Mapping[str, Any]]  # the stored row of each policy, by its key
+    outcomes: Mapping[str, Outcome]  # the same figures, typed
+    plans: tuple[Plan, ...]  # those to choose from
+    plan: Plan  # the one shown
 
     @property
     def key(self) -> str:
-        """Return the name of the plan's policy in the result tables."""
+        """Return the key of the plan's policy in results and tables."""
         return self.plan.outcome.name
 
     @property
     def base(self) -> Outcome | None:
-        """Return the baseline that savings refer to; None if there is none, or the plan is it."""
+        """Return the baseline of savings; None without one, or if the plan is the baseline."""
         name = self.comparison.baseline
         return None if name == self.key else self.outcomes.get(name)
 
     @property
     def window_words(self) -> str:
-        """Return the time that costs and energy refer to, in words."""
+        """Return the time that costs and energy refer to, such as "per day"."""
         return time_text(self.frame.window.end - self.frame.window.start)
 
     def requires(self, day: TestDayFigures) -> bool:
@@ -144,23 +145,32 @@ class ComparisonView:
             return day.required_by(self.plan.name)
         return day.required
 
+    def equal_slo(self, key: str) -> EqualSlo | None:
+        """Return the cost of policy ``key`` at the SLO attainment of the baseline.
+
+        None if the attainments of the two are equal.
+        """
+        return next((row for row in self.comparison.equal_slo if row.policy == key), None)
+
     def saving(self, key: str) -> float | None:
-        """Return a policy's saving as a share of the baseline's cost; None if it is not known.
+        """Return the saving of policy ``key`` as a share of the baseline's cost; None: unknown.
 
         If attainments differ, it is the saving at equal SLO attainment.
         """
-        comparison = self.comparison
-        unequal = next((row for row in comparison.equal_slo if row.policy == key), None)
-        if unequal is not None:
-            return unequal.saving
-        base = self.outcomes.get(comparison.baseline)
+        if (equal_slo := self.equal_slo(key)) is not None:
+            return equal_slo.saving
+        base = self.outcomes.get(self.comparison.baseline)
         if base is None or not base.cost_usd or key == base.name:
             return None
         return 1 - self.outcomes[key].cost_usd / base.cost_usd
 
+    def replica_loss(self, outcome: Outcome) -> ReplicaLoss:
+        """Return what losing one replica does to a policy, in the window and on test days."""
+        return replica_loss(outcome, self.tests.days, self.frame.deferrable)
+
 
 def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
-    """Return the report of ``compare``; ``chosen`` names the plan to show, if not the default."""
+    """Return the report of ``compare`` about the plan ``chosen``; "": the recommended one."""
     accuracy = (
         *forecasts_section(result.forecast),
         *profiles_section(result.profile_error),
@@ -184,8 +194,9 @@ def comparison_report(
 ) -> Report:
     """Return the report of simulated policies, about one plan.
 
-    ``chosen`` names that plan (a level of assurance, or "static"); default: the recommended one.
-    ``more`` are sections to put before the sources.
+    ``chosen`` names that plan (a level of assurance, or "static"); "": the recommended one.
+    ``more`` are sections to put before the sources. Without policies, the report has a headline
+    alone.
     """
     runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
     figures = {name: {**row, "name": name} for name, row in runs.items()}
@@ -203,8 +214,8 @@ def comparison_report(
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
     over_time, load = demand_chart(tables, frame, view.key, plan.label, today)
-    if over_time is not None and (extra := _guarded_counts(view, schedule)):
-        over_time = replace(over_time, note=GUARDED.format(extra))
+    if over_time is not None and (scheduled := _schedule_if_guarded(view, schedule)):
+        over_time = replace(over_time, note=GUARDED.format(scheduled))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
         replicas = replace(replicas, title=f"{replicas.title} · {ratios} scheduled")
@@ -214,11 +225,11 @@ def comparison_report(
     return Report(
         title=frame.scenario,
         answer=_answer(view, schedule),
-        meaning=_meaning(plan),
+        meaning=Meaning.RISK if _fails_test_days(plan) else Meaning.NEUTRAL,
         opening=comparison.autoscaler,
         why=why,
         about=window_title(frame.window),
-        facts=tuple(_tiles(view, schedule)),
+        facts=tuple(_deciding_facts(view, schedule)),
         warnings=(
             *_missed_slo_warning(view),
             *_shortfall_warning(load, plan.outcome),
@@ -253,10 +264,10 @@ def _on_basis(outcome: Outcome, *, spare: bool) -> Outcome:
 def _plans(
     comparison: PolicyComparison, outcomes: Mapping[str, Outcome], tests: Tests
 ) -> tuple[Plan, ...]:
-    """Return the plans to choose from: of the levels of assurance, and the static fleet.
+    """Return the plans to choose from: one per level of assurance, and the static fleet.
 
-    If the result has none of them, return the recommended policy alone, else the best deployable
-    one. ``outcomes`` are the simulated policies by key.
+    If the result has none of these, return one plan: the recommended policy, else the best
+    deployable one, else the best one. ``outcomes`` are the simulated policies by key.
     """
     policy_of_plan = {name: tests.alternatives.get(name, "") for name in (*LEVELS, STATIC)}
     plans = tuple(
@@ -275,7 +286,10 @@ def _plans(
 
 
 def _schedule(view: ComparisonView) -> Schedule | None:
-    """Return the plan's schedule, or the first replicas of a policy that scales by a rule."""
+    """Return the plan's schedule; None if it has none.
+
+    A policy that scales by its own rule has only its first replicas, if it is recommended.
+    """
     schedule = schedule_of(view.tables, view.key)
     recommended = view.comparison.recommended
     if schedule is None and recommended is not None and recommended.policy == view.key:
@@ -284,18 +298,14 @@ def _schedule(view: ComparisonView) -> Schedule | None:
 
 
 def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span | None:
-    """Return the least and the most replicas of policy ``key``: as scheduled, else as simulated.
+    """Return the (fewest, most) replicas of policy ``key``, by its ``schedule`` if it has one.
 
-    None if neither is known.
+    Otherwise they are counted in the simulation. None if they are not known.
     """
     # A policy that scales by its own rule has a schedule of its first replicas only.
     if schedule is not None and not schedule.by_itself and schedule.rows:
         return schedule.span
-    simulated = view.tables("replicas")
-    if simulated.is_empty():
-        return None
-    borrowed = pl.col("arrangement").str.ends_with(BORROWED)
-    rows = simulated.filter(pl.col("policy") == key, ~borrowed)
+    rows = replicas_of(view.tables, key)
     if rows.is_empty():
         return None
     totals = rows.group_by("time").agg(pl.col("ready").sum())["ready"].to_list()
@@ -303,35 +313,36 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
 
 
 def _guarded_replicas(view: ComparisonView, schedule: Schedule | None) -> Span | None:
-    """Return the least and the most replicas of the plan, with those that a guard adds."""
+    """Return the (fewest, most) replicas of the plan, with those that a reactive guard adds.
+
+    A guard adds replicas to the schedule while load exceeds the plan. None if not known.
+    """
     counts = _replicas(view, schedule, view.key)
     return counts and guarded_span(counts, _replicas(view, None, view.key))
 
 
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return what to run, in a sentence."""
+    """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet."."""
     counts = _guarded_replicas(view, schedule)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
     return f"Run{what} {view.plan.outcome.label}."
 
 
-def _meaning(plan: Plan) -> Meaning:
-    """Return RISK if the plan fails a required test day, else NEUTRAL."""
-    if plan.level is not None and not plan.level.qualifies:
-        return Meaning.RISK
-    return Meaning.NEUTRAL
+def _fails_test_days(plan: Plan) -> bool:
+    """Return whether the plan is of a level of assurance but fails a test day that it requires."""
+    return plan.level is not None and not plan.level.qualifies
 
 
-def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
+def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
-    yield from _replicas_tile(view, schedule)
+    yield from _replicas_fact(view, schedule)
     outcome, base = view.plan.outcome, view.base
     saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
-    if saved:
+    if saved:  # the comparison is part of the text of the change
         saved["change"], compared = f"{saved['change']} {compared}", ""
     note = " · ".join(filter(None, (compared, _static_comparison(view))))
     yield Fact(f"Cost {view.window_words}", outcome.cost_usd, "$", **saved, note=note)
-    yield from _attainment_tile(view)
+    yield from _attainment_fact(view)
     energy_saving = None
     if base is not None and base.energy_kwh:
         energy_saving = 1 - outcome.energy_kwh / base.energy_kwh
@@ -339,11 +350,15 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
         f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(energy_saving),
         note=f"{figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
-    yield _risk_tile(view)
+    yield _risk_fact(view)
 
 
-def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
-    """Yield the replicas of the plan, compared with those of today's fleet."""
+def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
+    """Yield the replicas of the plan, compared with those of today's fleet.
+
+    Nothing if the result has no replica counts. Those of the plan include a reactive guard, which
+    today's fleet does not have.
+    """
     counts = _guarded_replicas(view, schedule)
     if counts is None:
         return
@@ -353,31 +368,34 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=_guarded_counts(view, schedule, with_mean=False),
+        note=_schedule_if_guarded(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
 
-def _guarded_counts(
+def _schedule_if_guarded(
     view: ComparisonView, schedule: Schedule | None, *, with_mean: bool = True
 ) -> str:
-    """Return the replicas of the plan's schedule and their mean, if its simulation has more.
+    """Return the replicas of the plan's schedule in words, if a guard adds more in the simulation.
 
-    Otherwise, and without a schedule, return "".
+    The mean replicas of the simulation follow. Otherwise return "".
     """
-    counts = _replicas(view, schedule, view.key)
+    scheduled = _replicas(view, schedule, view.key)
     simulated = _replicas(view, None, view.key)
-    if counts is None:
+    if scheduled is None:
         return ""
     window = view.frame.window
     hours = (window.end - window.start).total_seconds() / 3600
-    paid = view.figures[view.key].get("instance_hours")
-    mean = paid / hours if paid and with_mean else None
-    return guard_text(counts, simulated, mean)
+    replica_hours = view.figures[view.key].get("instance_hours")
+    mean = replica_hours / hours if replica_hours and with_mean else None
+    return guard_text(scheduled, simulated, mean)
 
 
 def _comparison_words(view: ComparisonView) -> str:
-    """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
+    """Return the words after a saving: the baseline with its cost or "at equal SLO".
+
+    Without a baseline, say why there is no saving; "" if the baseline was not simulated.
+    """
     base = view.base
     if base is None:
         if view.comparison.baseline != view.key or len(view.outcomes) == 1:
@@ -386,10 +404,10 @@ def _comparison_words(view: ComparisonView) -> str:
     baseline = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         baseline += " (oracle)"
-    unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
-    if unequal is None:
+    equal_slo = view.equal_slo(view.key)
+    if equal_slo is None:
         return f"vs {baseline}"
-    if unequal.saving is None:
+    if equal_slo.saving is None:
         return f"{figure(base.cost_usd, '$')} {baseline}, at another SLO"
     return f"vs {baseline} at equal SLO"
 
@@ -397,27 +415,28 @@ def _comparison_words(view: ComparisonView) -> str:
 def _static_comparison(view: ComparisonView) -> str:
     """Return the difference in cost from the static fleet that is as safe as the plan, in words.
 
-    It passes the same required test days and is N+1 if the plan is. Return "" without such a fleet,
-    and if savings refer to it anyway. Its words do not break over lines.
+    Such a fleet passes the same required test days, and is N+1 if the plan is. Return "" without
+    one, and if savings refer to it anyway. The words do not break over lines.
     """
     key = view.tests.alternatives.get(STATIC, "")
     static = view.outcomes.get(key)
     if static is None or not static.cost_usd or key in (view.key, view.comparison.baseline):
         return ""
-    redundant, plan_redundant = (
-        replica_loss(outcome, view.tests.days, view.frame.deferrable).survives
-        for outcome in (static, view.plan.outcome)
-    )
+    redundant = view.replica_loss(static).survives
+    plan_redundant = view.replica_loss(view.plan.outcome).survives
     is_safe = _expected_cost(view, key) is not None if view.tests.days else static.meets_slo
     if not is_safe or (plan_redundant and not redundant):
         return ""
-    more = view.plan.outcome.cost_usd / static.cost_usd - 1
-    words = f"{signed_percent(more, 0)} vs static{' N+1' if redundant else ''}"
+    change = view.plan.outcome.cost_usd / static.cost_usd - 1
+    words = f"{signed_percent(change, 0)} vs static{' N+1' if redundant else ''}"
     return words.replace(" ", NO_BREAK_SPACE)
 
 
-def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
-    """Yield the attainment of the tier that is nearest to its target."""
+def _attainment_fact(view: ComparisonView) -> Iterator[Fact]:
+    """Yield the SLO attainment of the tier with the least margin; nothing without requests.
+
+    It is marked as missed if any tier misses its target.
+    """
     outcome, deferrable = view.plan.outcome, view.frame.deferrable
     tier = tightest_tier(outcome, [t for t in outcome.slo_attainment if t not in deferrable])
     if tier is None:
@@ -431,14 +450,17 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     )  # fmt: skip
 
 
-def _risk_tile(view: ComparisonView) -> Fact:
-    """Return the tile with what the plan survives, and the price of the next level of assurance."""
-    plan, price = view.plan, _next_level(view)
+def _risk_fact(view: ComparisonView) -> Fact:
+    """Return whether the plan is N+1, with the extra cost of the next level of assurance.
+
+    If the plan fails test days, return their number instead.
+    """
+    plan, price = view.plan, _next_level_words(view)
     if plan.level is not None and not plan.level.qualifies:
         failing = len(plan.level.failing)
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
-    loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
+    loss = view.replica_loss(plan.outcome)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     if loss.survives and view.frame.speed_error and not _speed_tested(view):
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
@@ -448,19 +470,19 @@ def _risk_tile(view: ComparisonView) -> Fact:
 
 
 def _trust(view: ComparisonView) -> Iterator[Fact]:
-    """Yield the test days that the plan passes, and what the figures rest on."""
-    yield _tested(view)
+    """Yield how sure the answer is: test days passed, error of speeds, and assumed inputs."""
+    yield _test_days_fact(view)
     yield from trust_facts(view.frame, speed_tested=_speed_tested(view))
 
 
 def _speed_tested(view: ComparisonView) -> bool:
-    """Return whether the plan passes a test day on replicas that are slower by their error."""
+    """Return whether the plan passes a required day with replicas slower by their profile error."""
     days = (day for day in _required_days(view) if day.kind == SLOWER)
     return any(day.policies[view.key].passes for day in days)
 
 
-def _tested(view: ComparisonView) -> Fact:
-    """Return how many of the test days that the plan's level requires it passes."""
+def _test_days_fact(view: ComparisonView) -> Fact:
+    """Return how many of the required test days the plan passes."""
     required = _required_days(view)
     if not required:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
@@ -470,50 +492,52 @@ def _tested(view: ComparisonView) -> Fact:
 
 
 def _required_days(view: ComparisonView) -> list[TestDayFigures]:
-    """Return the required test days on which the plan was simulated."""
+    """Return the test days on which the plan was simulated and which its level requires.
+
+    A plan without a level has the required days of the run.
+    """
     return [day for day in view.tests.days if view.requires(day) and view.key in day.policies]
 
 
-def _next_level(view: ComparisonView) -> str:
+def _next_level_words(view: ComparisonView) -> str:
     """Return the extra cost of the next level of assurance over the plan, in words.
 
-    It is "" if the alternative of that level, which is shown too, says that it is no other plan.
+    Return "" if that level has the same plan, or no test day of its own.
     """
-    names = [plan.name for plan in view.plans]
     if view.plan.name not in LEVELS:
         return ""
+    plans = {plan.name: plan for plan in view.plans}
     higher_levels = LEVELS[LEVELS.index(view.plan.name) + 1 :]
-    next_level = next((name for name in higher_levels if name in names), None)
+    next_level = next((name for name in higher_levels if name in plans), None)
     if next_level is None:
         return "" if _is_untested(view, view.plan) else "highest assurance"
-    next_plan = view.plans[names.index(next_level)]
+    next_plan = plans[next_level]
     if _is_untested(view, next_plan):
         return ""
-    if next_plan.level is not None and not next_plan.level.qualifies:
+    if _fails_test_days(next_plan):
         return f"no plan passes {next_level}"
     if next_plan.outcome.name == view.key:
         return ""
     extra_usd = next_plan.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(extra_usd, 2) == 0:
         return f"{next_level.capitalize()}: same cost"
-    spare = ", N+1" if _is_spare(view, next_plan) else ""
+    redundancy = ", N+1" if _is_n_plus_1(view, next_plan) else ""
     plus = "+" * (extra_usd >= 0)
-    return f"{next_level.capitalize()}{spare}: {plus}{figure(extra_usd, '$')}"
+    return f"{next_level.capitalize()}{redundancy}: {plus}{figure(extra_usd, '$')}"
 
 
-def _is_spare(view: ComparisonView, plan: Plan) -> bool:
-    """Return whether a plan has to be N+1 and does not fail in that in the window."""
+def _is_n_plus_1(view: ComparisonView, plan: Plan) -> bool:
+    """Return whether the plan's level requires N+1, and no simulation shows that it is not."""
     if plan.level is None or not plan.level.spare:
         return False
-    loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-    return loss.survives is not False
+    return view.replica_loss(plan.outcome).survives is not False
 
 
 def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
     """Yield the plans that the reader can choose from, with their costs in the window.
 
-    A level without a test day has the plan of a lower one, so it is left out unless it is the
-    recommended or the chosen one.
+    Nothing if there is only one. A level without a test day of its own has the plan of a lower
+    level, so it is left out unless it is recommended or shown.
     """
     plans = [
         plan
@@ -523,10 +547,10 @@ def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
     if len(plans) < 2:
         return
     for plan in plans:
-        loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-        risky = loss.survives is False
         if plan.level is not None:
-            risky = not (plan.level.qualifies and _is_spare(view, plan))
+            risky = not (plan.level.qualifies and _is_n_plus_1(view, plan))
+        else:
+            risky = view.replica_loss(plan.outcome).survives is False
         price = Fact(
             plan.label, plan.outcome.cost_usd, "$", note=_plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
@@ -535,32 +559,35 @@ def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
 
 
 def _is_recommended(view: ComparisonView, plan: Plan) -> bool:
-    """Return whether the run recommends this plan."""
+    """Return whether the plan is of the level of assurance that the run recommends."""
     recommended = view.comparison.recommended
     return recommended is not None and recommended.assurance == plan.name
 
 
 def _is_untested(view: ComparisonView, plan: Plan) -> bool:
-    """Return whether no test day is of the plan's level, so that it has the plan of a lower one."""
+    """Return whether no test day belongs to the plan's level of assurance.
+
+    Such a level has the plan of a lower level. False without test days.
+    """
     tested = {day.level for day in view.tests.days} - {""}
     return bool(tested) and plan.level is not None and plan.name not in tested
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
-    """Return the line below a plan's price: its redundancy, and whether it is recommended."""
+    """Return the note at a plan's price: its redundancy, and whether it is recommended."""
     if plan.name == STATIC:
-        loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-        return {True: "N+1", False: "not N+1", None: ""}[loss.survives]
+        survives = view.replica_loss(plan.outcome).survives
+        return {True: "N+1", False: "not N+1", None: ""}[survives]
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
-    if plan is not view.plan and plan.outcome.name == view.key:  # both levels have one policy
+    if plan is not view.plan and plan.outcome.name == view.key:  # two levels with the same policy
         return f"same as {view.plan.label}"
-    spare = "N+1" if _is_spare(view, plan) else "not N+1"
-    if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
-        spare = "N+1 on test days only"
-    marked = "recommended" if _is_recommended(view, plan) else ""
+    redundancy = "N+1" if _is_n_plus_1(view, plan) else "not N+1"
+    if plan.level is not None and plan.level.spare and not _is_n_plus_1(view, plan):
+        redundancy = "N+1 on test days only"
+    recommended = "recommended" if _is_recommended(view, plan) else ""
     untested = "no test day of its own" if _is_untested(view, plan) else ""
-    return " · ".join(filter(None, (marked, untested, spare)))
+    return " · ".join(filter(None, (recommended, untested, redundancy)))
 
 
 def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
@@ -574,7 +601,10 @@ def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
 
 
 def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
-    """Yield a warning on the time in which demand exceeds capacity, and what came of it."""
+    """Yield a warning if demand exceeds the plan's capacity: how long, and by how much at most.
+
+    ``outcome`` has the figures of the plan's simulation, which may meet every SLO nevertheless.
+    """
     if load is not None and load.hours_short:
         met = all(outcome.slo_met.values())
         yield (
@@ -585,7 +615,10 @@ def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
 
 
 def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
-    """Yield a warning if all demand is far below the plan's capacity at all times."""
+    """Yield a warning if demand never uses more than a small share of the plan's capacity.
+
+    With deferrable tiers there is none: the demand of ``load`` lacks them.
+    """
     if load is None or view.frame.deferrable:
         return
     pairs = zip(load.demand, load.capacity, strict=True)
@@ -601,8 +634,8 @@ def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
 def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
-        table_of = schedule_table(schedule, view.frame.window.clock)
-        yield Section("Replica schedule", (table_of,), "Schedule")
+        rows = schedule_table(schedule, view.frame.window.clock)
+        yield Section("Replica schedule", (rows,), "Schedule")
     if reasons := tuple(_reasons(view)):
         yield Section(f"Why: {view.plan.title}", (Facts(reasons),), "Why")
     yield from _test_days(view)
@@ -611,17 +644,20 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
 
 
 def _basis(view: ComparisonView) -> Iterator[Section]:
-    """Yield the capacity of a replica, and the sources."""
+    """Yield the sections on the capacity of a replica, on notes and on sources."""
     yield from capacity_section(view.frame)
     replayed = view.frame.replayed.sentence if view.frame.replayed else ""
     yield from notes_and_sources_section(view.frame, [replayed] if replayed else [])
 
 
 def _reasons(view: ComparisonView) -> Iterator[Fact]:
-    """Yield up to three reasons for the plan, each with a figure."""
+    """Yield the reasons for the plan, each with a figure.
+
+    They are test days passed, expected cost, utility, and the next best policy, where known.
+    """
     level = view.plan.level
     if _required_days(view):
-        yield replace(_tested(view), label="Required test days passed", link="")
+        yield replace(_test_days_fact(view), label="Required test days passed", link="")
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
         low, high = expected.low, expected.high
@@ -637,7 +673,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     if next_policy is not None:
         outcome, extra_cost = next_policy
         more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
-        loss = replica_loss(outcome, view.tests.days, view.frame.deferrable)
+        loss = view.replica_loss(outcome)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
         yield Fact("Next policy", outcome.label, change=f"{more} on the test days", note=risk)
 
@@ -645,15 +681,19 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
     """Return the cheapest other policy that passes every required test day, and its extra cost.
 
-    The extra cost is a share of the plan's. None: there is none, or the plan is static.
+    The extra cost is expected, as a share of the plan's. None if no other policy passes, or if the
+    plan is static.
     """
     days = view.tests.days
     if not days or view.plan.name == STATIC:
         return None
-    tried = dict.fromkeys(key for day in days for key in day.policies)
-    expected = {key: _expected_cost(view, key) for key in tried if key in view.outcomes}
-    # The expected cost is None for a policy that fails a required day.
-    costs = {key: cost for key, cost in expected.items() if cost is not None}
+    tested = dict.fromkeys(key for day in days for key in day.policies)
+    costs = {
+        key: cost
+        for key in tested
+        # None: the policy fails a required day.
+        if key in view.outcomes and (cost := _expected_cost(view, key)) is not None
+    }
     own_cost = costs.pop(view.key, None)
     if not own_cost or not costs:
         return None
@@ -662,9 +702,9 @@ def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
 
 
 def _expected_cost(view: ComparisonView, key: str) -> float | None:
-    """Return the weighted mean cost of a policy over the test days, in dollars.
+    """Return the mean cost of policy ``key`` over the test days, weighted by day, in dollars.
 
-    Return None unless it passes every required day.
+    None unless the policy passes every required day and has a cost on every day with a weight.
     """
     total = weights = 0.0
     for day in view.tests.days:
@@ -680,7 +720,7 @@ def _expected_cost(view: ComparisonView, key: str) -> float | None:
 
 
 def _test_days(view: ComparisonView) -> Iterator[Section]:
-    """Yield the test days with the results of the plan, and how many policies pass."""
+    """Yield the section on the test days: results of the plan, and how many policies pass."""
     days = view.tests.days
     if not days:
         return
@@ -695,7 +735,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         return "not run" if on_day is None else "yes" if on_day.passes else "no"
 
     def attainment(day: TestDayFigures, tier: str) -> float | None:
-        """Return the plan's attainment on the day, if it was simulated there."""
+        """Return the plan's SLO attainment for a tier on the day; None if not simulated."""
         on_day = day.policies.get(key)
         return None if on_day is None else on_day.attainment.get(tier)
 
@@ -728,23 +768,27 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
 
 
 def _passing_count(day: TestDayFigures) -> str:
-    """Return how many policies pass a test day."""
+    """Return how many policies pass a test day, such as "3 of 4"; "" if none was simulated."""
     passed = sum(result.passes for result in day.policies.values())
     return f"{passed} of {len(day.policies)}" if day.policies else ""
 
 
 def _policies(view: ComparisonView) -> Iterator[Section]:
-    """Yield the comparison of policies, their results on the test days and in the simulation."""
+    """Yield the sections that compare policies, show the plan's parameters and the simulation."""
     ordered = [
         view.outcomes[name]
         for name in dict.fromkeys((*view.comparison.ranking, *view.outcomes))
         if name in view.outcomes
     ]
-    rows = [Row(outcome.title, _with_loss(view, outcome)) for outcome in ordered]
+    rows = []
+    for outcome in ordered:
+        # The stored attainment without a replica is that in the window. Test days may have less.
+        survives = view.replica_loss(outcome).attainment
+        rows.append(Row(outcome.title, {**view.figures[outcome.name], "survives": survives}))
     savings = {name: view.saving(name) for name in view.outcomes}
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     label = "Recommended" if _is_recommended(view, view.plan) else view.plan.label
-    charts = cost_chart(ordered, view.key, label, _without_required_spare(view))
+    charts = cost_chart(ordered, view.key, label, _not_n_plus_1_as_required(view))
     yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     plan_and_baseline = (view.key, view.comparison.baseline)
@@ -753,33 +797,27 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     )
 
 
-def _without_required_spare(view: ComparisonView) -> set[str]:
-    """Return the policies that are not N+1, if the recommended level of assurance requires it."""
+def _not_n_plus_1_as_required(view: ComparisonView) -> set[str]:
+    """Return the policies that are not N+1; empty if the recommended level does not require it."""
     if not _requires_spare(view.comparison, view.tests):
         return set()
-    losses = {
-        name: replica_loss(outcome, view.tests.days, view.frame.deferrable)
+    return {
+        name
         for name, outcome in view.outcomes.items()
+        if view.replica_loss(outcome).survives is False
     }
-    return {name for name, loss in losses.items() if loss.survives is False}
-
-
-def _with_loss(view: ComparisonView, outcome: Outcome) -> dict[str, Any]:
-    """Return the figures of a policy, with its lowest attainment without a replica."""
-    loss = replica_loss(outcome, view.tests.days, view.frame.deferrable)
-    return {**view.figures[outcome.name], "survives": loss.attainment}
 
 
 def _test_day_columns(
     view: ComparisonView,
 ) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of a table of policies with the required days that each passes and fails.
+    """Yield two columns of a table of policies: required days passed, and those failed by name.
 
     The days are those that the plan's level of assurance requires.
     """
 
     def results(row: Row) -> dict[str, PolicyOnDay]:
-        """Return the policy's result on each required test day on which it was simulated."""
+        """Return the policy's results by the name of the required test day."""
         key = row.figures["name"]
         return {
             day.name: day.policies[key]
@@ -793,7 +831,7 @@ def _test_day_columns(
         return f"{sum(day.passes for day in days)} of {len(days)}" if days else ""
 
     def failed_days(row: Row) -> str:
-        """Return the test days that the policy fails, with the reason if it cannot run."""
+        """Return the names of the test days that the policy fails, each with a known reason."""
         return ", ".join(
             f"{name} ({day.reason})" if day.reason else name
             for name, day in results(row).items()
@@ -804,38 +842,35 @@ def _test_day_columns(
     yield Head("Fails on", wide=2), failed_days
 
 
-class Level(NamedTuple):
-    """A level of assurance with its recommendation."""
-
-    name: str
-    figures: AssuranceFigures
-
-
 def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:
-    """Return a row for each level of assurance with its recommendation; ``marked`` is one level."""
+    """Return a table with a row per level of assurance.
+
+    ``recommended`` is the recommendation by level. The row of the level ``marked`` is highlighted.
+    """
     names = [name for name in LEVELS if name in recommended]
     tiers = list(dict.fromkeys(t for name in names for t in recommended[name].expected.attainment))
     costs = [recommended[name].expected.cost_usd for name in names]
     has_interval = any(cost is not None and cost.low is not None for cost in costs)
     return table(
-        [Level(name, recommended[name]) for name in names],
-        (Head("Assurance"), lambda row: row.name),
-        (Head("Policy", wide=3), lambda row: row.figures.label),
-        (Head("Parameters", wide=2), lambda row: ", ".join(
-            f"{key_words(name)} {value:.4g}" for name, value in row.figures.parameters.items())),
-        (Head("Passes required days"), lambda row: "yes" if row.figures.qualifies else "no"),
+        names,
+        (Head("Assurance"), str),
+        (Head("Policy", wide=3), lambda name: recommended[name].label),
+        (Head("Parameters", wide=2), lambda name: ", ".join(
+            f"{key_words(key)} {value:.4g}" for key, value in recommended[name].parameters.items()
+        )),
+        (Head("Passes required days"), lambda name: "yes" if recommended[name].qualifies else "no"),
         *(
-            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), lambda row, part=part:
-             getattr(row.figures.expected.cost_usd, part, None))
+            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), lambda name, part=part:
+             getattr(recommended[name].expected.cost_usd, part, None))
             for part in ("mean", "low", "high")
         ),
         *(
-            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), lambda row, tier=tier:
-             getattr(row.figures.expected.attainment.get(tier), "mean", None))
+            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), lambda name, tier=tier:
+             getattr(recommended[name].expected.attainment.get(tier), "mean", None))
             for tier in tiers
         ),
-        (Head("Fails", wide=2), lambda row: ", ".join(row.figures.failing)),
-        marked=lambda row: row.name == marked,
+        (Head("Fails", wide=2), lambda name: ", ".join(recommended[name].failing)),
+        marked=lambda name: name == marked,
         note="Means are over the weighted test days. The planned day is not one of them."
         + (" Low and high: 80% interval." if has_interval else ""),
     )  # fmt: skip

@@ -8,7 +8,10 @@ from planner.domain.traffic.groups import tier_label
 
 
 def preview_report(preview: Preview) -> Report:
-    """Return the plan that is not simulated yet, and what simulations of test days have found."""
+    """Return the report of a comparison under way: a plan that is not simulated yet.
+
+    Recommendations and test days that are known already come with it.
+    """
     answer = preview.answer
     facts = (
         *(
@@ -33,7 +36,7 @@ def preview_report(preview: Preview) -> Report:
 
 
 def _days_table(days: tuple[DayProgress, ...]) -> Table:
-    """Return a row per test day, with whether each policy passes it."""
+    """Return a table with a row per test day, and whether each policy passes it."""
     policies = list(dict.fromkeys(label for day in days for label in day.passes))
 
     def passes(day: DayProgress, label: str) -> str:

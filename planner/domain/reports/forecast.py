@@ -38,9 +38,9 @@ VALUES = ("actual", "mean", "p10", "p90")
 
 
 def report(result: ForecastResult, tables: Tables) -> Report:
-    """Return the report of ``forecast``.
+    """Return the report of ``forecast``: of a scenario's window, or of a trace without a window.
 
-    A forecast of a trace alone has no window. Its series have several units.
+    The series of a trace may have several units, such as requests and tokens.
     """
     rows = cast(Rows, result.series)
     window = result.window
@@ -64,9 +64,10 @@ def report(result: ForecastResult, tables: Tables) -> Report:
 
 
 def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
-    """Yield the errors (WAPE) and the coverage of past forecasts, those of the worst series.
+    """Yield the errors (WAPE, peak WAPE) and the coverage of past forecasts, of the worst series.
 
-    ``ahead`` is the table of the forecast: the WAPE is that over all its series, if it has demand.
+    ``ahead`` is the table of the forecast. If it has the actual demand of several series, the WAPE
+    is over all of them, with that of the worst as a note.
     """
     overall = _overall_error(ahead)
     for name, label in (("wape", ERROR), ("peak_wape", "Error at peaks (peak WAPE)")):
@@ -92,7 +93,8 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
 def _answer(facts: Sequence[Fact], headline: str) -> str:
     """Return whether to plan on the forecast, its error, and how a naive forecast compares.
 
-    Return the ``headline`` if the coverage of the 80% band is not known.
+    ``facts`` are those of ``_facts``; the last is the coverage of the 80% band. Return the
+    ``headline`` if that is not known.
     """
     if not facts or facts[-1].meaning is Meaning.NEUTRAL:
         return headline
@@ -102,8 +104,9 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
         return f"Do not plan on this forecast{off}. Its 80% band is too narrow. Add growth margin."
     # Without its first sentence, which is the error.
     compared = headline.partition(". ")[2] if headline.startswith("Off by") else headline
+    # Such as "repeating the day before (9.8%", from "Worse than repeating the day before (9.8%)."
     naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()
-    if compared.startswith(WORSE):  # such as "Worse than repeating the day before (9.8%). ..."
+    if compared.startswith(WORSE):
         return f"Plan on {naive}) instead. This forecast is off by {error}."
     if compared.startswith(NO_BETTER):
         return f"Plan on this forecast{off}. {naive[:1].upper()}{naive[1:]}) is as good."
@@ -111,7 +114,7 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:
-    """Return the WAPE over all series of the table of the forecast; None without demand.
+    """Return the WAPE over all series of the forecast's table; None without actual demand.
 
     Only bins with a forecast and actual demand count.
     """
@@ -124,14 +127,14 @@ def _overall_error(ahead: pl.DataFrame | None) -> float | None:
 
 
 def _worst(series: int) -> str:
-    """Return "worst of n series", the note at a figure, or "" with one series."""
+    """Return the note "worst of n series" at a figure; "" for one series."""
     return "" if series == 1 else f"worst of {series:,} series"
 
 
 def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
     """Yield a chart of demand and forecast in input tokens/s over the window.
 
-    Then yield a chart per unit of the series, over the window alone.
+    Then yield a chart per unit of the table "series".
     """
     ahead, window = tables("forecast"), result.window
     if window is not None and not ahead.is_empty():
@@ -146,10 +149,8 @@ def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
 
 
 def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
-    """Return a chart of demand and forecast, summed over all series of ``rows``.
-
-    Where one series is unknown, the line has a gap.
-    """
+    """Return a chart of demand and forecast, summed over all series of ``rows``."""
+    # A line has a gap where the value of one series is unknown.
     sums = [
         pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
         for name in VALUES
@@ -190,13 +191,13 @@ def _series(rows: Rows) -> Table:
 
 
 def _drift(row: Mapping[str, Any]) -> str:
-    """Return the sentence on a forecast that has become worse, if it has."""
+    """Return a sentence if the forecast of a series has become worse, else ""."""
     drift = row.get("drift") or {}
     return str(drift.get("sentence") or "") if drift.get("flagged") else ""
 
 
 def _methods_section(result: ForecastResult) -> Iterator[Section]:
-    """Yield the section on the methods that "auto" compared."""
+    """Yield the section on the methods that the method "auto" compared, if it was used."""
     methods = getattr(result, "methods", ())
     if methods:
         rows = table(
@@ -218,7 +219,7 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
 
 
 def _planned_for(result: ForecastResult) -> Iterator[Section]:
-    """Yield the percentile of the forecast that is planned for."""
+    """Yield the section on the forecast percentile that the plan is for, by tier, if known."""
     quantiles = result.forecast.quantile if result.forecast else ()
     if quantiles:
         tiers = [row.tier for row in quantiles]

@@ -24,7 +24,7 @@ from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
-NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
+INDEX = re.compile(r"\[\d+\]")  # in a key such as traffic.sources[0].tiers
 ERRORS_NOTE = (
     "How far past forecasts were off: the summed error as a share of the demand, and how often "
     "demand was within the band."
@@ -32,13 +32,16 @@ ERRORS_NOTE = (
 
 
 def window_text(window: WindowFacts) -> str:
-    """Return the begin and the end of the window."""
-    begins, ends = (when(each, window.clock, zoned=False) for each in (window.start, window.end))
+    """Return the begin and the end of the window, with the time zone if it has calendar dates."""
+    begins, ends = (when(time, window.clock, zoned=False) for time in (window.start, window.end))
     return f"{begins} to {ends} {zone_name()}" if window.clock == "utc" else f"{begins} to {ends}"
 
 
 def window_title(window: WindowFacts) -> str:
-    """Return what the window is: a backtest or a forecast, its day, and whether it has demand."""
+    """Return whether a window is a backtest or a forecast, with its day or times.
+
+    It also says if the window has no demand.
+    """
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
     start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
     if whole_day and window.clock == "utc" and start.hour == start.minute == 0:
@@ -51,21 +54,21 @@ def window_title(window: WindowFacts) -> str:
 
 
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
-    """Return the sections of inputs and sources."""
+    """Return the sections of assumptions, notes and sources; ``notes`` come first."""
     return (*assumptions_section(frame, Group.BASIS), *notes_and_sources_section(frame, notes))
 
 
 def notes_and_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
-    """Return the section of notes, and of the sources that the assumptions do not state."""
+    """Return the section of notes, and of sources that are not among the assumptions."""
     stated = {row.what for row in frame.assumptions}
     sources = [source for source in frame.provenance if source.what not in stated]
     return sources_section(sources, (*notes, *frame.notes))
 
 
 def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
-    """Yield how sure a result is of its inputs: the speed of replicas, and what is assumed.
+    """Yield how sure the inputs are: the speed of replicas, and the number of assumed inputs.
 
-    ``speed_tested`` tells whether the plan meets the SLO on replicas that are slower by it.
+    ``speed_tested``: the plan also meets the SLO on replicas that are slower by their error.
     """
     if kinds := {replica.provenance for replica in frame.capacity}:
         kind = kinds.pop() if len(kinds) == 1 else MODELLED
@@ -82,7 +85,10 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
 
 
 def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
-    """Return the section of inputs: those with the largest effect first, then the assumed ones."""
+    """Return the section of inputs, if there are any.
+
+    Those with the largest effect come first. Of equal ones, the assumed come before the others.
+    """
     if not frame.assumptions:
         return ()
     rows = list(_merge_similar(frame.assumptions))
@@ -107,31 +113,37 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
 def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     """Yield the assumptions, with similar ones merged into one row.
 
-    Similar assumptions differ only in their value, or only in the number of their source or tier.
+    Similar assumptions differ only in their value, or only in the index of their source or tier in
+    the scenario. Of those, the one with the largest effect is kept.
     """
+
+    def effect(row: Assumption) -> float:
+        """Return the effect of an input on the plan; 0 if it is not known."""
+        return row.effect or 0.0
+
     same_but_value: dict[tuple[str, ...], list[Assumption]] = {}
     for row in assumptions:
         same_but_value.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
-    same_but_number: dict[tuple[str, ...], list[Assumption]] = {}
+    same_but_index: dict[tuple[str, ...], list[Assumption]] = {}
     for first, *others in same_but_value.values():
-        row = max((first, *others), key=lambda each: each.effect or 0.0)
+        row = max((first, *others), key=effect)
         if others:
             more = f"{len(others)} other series" if "sources" in row.key else f"{len(others)} more"
             row = replace(row, value=f"{first.value}, and {more}")
-        # Keys such as tiers[2]: rows with a number in the key may also differ in ``what``.
-        key = NUMBER.sub("[]", row.key)
+        # Keys such as tiers[2]: rows with an index in the key may also differ in ``what``.
+        key = INDEX.sub("[]", row.key)
         what = row.what if key == row.key else ""
         group = what, row.value, row.provenance, row.source, key
-        same_but_number.setdefault(group, []).append(row)
-    for rows in same_but_number.values():
-        row = max(rows, key=lambda each: each.effect or 0.0)
+        same_but_index.setdefault(group, []).append(row)
+    for rows in same_but_index.values():
+        row = max(rows, key=effect)
         if len(rows) > 1:
             row = replace(row, what=f"{rows[0].what} (and {len(rows) - 1} more)")
         yield row
 
 
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
-    """Yield the section of forecast errors, if there are forecasts (not None)."""
+    """Yield the section on the errors of past forecasts; nothing without forecasts (None)."""
     series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
     if not series:
         return
@@ -151,7 +163,10 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
-    """Yield the section of profile errors, with the replicas needed if profiles are off by them."""
+    """Yield the section on the errors of profiles, if there are any.
+
+    It also has the replicas needed if the replicas are slower or faster by that error.
+    """
     if not errors:
         return
     rows = table(
@@ -175,7 +190,7 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:
-    """Yield the section on the capacity of a replica within the SLO."""
+    """Yield the section on the capacity of a replica within the SLO, if it is known."""
     if not frame.capacity:
         return
     rows = table(
@@ -186,17 +201,23 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
         (Head("Limited by"), lambda row: limit_name(row.bound_by)),
         (Head("Tier"), lambda row: row.tier),
-        (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
-        (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
+        (
+            Head("Pool of 8", Form.NUMBER, "input tokens/s"),
+            lambda row: _pool_capacity(row.pool_tps, 8),
+        ),
+        (
+            Head("Pool of 64", Form.NUMBER, "input tokens/s"),
+            lambda row: _pool_capacity(row.pool_tps, 64),
+        ),
         note="What one replica alone, and pools of replicas, sustain within the SLO. Larger pools "
         "sustain more per replica.",
     )
     yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
 
 
-def _pool(joint_tps: Sequence[float], size: int) -> float | None:
+def _pool_capacity(pool_tps: Sequence[float], size: int) -> float | None:
     """Return the capacity of a pool of ``size`` replicas in tokens/s; None if it is not known.
 
-    ``joint_tps`` has the capacity of pools of 1, 2, ... replicas.
+    ``pool_tps`` has the capacities of pools of 1, 2, ... replicas.
     """
-    return joint_tps[size - 1] if len(joint_tps or ()) >= size else None
+    return pool_tps[size - 1] if len(pool_tps or ()) >= size else None

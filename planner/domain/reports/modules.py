@@ -1,4 +1,4 @@
-"""Report the policies that scale below the replica: modules that they copied, moved and lent."""
+"""Report policies that scale parts of a replica: its modules (such as layers), copied or moved."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,8 +26,8 @@ from planner.domain.reports.over_time import changes, to_end
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 
-POOLS = 4  # most pools with a chart: those with the most operations
-AWAY = {
+MOST_CHARTS = 4  # of pools: those with the most operations
+AWAY_FROM_HOME = {  # columns of the table "modules", with their names in the legend
     "layers": "layers moved away",
     "projections": "feed-forward modules on other GPUs",
     "caches": "KV caches away",
@@ -41,7 +41,7 @@ NOTES = (
 
 
 class Pool(NamedTuple):
-    """The module-level scaling of one pool by one policy."""
+    """What one policy copied and moved in one pool."""
 
     policy: ModuleFigures
     pool: PoolModules
@@ -50,7 +50,7 @@ class Pool(NamedTuple):
 def modules_section(
     moved: Sequence[ModuleFigures] | None, frame: Frame, tables: Tables
 ) -> Iterator[Section]:
-    """Yield the pools with module-level scaling; nothing if no policy moved modules (None)."""
+    """Yield the section on pools whose modules were copied or moved; nothing without (None)."""
     pools = [Pool(policy, pool) for policy in moved or () for pool in policy.pools]
     if not pools:
         return
@@ -90,19 +90,21 @@ def modules_section(
         (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
         title="Resources",
     )
-    charts = _charts(pools[:POOLS], frame, tables("modules"))
+    charts = _charts(pools[:MOST_CHARTS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, _memory_table(pools), *NOTES)
     yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
 
 
 def _memory_table(pools: Sequence[Pool]) -> Table:
-    """Return a table of the memory and work of each module in a layer, by model."""
-    parts = set()
-    for row in pools:
-        for model, model_parts in row.policy.parts.items():
-            parts |= {(model, part) for part in model_parts}
+    """Return a table of the memory and the work of each module of a layer, by model."""
+    modules = {
+        (model, module)
+        for row in pools
+        for model, model_modules in row.policy.parts.items()
+        for module in model_modules
+    }
     return table(
-        sorted(parts, key=lambda row: (row[0], -row[1].memory_bytes)),
+        sorted(modules, key=lambda row: (row[0], -row[1].memory_bytes)),
         (Head("Model", wide=2), lambda row: row[0]),
         (Head("Module of a layer", wide=2), lambda row: row[1].name),
         (Head("In a layer", Form.COUNT), lambda row: row[1].each),
@@ -113,7 +115,7 @@ def _memory_table(pools: Sequence[Pool]) -> Table:
 
 
 def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Iterator[Chart]:
-    """Yield a chart of each pool's modules over time, if any were moved.
+    """Yield a chart of the copied and moved modules of each pool over time, if there are any.
 
     ``modules`` is the table of their placements, with a row per time, policy, pool and device.
     """
@@ -129,18 +131,19 @@ def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Itera
         # A device that was borrowed at any time has a line over the whole window.
         lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
         series = [
-            _course(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
+            _steps(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
             for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True)
         ]
+        # The number of borrowed GPUs is that of the pool, so all its rows at a time have the same.
         on_borrowed = rows.filter("borrowed").group_by("time").agg(
-            pl.col(*AWAY).sum(), pl.col("borrowed_instances").first()
+            pl.col(*AWAY_FROM_HOME).sum(), pl.col("borrowed_instances").first()
         )  # fmt: skip
         series += [
-            _course(on_borrowed, name, words, frame)
-            for name, words in AWAY.items()
+            _steps(on_borrowed, name, words, frame)
+            for name, words in AWAY_FROM_HOME.items()
             if on_borrowed[name].sum()
         ]
-        borrowed = _course(on_borrowed, "borrowed_instances", "borrowed GPUs, total", frame)
+        borrowed = _steps(on_borrowed, "borrowed_instances", "borrowed GPUs, total", frame)
         series.append(replace(borrowed, role=Role.BASELINE, right=True))
         yield Chart(
             f"Modules over time: {pool.model} in {pool.region}, {policy.label}", Axis(),
@@ -148,7 +151,7 @@ def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Itera
         )  # fmt: skip
 
 
-def _course(rows: pl.DataFrame, column: str, label: str, frame: Frame) -> Series:
-    """Return the values of ``column`` over time as a line of steps."""
+def _steps(rows: pl.DataFrame, column: str, label: str, frame: Frame) -> Series:
+    """Return the values of ``column`` over time as a line of steps up to the window's end."""
     shown = changes(to_end(rows.select("time", column).sort("time"), frame.window.end), [column])
     return Series(label, tuple(shown["time"]), tuple(shown[column]), shape=Shape.STEP)

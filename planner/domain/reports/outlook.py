@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.outlook import OutlookResult
-from planner.domain.outlook.commitments import Commitment, UseStep
+from planner.domain.outlook.commitments import UseStep
 from planner.domain.report import (
     Axis,
     Chart,
@@ -26,7 +26,7 @@ from planner.domain.reports.frame import basis_sections, window_text
 from planner.domain.reports.tables import Tables
 
 TERMS = {"one_year": "1 year", "three_years": "3 years"}
-CLASSES = {"on_demand_usd": "On demand", "spot_usd": "Spot", "starts_usd": "Starts"}
+COST_PARTS = {"on_demand_usd": "On demand", "spot_usd": "Spot", "starts_usd": "Starts"}
 
 
 def report(result: OutlookResult, _: Tables) -> Report:
@@ -49,7 +49,7 @@ def report(result: OutlookResult, _: Tables) -> Report:
 
 
 def _facts(result: OutlookResult) -> Iterator[Fact]:
-    """Yield the totals of the horizon."""
+    """Yield the totals over all months: cost, replicas, energy and carbon."""
     totals = result.totals
     per_day = totals.cost_usd / totals.days
     yield Fact("Cost on demand", totals.cost_usd, "$", note=f"{figure(per_day, '$')} per day")
@@ -62,20 +62,20 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
         first, last = planned[0], planned[-1]
         days = sum(row.days for row in planned)
         mean = sum((row.mean_replicas or 0.0) * row.days for row in planned) / days
-        grown = ""
+        growth = ""
         if last.growth != first.growth:
-            grown = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
+            growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
         peak = max(row.peak_replicas or 0 for row in planned)
-        yield Fact("Mean replicas", mean, change=grown, note=f"at most {peak:,}")
+        yield Fact("Mean replicas", mean, change=growth, note=f"at most {peak:,}")
     yield Fact("Energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
     yield Fact("Carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
 
 
 def _cost_chart(result: OutlookResult) -> Chart:
-    """Return the cost of each month by price class, and with commitments."""
+    """Return the chart of each month's cost: bars of its parts, and a line with commitments."""
     names: tuple[Value, ...] = tuple(row.month for row in result.months)
     series = []
-    for key, label in CLASSES.items():
+    for key, label in COST_PARTS.items():
         costs = tuple(getattr(row, key) for row in result.months)
         if any((cost or 0.0) > 0 for cost in costs):
             series.append(Series(label, names, costs, shape=Shape.BAR))
@@ -86,7 +86,7 @@ def _cost_chart(result: OutlookResult) -> Chart:
 
 
 def _months(result: OutlookResult) -> Table:
-    """Return a row per month."""
+    """Return a table with a row per month."""
     grows = any(row.growth != 1 for row in result.months)
     return table(
         result.months,
@@ -105,7 +105,7 @@ def _months(result: OutlookResult) -> Table:
 
 
 def _commitments(result: OutlookResult) -> Iterator[Section]:
-    """Yield the share of time that GPUs are in use, with the commitments that pay."""
+    """Yield the section on the share of time that GPUs are in use, and on commitments to them."""
     if not result.use:
         return
     rows = _commitment_table(result) if result.commitments else _use(result)
@@ -118,7 +118,10 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
 
 
 def _use_chart(result: OutlookResult) -> Chart:
-    """Return the share of time that the k-th GPU of a type and region is in use."""
+    """Return the chart of the share of time in use of the 1st, 2nd, ... GPU.
+
+    It has a line per GPU type and region.
+    """
     curves: dict[str, list[UseStep]] = {}
     for row in result.use:
         curves.setdefault(f"{row.gpu} in {row.region}", []).append(row)
@@ -136,12 +139,7 @@ def _use_chart(result: OutlookResult) -> Chart:
 
 
 def _commitment_table(result: OutlookResult) -> Table:
-    """Return the commitments, the recommended ones marked."""
-
-    def is_recommended(row: Commitment) -> bool:
-        """Return whether a commitment is recommended."""
-        return row in result.recommended_commitments
-
+    """Return the table of commitments; the recommended ones are highlighted."""
     return table(
         result.commitments,
         (Head("GPU"), lambda row: row.gpu),
@@ -155,12 +153,15 @@ def _commitment_table(result: OutlookResult) -> Table:
         (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
         (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
         (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
-        marked=is_recommended,
+        marked=lambda row: row in result.recommended_commitments,
     )
 
 
 def _use(result: OutlookResult) -> Table:
-    """Return the price below which a commitment pays, if the scenario has no committed price."""
+    """Return a table of the price below which a commitment pays, by number of GPUs.
+
+    It is for scenarios without committed prices.
+    """
     return table(
         result.use,
         (Head("GPU"), lambda row: row.gpu),

@@ -19,9 +19,10 @@ from planner.policies.base import TODAY
 
 TOKENS = Axis(unit="input tokens/s")
 REPLICAS = Axis(unit="replicas", form=Form.COUNT)
-MOST_POOLS = 5  # entries of a legend
+MOST_POOLS = 5  # areas in a chart of replicas: more are hard to tell apart
+BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for other replicas
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
-OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off
+OFF_SCALE = 1.8  # a baseline higher than the other lines by this factor is cut off
 OTHER_POOLS = "other pools"
 
 
@@ -29,8 +30,8 @@ OTHER_POOLS = "other pools"
 class Load:
     """Demand and capacity of a plan per bin in input tokens/s, summed over models.
 
-    ``short`` is the demand that exceeds capacity; each model has its own capacity. ``models`` are
-    those with such demand.
+    ``short`` is the demand above capacity: each model has its own capacity, so it may be positive
+    where the sums show enough. ``models`` are those that lack capacity at some time.
     """
 
     times: tuple[datetime, ...]
@@ -41,7 +42,7 @@ class Load:
 
     @property
     def capacity_words(self) -> str:
-        """Return "capacity", with the models that are short if all models together are not."""
+        """Return "capacity", and of which models if the sum over all models is large enough."""
         below = any(
             short > 0 and demand <= capacity
             for short, demand, capacity in zip(self.short, self.demand, self.capacity, strict=True)
@@ -54,6 +55,7 @@ class Load:
         if len(self.times) < 2:
             return 0.0
         bin_h = (self.times[1] - self.times[0]).total_seconds() / 3600
+        # The last row only marks the end of the last bin.
         return bin_h * sum(short > 0 for short in self.short[:-1])
 
     @property
@@ -68,10 +70,11 @@ class Load:
 
 
 def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.DataFrame:
-    """Return the demand by model and time, in input tokens/s: as measured, else as forecast.
+    """Return a table of the demand by model and time, in input tokens/s (column "tps").
 
-    With ``deferrable``, it is the demand of deferrable tiers, else that of all others. A last row
-    at the end of the window repeats the last bin.
+    It is the measured demand, or the forecast if none was measured. With ``deferrable``, only
+    deferrable tiers count, else only the others. A last row at the end of the window repeats the
+    last bin. The table is empty if the run has no demand.
     """
     window, demand = frame.window, tables("demand")
     if not demand.is_empty():
@@ -90,9 +93,9 @@ def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.D
 
 
 def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
-    """Return the capacity of a policy's serving replicas, by model and time of each change.
+    """Return a table of the capacity by model and time of change, in input tokens/s ("tps").
 
-    Without a policy, it is the capacity that the plan assumes.
+    It is that of the replicas that serve under ``policy``; "": those of a plan alone.
     """
     stored = tables("capacity") if policy else tables("plan")
     if stored.is_empty():
@@ -111,10 +114,10 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
 
 
 def _summed_over(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return ``tps`` by ``time``, summed over the values of ``column``, such as regions.
+    """Return the column "tps" by "time", summed over the values of ``column``, such as regions.
 
-    A value applies until the next row. Regions change at different times, so each is read at the
-    times of all changes.
+    A rate applies until the next row of its region. Regions change at different times, so each is
+    read at the times of all changes.
     """
     moments = rows.select("time").unique().sort("time")
     parts = [
@@ -125,9 +128,9 @@ def _summed_over(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
-    """Return demand and capacity at the times of ``demand``; None if one is unknown.
+    """Return demand and capacity at the times of ``demand``; None if one of them is empty.
 
-    Both have one row per model and time.
+    Both tables have one row per model and time, with the rate in column "tps".
     """
     if demand.is_empty() or capacity.is_empty():
         return None
@@ -159,12 +162,12 @@ def demand_chart(
     today: str | None,
     work: Sequence[DeferrableWork] = (),
 ) -> tuple[Chart | None, Load | None]:
-    """Return (chart, figures) of demand and capacity over time.
+    """Return (chart, load) of demand and capacity over time.
 
     The chart shows the forecast band, the capacity of ``policy`` (named ``label``) and of the
-    baseline ``today``, and the shortfall. Deferrable demand is on top: as it arrives, or as the
-    plan moves it (``work``). The chart is None without demand, the figures are None without a
-    capacity over time.
+    baseline ``today``, and the demand above capacity. Deferrable demand is on top: as it arrives,
+    or as the plan moves it (``work``). The chart is None without demand, the load is None without
+    a capacity over time.
     """
     demand = demand_of(tables, frame)
     if demand.is_empty():
@@ -203,7 +206,10 @@ def demand_chart(
 def _deferrable(
     total: pl.DataFrame, tables: Tables, frame: Frame, work: Sequence[DeferrableWork]
 ) -> Iterator[Series]:
-    """Yield the deferrable demand as a band on top of ``total``, since the capacity serves both."""
+    """Yield the deferrable demand as a band on top of ``total``, the other demand.
+
+    The capacity serves both. With ``work``, the band is the work that the plan does in each period.
+    """
     if work:
         starts = [*sorted({row.period for row in work}), frame.window.end]
         period_s = (starts[1] - starts[0]).total_seconds()
@@ -226,16 +232,12 @@ def _deferrable(
 
 
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
-    """Return the serving replicas of each pool over time, stacked.
+    """Return a stacked chart of the serving replicas of each pool; None if the run has none.
 
-    Without a policy, they are those of a plan.
+    They are those under ``policy``; "": those of a plan alone.
     """
     if policy:
-        simulated = tables("replicas")
-        if simulated.is_empty():
-            return None
-        borrowed = pl.col("arrangement").str.ends_with(BORROWED)
-        rows = simulated.filter(pl.col("policy") == policy, ~borrowed)
+        rows = replicas_of(tables, policy)
     else:
         rows = tables("plan")
         if not rows.is_empty():
@@ -265,23 +267,27 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
     return Chart("Replicas per pool", Axis(), REPLICAS, series, stacked=True, half=True, bare=True)
 
 
-BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for others
+def replicas_of(tables: Tables, policy: str) -> pl.DataFrame:
+    """Return the table of simulated replicas of a policy, without borrowed GPUs; may be empty."""
+    simulated = tables("replicas")
+    if simulated.is_empty():
+        return simulated
+    borrowed = pl.col("arrangement").str.ends_with(BORROWED)
+    return simulated.filter(pl.col("policy") == policy, ~borrowed)
 
 
 def _pool_columns(rows: pl.DataFrame) -> list[str]:
     """Return the columns that make up the name of a pool: only those needed to tell pools apart."""
-    names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
-    n_pools = rows.select(names).n_unique()
     columns = ["model"]
-    for name in names[1:]:
-        distinct = rows.select(columns).n_unique()
-        if distinct < n_pools and rows.select([*columns, name]).n_unique() > distinct:
-            columns.append(name)
+    for name in ("region", "role", "arrangement"):
+        with_name = [*columns, name]
+        if name in rows.columns and rows.n_unique(with_name) > rows.n_unique(columns):
+            columns = with_name
     return columns
 
 
 def _pool_name(columns: Sequence[str]) -> pl.Expr:
-    """Return the expression of a pool's name: the values of ``columns``."""
+    """Return the expression of a pool's name: the values of ``columns``, without the role."""
     name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
     # Arrangements end with the role, which is a column of its own.
     return name.str.replace(r"( mixed|, prefill|, decode)$", "")
@@ -302,9 +308,9 @@ def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:
 
 
 def band_label(rows: pl.DataFrame) -> str:
-    """Return the name of the band from P10 to P90, each summed over the series of ``rows``.
+    """Return the label of the band from P10 to P90, marked if it is summed over several series.
 
-    The sum is wider than the band of the sum, because series do not peak together.
+    Such a band is wider than that of the total demand, because series do not peak together.
     """
     several = rows["time"].is_duplicated().any()
     return f"Forecast P10 to P90{' (sum of series)' * several}"
@@ -313,7 +319,7 @@ def band_label(rows: pl.DataFrame) -> str:
 def _capacity_line(
     tables: Tables, policy: str, frame: Frame, label: str, role: Role
 ) -> Iterator[Series]:
-    """Yield the capacity of a policy, summed over its models."""
+    """Yield the capacity of a policy over time, summed over models; nothing if not known."""
     rows = capacity_of(tables, policy)
     if rows.is_empty():
         return
@@ -322,7 +328,10 @@ def _capacity_line(
 
 
 def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
-    """Return the rows at which one of the columns ``values`` changes, and the last, thinned out."""
+    """Return the rows where one of the columns ``values`` changes, and the last row.
+
+    Too many rows for a chart are averaged as in ``thin``.
+    """
     changed = pl.any_horizontal(
         (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values
     )
@@ -331,7 +340,10 @@ def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
 
 
 def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
-    """Return means of the columns ``values`` over equal spans if a screen cannot show all rows."""
+    """Return the rows, or if a chart cannot show so many, means of the columns ``values``.
+
+    The means are over equal spans of time.
+    """
     if rows.height <= MOST_POINTS:
         return rows
     epoch_ms = rows["time"].dt.epoch("ms")
@@ -340,7 +352,7 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
 
 
 def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """Return ``rows`` with those of the last ``time`` repeated at ``end``, the end of a chart."""
+    """Return ``rows`` with those of the latest time repeated at ``end``, the end of the chart."""
     if rows.is_empty():
         return rows
     until = pl.lit(end).cast(rows.schema["time"])

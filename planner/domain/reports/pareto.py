@@ -1,4 +1,8 @@
-"""Report the trade-off of two objectives, such as cost and carbon."""
+"""Report the trade-off of two objectives, such as cost and carbon.
+
+A front is a list of plans, none of which is better than another in both objectives. Its knee is
+the plan that gains most in one objective for little of the other.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -34,48 +38,53 @@ def _name(objective: str) -> str:
 
 
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
-    """Yield the plan as it is and, if the plans of the front differ, the best of each objective."""
-    points, plan, (first, second) = result.points, result.as_planned, map(_name, result.of)
-    unit, second_unit = result.units
+    """Yield the objectives of the present plan and, with a trade-off, the best of the front.
+
+    Nothing if the result does not have the present plan.
+    """
+    front, plan = result.points, result.as_planned
+    first, second = map(_name, result.of)
+    first_unit, second_unit = result.units
     if plan is None:
         return
-    if not has_trade_off(points):
-        yield Fact(f"{first} of your plan", plan.first, unit)
+    if not has_trade_off(front):
+        yield Fact(f"{first} of your plan", plan.first, first_unit)
         yield Fact(f"{second} of your plan", plan.second, second_unit)
         yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
         return
-    low, high = points[-1], points[0]  # in the first objective
-    named = [(f"{first} of your plan", plan), (f"{first}, lowest", low)]
+    highest_first, lowest_first = front[0], front[-1]
+    labelled = [(f"{first} of your plan", plan), (f"{first}, lowest", lowest_first)]
     if result.knee is not None:
-        named.append((f"{first} of plan {result.knee + 1}", points[result.knee]))
-    for label, point in named:
+        labelled.append((f"{first} of plan {result.knee + 1}", front[result.knee]))
+    for label, point in labelled:
         note = f"{second} {figure(point.second, second_unit)}"
-        yield Fact(label, point.first, unit, note=note)
-    note = f"{first} {figure(high.first, unit)}"
-    yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
+        yield Fact(label, point.first, first_unit, note=note)
+    note = f"{first} {figure(highest_first.first, first_unit)}"
+    yield Fact(f"{second}, lowest", highest_first.second, second_unit, note=note)
 
 
 class NamedPlan(NamedTuple):
-    """A plan of a front, or the plan as it is."""
+    """A plan of the front or the present plan, with its name in the report."""
 
     name: str
     plan: FrontPlan
 
 
 def _texts(plan: FrontPlan) -> tuple[str, ...]:
-    """Return the figures of a plan as a table shows them."""
+    """Return the figures of a plan, rounded as a reader sees them."""
     return tuple(figure(getattr(plan, name)) for name in SHOWN)
 
 
 def _front_table(result: ParetoResult) -> Table:
-    """Return a table of the plan as it is and the numbered plans; the knee is marked."""
+    """Return a table of the present plan and the numbered plans; the knee is highlighted."""
     plans = [NamedPlan(f"Plan {i}", point) for i, point in enumerate(result.points, start=1)]
     if own := result.as_planned:
-        # A plan with the same figures is the same plan to a reader.
+        # To a reader, a plan with the same figures is the same plan.
         others = (row for row in plans if _texts(row.plan) != _texts(own))
         plans = [NamedPlan("Your plan", own), *others]
-    shown = result.knee is not None and has_trade_off(result.points)
-    marked = f"Plan {(result.knee or 0) + 1}" if shown else None
+    knee = ""
+    if result.knee is not None and has_trade_off(result.points):
+        knee = f"Plan {result.knee + 1}"
     return table(
         plans,
         (Head("Plan"), lambda row: row.name),
@@ -87,7 +96,7 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         # Optimal plans need no remark.
         (Head("Status"), lambda row: None if row.plan.status == "optimal" else row.plan.status),
-        marked=lambda row: row.name == marked,
+        marked=lambda row: row.name == knee,
         note="A numbered plan decides all periods together, so it may beat your plan slightly. "
         * (len(plans) > 1)
         + "Energy and carbon are at rated load.",
@@ -101,7 +110,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
     units = {name: UNITS[MEASURE[name]] for name in NAMES}
 
     def series(label: str, key: str, role: Role, shown: Sequence[FrontPlan] = points) -> Series:
-        """Return the attribute ``key`` of the plans ``shown`` over the second objective."""
+        """Return the attribute ``key`` of plans over their second objective."""
         x = tuple(point.second for point in shown)
         y = tuple(getattr(point, key) for point in shown)
         shape = Shape.LINE if role in (Role.LIMIT, Role.RECOMMENDED) else Shape.POINTS

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, milliseconds, signed_percent
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
-from planner.domain.pd.figures import RatioRow, ratio_name
+from planner.domain.pd.figures import ratio_name
 from planner.domain.pd.ratio_drift import Split
 from planner.domain.report import (
     Axis,
@@ -29,8 +29,8 @@ from planner.domain.report import (
 from planner.domain.reports.tables import Tables
 
 METHODS = {"simulation": "together", "each pool": "each alone"}
-NO_RATIO = "none"
-STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
+NO_RATIO = "none"  # no ratio meets the SLO
+SMALL_LOSS = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
 
 
 def report(result: PdRatioResult, _: Tables) -> Report:
@@ -64,7 +64,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
 
 
 def _subject(result: PdRatioResult) -> str:
-    """Return a line on the service: its SLO, its lengths and its GPUs."""
+    """Return the service in a line: tier, SLO, mean lengths, and GPUs of both pools."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
     slo = ", ".join(f"{name} {milliseconds(limit)}" for limit, name in limits if limit is not None)
     pools = (result.prefill, "prefill"), (result.decode, "decode")
@@ -76,11 +76,11 @@ def _subject(result: PdRatioResult) -> str:
 
 
 def _facts(result: PdRatioResult) -> Iterator[Fact]:
-    """Yield the capacity of the best ratio, its neighbours and the KV transfer."""
-    best, mixed = result.best.figures, result.mixed
+    """Yield the capacity of the best ratio, the loss with its neighbours, and the KV transfer."""
+    best, aggregated = result.best.figures, result.mixed
     gain = ""
-    if mixed is not None and mixed.max_tps > 0:
-        gain = f"{signed_percent(best.max_tps / mixed.max_tps - 1, 0)} vs aggregated"
+    if aggregated is not None and aggregated.max_tps > 0:
+        gain = f"{signed_percent(best.max_tps / aggregated.max_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
     losses = (
@@ -97,7 +97,10 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
-    """Yield warnings on a split without a limit for decode, or at the end of the range tried."""
+    """Yield warnings on a split without a TPOT limit, or with one replica in a pool.
+
+    Nothing if aggregated serving is better.
+    """
     best = result.best.figures
     if not beats_aggregated(best, result.mixed):
         return
@@ -115,7 +118,7 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
 
 
 def _curve(result: PdRatioResult) -> Chart:
-    """Return a chart of each ratio's capacity, by what limits it (HeteroScale, figure 4)."""
+    """Return a chart of each ratio's capacity and its limiting SLO (HeteroScale, figure 4)."""
     rows = [row.figures for row in result.ratios]
     names = tuple(row.name for row in rows)
     series = [Series("capacity", names, tuple(row.max_tps for row in rows), Role.RECOMMENDED)]
@@ -128,21 +131,15 @@ def _curve(result: PdRatioResult) -> Chart:
             )
         )  # fmt: skip
     if result.mixed is not None and result.mixed.max_tps > 0:
-        level = (result.mixed.max_tps, result.mixed.max_tps)
-        series.append(Series("aggregated", (names[0], names[-1]), level, Role.BASELINE))
+        aggregated = (result.mixed.max_tps, result.mixed.max_tps)
+        series.append(Series("aggregated", (names[0], names[-1]), aggregated, Role.BASELINE))
     unit = "input + output tokens/s"
     return Chart("Capacity within the SLO", Axis("prefill : decode"), Axis(unit=unit),
                  tuple(series))  # fmt: skip
 
 
 def _ratios(result: PdRatioResult) -> Table:
-    """Return every ratio with its latencies."""
-    best = result.best.figures
-
-    def is_best(row: RatioRow) -> bool:
-        """Return whether a row has the best ratio."""
-        return (row.figures.prefill, row.figures.decode) == (best.prefill, best.decode)
-
+    """Return a table of every ratio with its capacity and latencies; the best is highlighted."""
     return table(
         sorted(result.ratios, key=lambda row: -row.figures.max_tps),
         (Head("Ratio"), lambda row: row.figures.name),
@@ -156,12 +153,12 @@ def _ratios(result: PdRatioResult) -> Table:
         title="Every ratio",
         note="The best ratio and its neighbours are simulated with both pools together. For "
         "others, the smaller capacity of the two pools counts.",
-        marked=is_best,
+        marked=lambda row: row.figures.name == result.best.figures.name,
     )
 
 
 def _over_time(result: PdRatioResult) -> Iterator[Section]:
-    """Yield the best ratio in each window of the traffic."""
+    """Yield the section on the best ratio in each window of the traffic, if there are several."""
     rows = [row for row in result.over_time if row.prefill]
     if len(rows) < 2:
         return
@@ -170,45 +167,45 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     counts = tuple(float(row.prefill) for row in rows)
     notes = tuple(f"{row.isl:,.0f} input, {row.osl:,.0f} output tokens" for row in rows)
     fixed = (float(best.prefill), float(best.prefill))
-    best_course = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
+    best_by_window = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
     chart = Chart(
         "Prefill replicas of the best ratio", Axis(),
         Axis(unit=f"of {result.instances}", top=float(result.instances)),
         (
-            best_course,
-            Series(f"fixed at {best.name}", (times[0], best_course.x[-1]), fixed, Role.BASELINE),
+            best_by_window,
+            Series(f"fixed at {best.name}", (times[0], best_by_window.x[-1]), fixed, Role.BASELINE),
         ),
     )  # fmt: skip
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
-    advice = "keep it fixed" if lost < STEADY else "follow the lengths"
+    advice = "keep it fixed" if lost < SMALL_LOSS else "follow the lengths"
     note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
     yield Section("Ratio over time, by formula", (Note(note), chart), "Over time", Group.BASIS)
 
 
 def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
-    """Yield the best ratio at other lengths and at other limits, by closed forms."""
-    moved, blocks = result.sensitivity, list[Block]()
-    closed = max(result.ratios, key=lambda row: row.closed_tps)
-    if closed.figures.name != result.best.figures.name:
+    """Yield the section on the best ratio at other lengths and limits, by closed forms."""
+    ratios, blocks = result.sensitivity, list[Block]()
+    best_by_formula = max(result.ratios, key=lambda row: row.closed_tps).figures.name
+    if best_by_formula != result.best.figures.name:
         blocks.append(
             Note(
-                f"Closed forms rank {closed.figures.name} first, simulation "
+                f"Closed forms rank {best_by_formula} first, simulation "
                 f"{result.best.figures.name}. Compare cells with each other only."
             )
         )
-    isl, osl = list(map(round, moved.isl)), list(map(round, moved.osl))
-    blocks.append(_heat("Mean lengths", "Input / output tokens", isl, osl, moved.by_lengths))
-    if any(limit is not None for limit in (*moved.ttft_ms, *moved.tbt_ms)):
-        ttft, tbt = moved.ttft_ms, moved.tbt_ms
-        # Without a limit, all its factors give the same ratios.
+    isl, osl = list(map(round, ratios.isl)), list(map(round, ratios.osl))
+    blocks.append(_heat_map("Mean lengths", "Input / output tokens", isl, osl, ratios.by_lengths))
+    if any(limit is not None for limit in (*ratios.ttft_ms, *ratios.tbt_ms)):
+        ttft, tbt = ratios.ttft_ms, ratios.tbt_ms
+        # If a limit is not set (None), all factors on it give the same ratios.
         ttft = ttft if ttft[0] is not None else ttft[:1]
         tbt = tbt if tbt[0] is not None else tbt[:1]
-        blocks.append(_heat("Limits (ms)", "TTFT / TPOT", ttft, tbt, moved.by_limits))
+        blocks.append(_heat_map("Limits (ms)", "TTFT / TPOT", ttft, tbt, ratios.by_limits))
     yield Section("Best ratio at other lengths and limits, by formula", tuple(blocks),
                   "Sensitivity", group=Group.BASIS)  # fmt: skip
 
 
-def _heat(
+def _heat_map(
     title: str,
     corner: str,
     rows: Sequence[float | None],
@@ -217,7 +214,9 @@ def _heat(
 ) -> Table:
     """Return a heat map of ratios; darker cells have a larger share of prefill replicas.
 
-    ``rows`` and ``columns`` are the values of its axes, ``cells`` the ratios by row and column.
+    ``rows`` and ``columns`` are the values of the axes, such as limits in ms (None: no limit).
+    ``cells`` are the ratios by row and column; those beyond the axes are ignored. ``corner`` is
+    the heading of the first column.
     """
 
     def label(value: float | None) -> str:
@@ -226,12 +225,12 @@ def _heat(
 
     texts: list[tuple[str, ...]] = []
     shades: list[tuple[float | None, ...]] = []
-    for name, splits in zip(rows, cells, strict=False):
-        row = splits[: len(columns)]
+    for row_value, splits in zip(rows, cells, strict=False):
+        shown = splits[: len(columns)]
         # A ratio without prefill replicas stands for none that meets the SLO.
-        ratios = (ratio_name(s.prefill, s.decode) if s.prefill else NO_RATIO for s in row)
-        shares = (s.prefill / (s.prefill + s.decode) if s.prefill else None for s in row)
-        texts.append((label(name), *ratios))
+        ratios = (ratio_name(s.prefill, s.decode) if s.prefill else NO_RATIO for s in shown)
+        shares = (s.prefill / (s.prefill + s.decode) if s.prefill else None for s in shown)
+        texts.append((label(row_value), *ratios))
         shades.append((None, *shares))
     return Table(
         (Head(corner), *(Head(label(column)) for column in columns)),
@@ -243,7 +242,7 @@ def _heat(
 
 
 def _pairs(result: PdRatioResult) -> Iterator[Section]:
-    """Yield the pairs of GPU types by cost."""
+    """Yield the section on pairs of GPU types for prefill and decode, if there are several."""
     if len(result.pairs) < 2:
         return
     pairs = table(

@@ -1,4 +1,8 @@
-"""Report the placements of replicas in the network, by method."""
+"""Report the placements of replicas in the network, by method.
+
+A unit is the smallest set of prefill and decode replicas in the ratio of their service. A method
+is a scheduler that places units on nodes.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,7 +31,7 @@ def report(result: PlaceResult, _: Tables) -> Report:
         title=result.scenario,
         answer=result.headline,
         about=_subject(result),
-        facts=tuple(map(_fact, methods)),
+        facts=tuple(map(_bandwidth_fact, methods)),
         warnings=result.warnings,
         sections=(
             Section("Placements", (_placements(methods),)),
@@ -38,32 +42,32 @@ def report(result: PlaceResult, _: Tables) -> Report:
 
 
 def _subject(result: PlaceResult) -> str:
-    """Return what is placed and the network of each region."""
-    trees = (
+    """Return a line on what is placed, and on the network of each region."""
+    networks = (
         f"{tree.region}: {tree.gpus:,} GPUs, {tree.nodes:,} nodes, {tree.s1:,} S1 and "
         f"{tree.s2:,} S2 switches"
         for tree in result.topology
     )
     source = "today's fleet" if result.counts_from == "fleet.today" else result.counts_from
-    return " · ".join((f"Replicas of {source}", *trees))
+    return " · ".join((f"Replicas of {source}", *networks))
 
 
-def _fact(method: MethodFigures) -> Fact:
-    """Return the KV bandwidth that a method loses, with its units."""
+def _bandwidth_fact(method: MethodFigures) -> Fact:
+    """Return the share of the KV bandwidth that a method loses, and how many units it places."""
     start = method.start
-    missing = f"{start.unplaced_units:,} without a place" if start.unplaced_units else ""
+    unplaced = f"{start.unplaced_units:,} without a place" if start.unplaced_units else ""
     return Fact(
         f"KV bandwidth lost, {method.label}",
         start.bandwidth_lost,
         form=Form.SHARE,
-        change=missing,
+        change=unplaced,
         note=f"{start.units:,} units placed",
-        meaning=Meaning.RISK if missing else Meaning.NEUTRAL,
+        meaning=Meaning.RISK if unplaced else Meaning.NEUTRAL,
     )
 
 
 def _placements(methods: list[MethodFigures]) -> Table:
-    """Return a row per method."""
+    """Return a table with a row per method: how well it places the first replicas."""
     return table(
         methods,
         (Head("Method", wide=2), lambda row: row.label),
@@ -85,7 +89,7 @@ def _placements(methods: list[MethodFigures]) -> Table:
 
 
 def services_table(services: Sequence[ServiceUnits]) -> Table:
-    """Return a row per service with the placement of its units by one method."""
+    """Return a table with a row per service: how well one method places its units."""
     return table(
         services,
         (Head("Service", wide=2), lambda row: row.service),
@@ -99,7 +103,7 @@ def services_table(services: Sequence[ServiceUnits]) -> Table:
 
 
 def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[Section]:
-    """Yield the latencies of each placement in the simulation."""
+    """Yield the section on simulated latencies with each placement, if it was simulated."""
     shown = [(row.label, row.simulated) for row in methods if row.simulated is not None]
     if not shown:
         return

@@ -32,9 +32,8 @@ from planner.domain.reports.policies import span_text, time_text
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import CURRENT_FLEET
+from planner.domain.results.recommended_policy import RecommendedPlan
 
-# What replicas are sized for, without and with a verification. A comparison adds test days.
-SIZED_ON = ("sized for the forecast", "sized to meet the SLO on earlier windows")
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
 
@@ -51,16 +50,16 @@ def report(result: PlanResult, tables: Tables) -> Report:
         warnings.append(
             f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}."
         )
-    counts = _counts(schedule, plan)
+    replicas = _replicas_text(schedule, plan)
     tested = Fact("Test days", "not simulated", meaning=Meaning.RISK)
     return Report(
         title=frame.scenario,
-        answer=f"Run {counts} replica{'s' * (counts != '1')}."
-        if counts
+        answer=f"Run {replicas} replica{'s' * (replicas != '1')}."
+        if replicas
         else "The plan has no replicas.",
         about=window_title(frame.window).removeprefix("Backtest, "),
         why="" if recommended is None else recommended.sentence,
-        facts=tuple(_tiles(result, counts)),
+        facts=tuple(_deciding_facts(result, replicas)),
         warnings=tuple(warnings),
         sections=tuple(_sections(result, schedule)),
         clock=frame.window.clock,
@@ -69,10 +68,10 @@ def report(result: PlanResult, tables: Tables) -> Report:
     )
 
 
-def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
-    """Return the least and the most replicas as "4 to 7".
+def _replicas_text(schedule: Schedule | None, plan: PlanFigures) -> str:
+    """Return the fewest and the most replicas, such as "4 to 7"; "" if the plan has none.
 
-    Without a schedule they are those of the plan's periods.
+    They are those of the schedule or, without one, those of the plan's periods.
     """
     if schedule is not None and (span := schedule.span):
         return span_text(span)
@@ -83,50 +82,50 @@ def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
     return span_text((min(totals), max(totals))) if totals else ""
 
 
-def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
-    """Yield the figures that decide: replicas, cost, SLO attainment, energy and risk."""
-    plan, recommended = result.plan, result.recommended
-    span = time_text(result.frame.window.end - result.frame.window.start)
-    if counts:
+def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
+    """Yield the figures that decide: replicas, cost, SLO attainment, energy and risk.
+
+    ``replicas`` are their number as text; "": the plan has none.
+    """
+    plan = result.plan
+    per_window = time_text(result.frame.window.end - result.frame.window.start)
+    if replicas:
         first = min((row.period for row in plan.decisions), default=None)
         current = sum(row.current for row in plan.decisions if row.period == first)
         # A fleet that the scenario does not state is only assumed.
         stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
         change = f"{current:,} today" if current and stated else ""
-        yield Fact(
-            "Replicas", counts, change=change, note=SIZED_ON[result.verification is not None]
-        )
+        # A comparison would add test days.
+        verified = result.verification is not None
+        sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
+        yield Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
     totals = plan.totals
     if totals is not None:
-        yield Fact(f"Cost {span}", totals.usd, "$", note=f"{figure(totals.gpu_hours)} GPU-hours")
-    yield from _attainment(
-        recommended.attainment if recommended else None,
-        recommended.meets_slo if recommended else None,
-    )
+        note = f"{figure(totals.gpu_hours)} GPU-hours"
+        yield Fact(f"Cost {per_window}", totals.usd, "$", note=note)
+    yield _attainment_fact(result.recommended)
     if totals is not None:
         note = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
-        yield Fact(f"Energy {span}", totals.kwh, "kWh", note=note)
+        yield Fact(f"Energy {per_window}", totals.kwh, "kWh", note=note)
     spare = plan.spare
     if spare is None:
         yield Fact("Risk", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
         return
     price = "" if spare.usd is None else f"spare replicas cost {figure(spare.usd, '$')}"
-    what = "N+1" if spare.instances else "Region loss"
-    yield Fact("Risk", what, note=price, meaning=Meaning.MET)
+    survives = "N+1" if spare.instances else "Region loss"
+    yield Fact("Risk", survives, note=price, meaning=Meaning.MET)
 
 
-def _attainment(attainment: dict[str, float | None] | None, met: bool | None) -> Iterator[Fact]:
-    """Yield the least attainment of a tier, or that the plan was not simulated.
-
-    ``met`` tells whether all targets were met; None: not known.
-    """
+def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:
+    """Return the lowest SLO attainment of a tier, or that the plan was not simulated (None)."""
+    attainment = recommended.attainment if recommended else None
     known = {tier: share for tier, share in (attainment or {}).items() if share is not None}
-    if not known:
-        yield Fact("SLO attainment", None, note="not simulated")
-        return
+    if recommended is None or not known:
+        return Fact("SLO attainment", None, note="not simulated")
     tier = min(known, key=lambda tier: known[tier])
-    meaning = Meaning.NEUTRAL if met is None else Meaning.MET if met else Meaning.MISSED
-    yield Fact(f"SLO attainment, {tier}", known[tier], form=Form.SHARE, meaning=meaning)
+    meanings = {True: Meaning.MET, False: Meaning.MISSED, None: Meaning.NEUTRAL}
+    meaning = meanings[recommended.meets_slo]
+    return Fact(f"SLO attainment, {tier}", known[tier], form=Form.SHARE, meaning=meaning)
 
 
 def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section]:
@@ -154,7 +153,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
 
 
 def _ratios(ratios: Sequence[StatedRatio]) -> Table:
-    """Return the best ratio of each model that has prefill and decode pools."""
+    """Return a table of the best ratio of each model that has prefill and decode pools."""
     return table(
         ratios,
         (Head("Model", wide=2), lambda row: row.model),

@@ -29,15 +29,16 @@ from planner.domain.report import (
     table,
 )
 
-MOST_REGIONS = 3  # with a line of their own in the chart of deferrable work
+MOST_REGIONS = 3  # with a line each in the chart of deferrable work
 SOLVERS = {"highs": "HiGHS", "cbc": "CBC"}
-ONE_OF = {"GPUs": "GPU"}  # unit of one, where it differs from that of many
+SINGULAR = {"GPUs": "GPU"}  # of units
 
 
 def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Iterator[Section]:
     """Yield the sections of a plan that are not empty; nothing for None.
 
-    Of a ``simulated`` plan, the report has the cost and the energy of the simulation.
+    ``simulated``: the report has the cost and energy of a simulation, so those of the plan are
+    left out.
     """
     if plan is None:
         return
@@ -72,7 +73,7 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
 
 
 def _mix(mix: Sequence[Purchase]) -> Section:
-    """Return the section on the GPUs that the plan pays for, by market."""
+    """Return the section on the GPUs that the plan pays for: reserved, on demand and spot."""
     rows = table(
         mix,
         (Head("Region"), lambda row: row.region),
@@ -91,7 +92,7 @@ def _mix(mix: Sequence[Purchase]) -> Section:
 def _shift(shift: ShiftFigures, unit: str) -> Section:
     """Return the section on when and where deferrable work is done, and what that saves.
 
-    ``unit`` is that of the plan's objective.
+    ``unit`` is the unit of the plan's objective, such as "$/h".
     """
     extra = None if shift.over_bound is None else shift.over_bound - 1
     facts = Facts((
@@ -106,7 +107,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     def steps(
         label: str, role: Role, value: Callable[[DeferrableWork], float], summed: AbstractSet[str]
     ) -> Series:
-        """Return a line of steps: the sum of ``value`` over the regions ``summed``, by period."""
+        """Return a line of steps: by period, the sum of ``value`` over the regions ``summed``."""
         sums = [
             sum(value(row) for row in shift.hours if row.period == start and row.region in summed)
             for start in starts
@@ -136,7 +137,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
 
 
 def _power(uses: Sequence[PowerUse]) -> Section:
-    """Return the section on the peak power of the plan, next to the limits on it."""
+    """Return the section on power limits, each with the plan's peak power."""
     rows = table(
         uses,
         (Head("Limit", wide=3), lambda row: row.where),
@@ -149,7 +150,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
-    """Return the section on power caps: energy, cost and SLO attainment with each cap alone."""
+    """Return the section on GPU power caps: energy, cost and SLO attainment of a plan with each."""
     feasible = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
     points = Series(
         "Plans by cap",
@@ -183,15 +184,14 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
 
 
 def _attainment(tier: str, plan: CapPlan) -> float | None:
-    """Return the simulated SLO attainment of a tier with a cap, None without a replay."""
+    """Return the simulated SLO attainment of a tier with a power cap; None if not simulated."""
     return (plan.slo_attainment or {}).get(tier)
 
 
 def _cap_name(plan: CapPlan) -> str:
-    """Return the caps of a plan by role, such as "prefill 80%, decode 60%"."""
-    roles = ("", plan.mixed), ("prefill ", plan.prefill), ("decode ", plan.decode)
-    named = (f"{role}{cap:.0%}" if cap < 1 else f"{role}none" for role, cap in roles if cap)
-    return ", ".join(named)
+    """Return the power caps of a plan by role, such as "prefill 80%, decode 60%"."""
+    caps = ("", plan.mixed), ("prefill ", plan.prefill), ("decode ", plan.decode)
+    return ", ".join(f"{role}{cap:.0%}" if cap < 1 else f"{role}none" for role, cap in caps if cap)
 
 
 def _conflicts(plan: PlanFigures) -> Section:
@@ -217,10 +217,13 @@ def _conflicts(plan: PlanFigures) -> Section:
 
 
 def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterator[Section]:
-    """Yield the section on the plan's cost, energy, carbon and changes over the window."""
-    spans = "all periods at once" if plan.periods == "all" else "period by period"
-    # The plan of a simulation starts each period with the replicas of its guard. A what-if and a
-    # front plan without a guard, so these figures would differ from theirs.
+    """Yield the section on the plan's cost, energy, carbon and changes over the window.
+
+    For a ``simulated`` plan, it has only spare replicas, lent GPUs and cross-region overflow.
+    """
+    solved = "all periods at once" if plan.periods == "all" else "period by period"
+    # A simulated plan starts each period with the replicas that its guard has added. What-ifs and
+    # fronts plan without a guard, so these figures would differ from theirs.
     facts = (
         []
         if simulated
@@ -237,7 +240,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
     blocks: list[Block] = [Facts(tuple(facts))] if facts else []
     if not simulated:
-        blocks.append(Note(f"The optimizer's plan: least {plan.minimise}, {spans}."))
+        blocks.append(Note(f"The optimizer's plan: least {plan.minimise}, {solved}."))
         blocks.append(Note(f"Energy: {totals.energy_basis}."))
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
@@ -257,7 +260,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:
-    """Yield the section on how close to optimal the plan is, and on its binding constraints."""
+    """Yield the section on the distance from the optimum, and on binding constraints."""
     solver = SOLVERS.get(plan.solver, plan.solver)
     solved = f"{solver}, {duration(plan.solve_seconds)}"
     proof = Facts(
@@ -285,27 +288,30 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
 
 
 def _span(values: Span) -> str:
-    """Return the least and the most as text, such as "4 to 7"."""
+    """Return the least and the most of a figure as text, such as "4 to 7"; "" for None."""
     return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in values or ()))
 
 
 def _marginal_values_section(worth: MarginalValues) -> Section:
-    """Return the section on how much one more unit of each limit saves, in the dearest period."""
+    """Return the section on how much one more unit of each limit saves, in the dearest period.
+
+    A limit is a number of GPUs, a power limit or a latency limit.
+    """
     unit = worth.unit
-    moved = cast(Sequence[Mapping[str, Any]], worth.rows)
+    limits = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(
-        moved,
+        limits,
         (Head("Moved", wide=3), lambda row: row["what"]),
         (Head("Saves per hour", wide=2),
          lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
         (Head("Saves per unit and hour", wide=2),
          lambda row: None if row["per_unit"] is None
-         else f"{figure(row['per_unit'], unit)} per {ONE_OF.get(row['unit'], row['unit'])}"),
+         else f"{figure(row['per_unit'], unit)} per {SINGULAR.get(row['unit'], row['unit'])}"),
         (Head("With fractions of replicas", wide=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
         note="From a second plan with whole replicas, within the gaps of both plans. "
         "With fractions: the linear relaxation. Negative: extra cost.",
     )  # fmt: skip
     nothing = Note("No capacity limit binds, and no tier has a latency limit.")
-    blocks = (rows,) if moved else (nothing,)
+    blocks = (rows,) if limits else (nothing,)
     return Section("Value of one more", blocks, "Value", group=Group.PLAN, printed=True)

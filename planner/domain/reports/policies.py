@@ -47,7 +47,7 @@ UNITS = {
     unit: (Form.NUMBER, unit)
     for unit in (columns.USD, columns.HOURS, columns.KWH, columns.KG, columns.MS, columns.SECONDS)
 } | {columns.NUMBER: (Form.NUMBER, "")}  # fmt: skip
-# Figures that tell how a policy works, by name of column, with their headings.
+# Columns of the table "Requests, GPU-hours and starts", with their headings.
 WORK_COLUMNS = {
     "arrived": "Arrived", "completed": "Completed", "rejected": "Rejected",
     "unfinished": "Unfinished", "busy_gpu_hours": "Busy",
@@ -59,7 +59,7 @@ WORK_COLUMNS = {
 SCHEDULED = {  # settings that the schedule shows
     "replicas at the start", "peak replicas", "replicas at least", "replicas at most"
 }  # fmt: skip
-BEYOND = "above the plan: "  # begin of the name of a setting of a guard
+GUARD_PREFIX = "above the plan: "  # of the names of settings of a reactive guard
 PARAMETER_NAMES = {
     "target_factor": "Factor on the rated load",
     "tolerance": "Load above the target that is ignored",
@@ -111,7 +111,7 @@ class Outcome:
     hindsight: bool  # an oracle baseline, which nobody can run
     survives: float | None  # SLO attainment without a replica, of the tier nearest to a miss
     name: str = ""
-    n_plus_1: bool | None = None  # whether every interactive tier meets its SLO without one
+    n_plus_1: bool | None = None  # whether every interactive tier meets its SLO without a replica
     utility: float | None = None  # of the requests within every limit
 
     @property
@@ -125,25 +125,28 @@ class Outcome:
 
 
 def outcomes_of(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Return the figures of each policy by name, from the rows of a stored result."""
+    """Return the typed figures of each policy by name, from the rows of a stored result."""
     return {name: from_json(Outcome, figures) for name, figures in policies.items()}
 
 
 def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
-    """Return the tier with the smallest margin above its target, among ``tiers`` if given.
+    """Return the tier with the smallest margin of attainment above its target.
 
-    Returns None if no tier has a request.
+    Only ``tiers`` count, unless none of them has a request. None if no tier has a request.
     """
     known = {tier: share for tier, share in outcome.slo_attainment.items() if share is not None}
-    among = [tier for tier in tiers if tier in known] or list(known)
-    return min(among, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None)
+    candidates = [tier for tier in tiers if tier in known] or list(known)
+    return min(
+        candidates, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None
+    )
 
 
 class ReplicaLoss(NamedTuple):
     """The effect on a policy of losing one replica; None: unknown.
 
-    ``attainment`` is the lower of those on the test day and in the window. If the policy misses an
-    SLO in only one of them, ``where`` names it and ``attainment`` is from there.
+    ``attainment`` is the lowest SLO attainment of a tier, in the window and on the test day without
+    a replica. If the policy misses an SLO in only one of the two, ``where`` names it, and
+    ``attainment`` is from there.
     """
 
     survives: bool | None
@@ -152,7 +155,7 @@ class ReplicaLoss(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """Return the redundancy in words; None if it is not known."""
+        """Return "N+1" or "Not N+1"; None if it is not known."""
         return {True: "N+1", False: "Not N+1", None: None}[self.survives]
 
     @property
@@ -160,17 +163,20 @@ class ReplicaLoss(NamedTuple):
         """Return the effect in words: SLO attainment, or whether an SLO is missed; "": unknown."""
         if self.survives is None:
             return ""
-        share = "meets the SLO" if self.survives else "misses an SLO"
+        effect = "meets the SLO" if self.survives else "misses an SLO"
         if self.attainment is not None:
-            share = percent(self.attainment)
-        place = f" {self.where}" if self.where else ""
-        return f"{share} without 1 replica{place}"
+            effect = percent(self.attainment)
+        where = f" {self.where}" if self.where else ""
+        return f"{effect} without 1 replica{where}"
 
 
 def replica_loss(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> ReplicaLoss:
-    """Return what the loss of a replica does to ``outcome`` on test ``days`` and in the window."""
+    """Return what losing one replica does to a policy, in the window and on test days.
+
+    ``outcome`` has its figures in the window. Attainments of ``deferrable`` tiers do not count.
+    """
     window_passes, days_pass, day_shares = outcome.n_plus_1, [], []
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:
@@ -181,7 +187,7 @@ def replica_loss(
                 for tier, share in result.attainment.items()
                 if share is not None and tier not in deferrable
             ]
-    # Older results have no ``n_plus_1``, and shares of time instead of attainment.
+    # Older results have no ``n_plus_1``. Their ``survives`` is a share of time, not an attainment.
     window_share = None if window_passes is None else outcome.survives
     if days_pass and window_passes is not None and window_passes != all(days_pass):
         if window_passes:
@@ -193,26 +199,30 @@ def replica_loss(
 
 
 def span_text(counts: Span) -> str:
-    """Return the least and the most replicas as text."""
+    """Return the fewest and the most replicas as text, such as "4 to 7"."""
     low, high = counts
     return f"{high:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def time_text(window: timedelta) -> str:
-    """Return the time that a cost refers to: per day, or the length of its window."""
+    """Return the time that a cost refers to: "per day", or the length of ``window``."""
     return "per day" if window == timedelta(days=1) else f"in {duration(window.total_seconds())}"
 
 
 def guarded_span(scheduled: Span, simulated: Span | None) -> Span:
-    """Return the replicas of a schedule with those that a guard adds in the simulation."""
+    """Return the (fewest, most) replicas of a schedule with those that a guard adds.
+
+    ``simulated`` are the replicas in the simulation, with the guard; None: not known.
+    """
     low, high = scheduled
     return scheduled if simulated is None else (low, max(high, simulated[1]))
 
 
 def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
-    """Return the replicas of a schedule and their mean, if a simulation has more at most.
+    """Return the replicas of a schedule in words, if its simulation has more; else "".
 
-    Otherwise return "". ``simulated`` is None without a simulation, and ``mean`` if it is unknown.
+    Both are (fewest, most); ``simulated`` is None if it is not known. ``mean`` is the mean of the
+    simulated replicas, if known.
     """
     if guarded_span(scheduled, simulated) == scheduled:
         return ""
@@ -220,17 +230,20 @@ def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = Non
     return f"{span_text(scheduled)} scheduled{average}"
 
 
-def days_text(passed: int, of: int, level: str) -> str:
-    """Return "3 of 4 required test days"; ``level`` is the level of assurance, or ""."""
+def days_text(passed: int, required: int, level: str) -> str:
+    """Return words such as "3 of 4 required test days".
+
+    ``level`` is the level of assurance that requires them; "": unknown.
+    """
     if not level:
-        return f"{passed} of {of} required test days"
-    return f"{passed} of {of} test days required for {level.capitalize()}"
+        return f"{passed} of {required} required test days"
+    return f"{passed} of {required} test days required for {level.capitalize()}"
 
 
 def saving_change(saved: float | None) -> dict[str, Any]:
-    """Return the keywords ``change`` and ``meaning`` of a tile, from the share of cost saved.
+    """Return the keyword arguments ``change`` and ``meaning`` of a ``Fact`` with a saving.
 
-    Without a known saving, there are none.
+    ``saved`` is the share of the cost (or energy) saved. If it is None (unknown), there are none.
     """
     if saved is None:
         return {}
@@ -241,21 +254,23 @@ def saving_change(saved: float | None) -> dict[str, Any]:
 
 
 def cost_chart(
-    outcomes: Sequence[Outcome], shown: str, label: str, without_spare: Collection[str]
+    outcomes: Sequence[Outcome], shown: str, label: str, not_n_plus_1: Collection[str]
 ) -> Iterator[Chart]:
-    """Yield the cost of each policy, if there are several.
+    """Yield the chart of the cost of each policy, if there are several.
 
-    The policy ``shown`` has the ``label``. Those in ``without_spare`` are not N+1, but should be.
+    The legend calls the policy ``shown`` ``label``. Policies in ``not_n_plus_1`` would have to be
+    N+1, but are not.
     """
     if len(outcomes) < 2:
         return
-    groups: dict[tuple[str, Role], list[Outcome]] = {
-        (label, Role.RECOMMENDED): [],
-        ("Meets every SLO", Role.CAPACITY): [],
-        ("Meets every SLO, not N+1", Role.RISK): [],
-        ("Misses an SLO", Role.SHORTFALL): [],
-        (ORACLE.capitalize(), Role.BASELINE): [],
+    labels = {
+        Role.RECOMMENDED: label,
+        Role.CAPACITY: "Meets every SLO",
+        Role.RISK: "Meets every SLO, not N+1",
+        Role.SHORTFALL: "Misses an SLO",
+        Role.BASELINE: ORACLE.capitalize(),
     }
+    groups: dict[Role, list[Outcome]] = {role: [] for role in labels}
     for row in outcomes:
         if row.name == shown:
             role = Role.RECOMMENDED
@@ -264,12 +279,12 @@ def cost_chart(
         elif not row.meets_slo:
             role = Role.SHORTFALL
         else:
-            role = Role.RISK if row.name in without_spare else Role.CAPACITY
-        next(rows for (_, kind), rows in groups.items() if kind is role).append(row)
+            role = Role.RISK if row.name in not_n_plus_1 else Role.CAPACITY
+        groups[role].append(row)
     series = tuple(
-        Series(label, tuple(row.title for row in rows), tuple(row.cost_usd for row in rows), role,
-               Shape.BAR)
-        for (label, role), rows in groups.items()
+        Series(labels[role], tuple(row.title for row in rows), tuple(row.cost_usd for row in rows),
+               role, Shape.BAR)
+        for role, rows in groups.items()
         if rows
     )  # fmt: skip
     yield Chart("Cost of each policy", Axis(), Axis(unit="$"), series, horizontal=True)
@@ -277,7 +292,7 @@ def cost_chart(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A policy in a table: its title, and its figures by name of column."""
+    """A policy in a table: its title, and its stored figures by name of column."""
 
     title: str
     figures: Mapping[str, Any]
@@ -286,7 +301,10 @@ class Row:
 def columns_of(
     name: str, rows: Sequence[Row], declared: Columns = POLICIES
 ) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of the table ``name``, as declared in results/figures."""
+    """Yield (heading, function from a row to its cell) for each column of the table ``name``.
+
+    They are ``declared`` in planner/domain/results/figures.py.
+    """
     for column in declared.on(name):
         yield from _columns(column, column.heads[name], rows)
 
@@ -294,19 +312,17 @@ def columns_of(
 def _columns(
     column: Column, head: str, rows: Sequence[Row]
 ) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield a column with its heading.
+    """Yield (heading, function from a row to its cell) for a declared column.
 
-    A heading with a placeholder, such as for a tier, gets one column per name.
+    If ``head`` has a placeholder ({}), the column's values are mappings, such as by tier: yield a
+    column for each of their keys.
     """
     form, unit = UNITS[column.unit]
     if "{}" not in head:
         wide = 3 if column.unit == columns.REASONS else 1
         yield Head(head, form, unit, wide), partial(_value, column)
         return
-    keys: dict[str, None] = {}  # such as the tiers of an attainment
-    for row in rows:
-        keys |= dict.fromkeys(row.figures.get(column.name) or {})
-    for key in keys:
+    for key in dict.fromkeys(key for row in rows for key in row.figures.get(column.name) or {}):
         yield Head(head.format(key), form, unit), partial(_part, column, key)
 
 
@@ -333,7 +349,10 @@ def policies_table(
     savings: Mapping[str, float | None],
     *test_day_columns: tuple[Head, Callable[[Row], Value]],
 ) -> Table:
-    """Return a row per policy. ``savings`` are shares of the baseline's cost; None: unknown."""
+    """Return a table with a row per policy; that of the ``recommended`` one is highlighted.
+
+    ``savings`` are by policy, as shares of the baseline's cost; None: unknown.
+    """
     return table(
         rows,
         (Head("Policy", wide=3), lambda row: row.title),
@@ -348,14 +367,14 @@ def policies_table(
 
 
 class TierRow(NamedTuple):
-    """A tier under a policy."""
+    """The row of a policy, and one of its tiers."""
 
     row: Row
     tier: str
 
 
 def latency_table(rows: Sequence[Row]) -> Table:
-    """Return a row per policy and tier, with latencies and the worst hours."""
+    """Return a table with a row per policy and tier: attainment, worst hours and latencies."""
     tiers = [TierRow(row, tier) for row in rows for tier in row.figures.get("slo_attainment") or ()]
 
     def value(name: str, each: TierRow) -> Value:
@@ -381,9 +400,9 @@ def latency_table(rows: Sequence[Row]) -> Table:
 
 
 def work_table(rows: Sequence[Row]) -> Table:
-    """Return a row per policy: what it rejects, leaves idle and starts.
+    """Return a table with a row per policy: requests rejected, GPU-hours idle, starts and so on.
 
-    Zeros have no column, nor has a number that all policies share.
+    A column is left out if it is zero for all policies, or the same number for several.
     """
 
     def tells_nothing(column: tuple[Head, Callable[[Row], Value]]) -> bool:
@@ -407,9 +426,9 @@ def work_table(rows: Sequence[Row]) -> Table:
 
 
 def simulation_section(rows: Sequence[Row], compared: Sequence[Row]) -> Section:
-    """Return the tables of latencies (of ``compared`` rows) and of requests, hours and starts.
+    """Return the section with the latencies of ``compared`` policies, and the work of all ``rows``.
 
-    They are printed only for one policy.
+    A terminal prints it only if there is one policy.
     """
     return Section(
         "Latency, requests, GPU-hours and starts",
@@ -421,12 +440,15 @@ def simulation_section(rows: Sequence[Row], compared: Sequence[Row]) -> Section:
 
 
 def parameters_section(row: Row) -> Iterator[Section]:
-    """Yield the section with the parameters of a policy. Pools with one value share a row."""
-    pools: dict[tuple[str, str], list[str]] = {}
-    for each in row.figures.get("settings") or ():
-        if each["what"] not in SCHEDULED:
-            key = each["what"], _parameter_value(each["value"])
-            pools.setdefault(key, []).append(each["where"] or "all")
+    """Yield the section with the parameters of a policy, if it has any.
+
+    Pools that have the same value share a row.
+    """
+    pools: dict[tuple[str, str], list[str]] = {}  # by parameter and value
+    for setting in row.figures.get("settings") or ():
+        if setting["what"] not in SCHEDULED:
+            key = setting["what"], _parameter_value(setting["value"])
+            pools.setdefault(key, []).append(setting["where"] or "all")
     if pools:
         parameters = table(
             pools,
@@ -440,8 +462,9 @@ def parameters_section(row: Row) -> Iterator[Section]:
 
 def _parameter_name(key: str) -> str:
     """Return the name of a parameter for people."""
-    guarded = key.removeprefix(BEYOND)
-    return f"Guard: {guarded}" if guarded != key else PARAMETER_NAMES.get(key, key_words(key))
+    if key.startswith(GUARD_PREFIX):
+        return f"Guard: {key.removeprefix(GUARD_PREFIX)}"
+    return PARAMETER_NAMES.get(key, key_words(key))
 
 
 def _parameter_value(value: Any) -> str:

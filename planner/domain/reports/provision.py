@@ -1,4 +1,7 @@
-"""Report the GPUs that a load needs by operators, by modules and by whole replicas."""
+"""Report the GPUs that a load needs at each level of scaling: operators, modules or replicas.
+
+A pool is one phase (prefill or decode) of a model in a region.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -40,7 +43,7 @@ WAYS = {
 
 
 class PoolRow(NamedTuple, Generic[P, F]):
-    """The figures of one level, method or operator of a pool; None: of all pools together."""
+    """The figures of one level or method of a pool; if ``pool`` is None, of all pools together."""
 
     pool: P
     name: str  # of the level or method
@@ -74,7 +77,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
 
 
 def _facts(result: ProvisionResult) -> Iterator[Fact]:
-    """Yield the GPUs of each level, with the savings over whole replicas."""
+    """Yield the GPUs of each level of scaling, with the savings over whole replicas."""
     if _levels_need_the_same(result):
         needs = next(iter(result.levels.values())).needs
         yield Fact("GPUs, at every level", needs.gpus, form=Form.COUNT, note="no saving")
@@ -111,25 +114,25 @@ def _gap(share: float | None) -> str | None:
 
 
 def _levels(result: ProvisionResult) -> Table:
-    """Return one row per level: whole replicas, modules and operators."""
+    """Return a table with a row per level, or one row if all levels need the same GPUs."""
 
-    def saved_share(measure: str, row: PoolRow[None, Total]) -> float | None:
-        """Return the share of ``measure`` that a level saves over whole replicas."""
-        shares = result.savings.get(row.name)
-        share = getattr(shares, measure) if shares else None
+    def change(measure: str, row: PoolRow[None, Total]) -> float | None:
+        """Return the change of ``measure`` against whole replicas, as a share; None if none."""
+        savings = result.savings.get(row.name)
+        share = getattr(savings, measure) if savings else None
         return -share if share else None
 
     rows = [PoolRow(None, name, total) for name, total in result.levels.items()]
-    same = _levels_need_the_same(result)
+    all_same = _levels_need_the_same(result)
     return table(
-        rows[:1] if same else rows,
-        (Head("Level"), lambda row: "all levels" if same else LEVEL_NAMES[row.name]),
+        rows[:1] if all_same else rows,
+        (Head("Level"), lambda row: "all levels" if all_same else LEVEL_NAMES[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
-        (Head("Change", Form.CHANGE), partial(saved_share, "gpus")),
+        (Head("Change", Form.CHANGE), partial(change, "gpus")),
         (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.needs.energy_w / 1e3),
-        (Head("Change", Form.CHANGE), partial(saved_share, "energy")),
+        (Head("Change", Form.CHANGE), partial(change, "energy")),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
-        (Head("Change", Form.CHANGE), partial(saved_share, "memory")),
+        (Head("Change", Form.CHANGE), partial(change, "memory")),
         (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
         (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
         (Head("Tightest phase", wide=2), lambda row: row.figures.tightest),
@@ -147,9 +150,9 @@ def _gpus(level: str, pool: PoolFigures) -> int | None:
 
 
 def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
-    """Yield the chart of the GPUs of each level, unless all levels need the same.
+    """Yield a chart of the GPUs by level, unless all levels need the same.
 
-    It has a bar per level, with a part per model and phase.
+    Each level has a bar, divided by model and phase.
     """
     levels = [name for name in LEVEL_NAMES if all(name in pool.levels for pool in pools)]
     labels = tuple(LEVEL_NAMES[name] for name in levels)
@@ -168,9 +171,9 @@ def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
 
 
 def _pools(pools: list[PoolFigures]) -> Table:
-    """Return a row per pool with its load, its limit and the GPUs of each level.
+    """Return a table with a row per pool: its load, its latency limit and the GPUs of each level.
 
-    If all levels need the same GPUs everywhere, one column has them.
+    If all levels need the same GPUs in every pool, one column has them.
     """
     levels = dict(LEVEL_NAMES)
     if all(_gpus(name, pool) == _gpus(MODEL, pool) for pool in pools for name in levels):
@@ -196,7 +199,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
 
 
 def pool_levels(pools: Sequence[PoolFigures]) -> Table:
-    """Return one row per pool and level, with its replay; a single pool is not named."""
+    """Return a table with a row per pool and level: plan and replay. A single pool is not named."""
     rows = [
         PoolRow(pool, LEVEL_NAMES[name], pool.levels[name])
         for pool in pools
@@ -205,7 +208,7 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
     ]
 
     def replay_figure(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
-        """Return a figure of the replay of a level; None without a replay."""
+        """Return the figure ``name`` of the replay of a level; None without a replay."""
         return getattr(row.figures.replayed, name, None)
 
     return table(
@@ -227,16 +230,19 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
-    """Yield the ways of prefill and decode to share GPUs that keep the limits."""
+    """Yield the section on common GPUs for prefill and decode, if that was computed.
+
+    It lists the ways to place both phases that keep the latency limits.
+    """
     if result.sharing is None or not result.sharing.services:
         return
-    every = [
+    all_rows = [
         PoolRow(service, name, way)
         for service in result.sharing.services
         for name, way in service.ways.items()
     ]
-    rows = [row for row in every if row.figures.confirmed]
-    missing = len(every) - len(rows)
+    rows = [row for row in all_rows if row.figures.confirmed]
+    missing = len(all_rows) - len(rows)
     ways = table(
         rows,
         (Head("Model", wide=2), lambda row: row.pool.model),
@@ -247,7 +253,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
         (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
-        # Queueing means alone do not make a way the best.
+        # The best way is marked only if it was simulated: mean queueing times alone are too coarse.
         marked=lambda row: (
             row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
         ),
@@ -257,18 +263,20 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
-    """Yield the figures of each level over all windows of the traffic."""
-    course = result.over_time
-    if course is None:
+    """Yield the section on each level over all windows of the traffic, if it was computed."""
+    over_time = result.over_time
+    if over_time is None:
         return
     rows = [
-        PoolRow(pool, name, level) for pool in course.pools for name, level in pool.levels.items()
+        PoolRow(pool, name, level)
+        for pool in over_time.pools
+        for name, level in pool.levels.items()
     ]
 
     def fixed_plan_figure(
         name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]
     ) -> float | None:
-        """Return a figure of the fixed plan; None without one."""
+        """Return the figure ``name`` of the plan for the busiest hour; None without one."""
         return getattr(row.figures.held, name, None)
 
     levels = table(
@@ -284,14 +292,18 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
         (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_plan_figure, "gpu_hours")),
         (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_plan_figure, "attainment")),
-        note=f"{course.windows:,} windows of {course.window_s:g} s, planned on {course.known} "
+        note=f"{over_time.windows:,} windows of {over_time.window_s:g} s, planned on "
+        f"{over_time.known} "
         "load. The fixed plan is that of the busiest hour.",
     )
     yield Section("Over time", (levels,))
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield operator plans by our greedy, the exact optimum and Cui et al.'s (2025) Algorithm 1."""
+    """Yield the section that compares methods to plan operators, if they were compared.
+
+    They are the greedy method, the exact optimum, and Algorithm 1 of Cui et al. (2025).
+    """
     rows = [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods]
     if not rows:
         return
@@ -314,5 +326,5 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
 
 
 def pool_name(pool: PoolFigures) -> str:
-    """Return the phase, the model and the GPU type of a pool."""
+    """Return the phase, the model, the region and the GPU type of a pool, in words."""
     return f"{pool.phase} of {pool.model} in {pool.region} on {pool.gpu}"

@@ -16,23 +16,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReportKind(Generic[T]):
-    """The type of a result and the function that reports it."""
+    """The type of a kind's result, and the function that makes its report.
+
+    The function takes a result, its tables and, if it has plans to choose from, the name of one.
+    """
 
     result: type[T]
-    report: Callable[..., Report]  # of a result, its tables, and the name of an alternative
+    report: Callable[..., Report]
 
     def of(self, document: dict[str, Any], tables: Tables, alternative: str = "") -> Report:
-        """Return the report of a stored result; of an alternative in it, if one is named."""
-        named = (alternative,) if alternative else ()
-        return self.report(from_json(self.result, document), tables, *named)
+        """Return the report of a stored result, about the plan ``alternative`` if one is named."""
+        chosen = (alternative,) if alternative else ()
+        return self.report(from_json(self.result, document), tables, *chosen)
 
 
 @cache
 def _report_kind(name: str) -> ReportKind[Any]:
-    """Return the report of a kind of run; the result of ``pd-ratio`` is ``PdRatioResult``."""
-    result = f"{name.title().replace('-', '')}Result"
+    """Return the report of the kind of run ``name``, found by the names of its modules.
+
+    For "pd-ratio", they are kinds/pd_ratio.py with ``PdRatioResult``, and reports/pd_ratio.py.
+    """
+    result_class = f"{name.title().replace('-', '')}Result"
     reports = import_module(f"planner.domain.reports.{name.replace('-', '_')}")
-    return ReportKind(getattr(kind_module(name), result), reports.report)
+    return ReportKind(getattr(kind_module(name), result_class), reports.report)
 
 
 REPORTS: Mapping[str, ReportKind[Any]] = ByName(NAMES, _report_kind)

@@ -27,12 +27,12 @@ class SchedulePool:
 
     @property
     def place(self) -> str:
-        """Return the region, and the role if it is one phase."""
+        """Return the region, and the role if the pool does only prefill or only decode."""
         return self.region + ("" if self.role in WHOLE else f", {self.role}")
 
     @property
     def name(self) -> str:
-        """Return model and region, and the role if it is one phase."""
+        """Return the model and the region, and the role as in ``place``."""
         return f"{self.model}, {self.place}"
 
     @property
@@ -43,9 +43,10 @@ class SchedulePool:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Replicas to request by pool; the counts of ``rows`` are in the order of pools.
+    """The replicas to request over time; the counts of each row are in the order of ``pools``.
 
-    If ``by_itself``, there is one row, and the policy then scales by its own rule.
+    With ``by_itself``, there is one row with the first replicas. The policy then scales by its own
+    rule.
     """
 
     pools: tuple[SchedulePool, ...]
@@ -59,13 +60,13 @@ class Schedule:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Return the least and the most replicas of a period; None without rows."""
+        """Return the (fewest, most) replicas of a row; None without rows."""
         return span_of(self.rows)
 
     def phases(self, model: str = "") -> list[tuple[int, int]]:
-        """Return the prefill and decode replicas of each row; [] without such pools.
+        """Return the (prefill, decode) replicas of each row, of one ``model`` or all ("").
 
-        With ``model``, pools of other models do not count.
+        [] if there are not both kinds of pools.
         """
         prefill, decode = (
             [i for i, pool in enumerate(self.pools)
@@ -80,41 +81,41 @@ class Schedule:
         ]
 
     def peak_split(self, model: str) -> tuple[int, int]:
-        """Return the prefill and decode replicas of ``model`` in the region and row with most.
+        """Return the largest (prefill, decode) replicas of ``model`` in a region at any time.
 
         Return (0, 0) without such pools.
         """
-        most = (0, 0)
+        largest = (0, 0)
         for row in self.rows:
             counts: Counter[tuple[str, str]] = Counter()  # by region and role
             for pool, replicas in zip(self.pools, row.replicas, strict=True):
                 if pool.model == model:
                     counts[pool.region, pool.role] += replicas
             splits = ((counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts)
-            most = max((most, *splits), key=sum)
-        return most
+            largest = max((largest, *splits), key=sum)
+        return largest
 
     def split(self, model: str = "") -> str:
-        """Return prefill and decode replicas, least to most, such as "7P:4D to 8P:4D".
+        """Return the fewest and the most prefill and decode replicas, as "7P:4D to 8P:4D".
 
-        Return "" without such pools. With ``model``, pools of other models do not count.
+        They are those of one ``model`` or of all (""). "" if there are not both kinds of pools.
         """
         phases = self.phases(model)
         if not phases:
             return ""
-        prefill, decode = ([counts[i] for counts in phases] for i in (0, 1))
+        prefill, decode = zip(*phases, strict=True)
         low, high = ratio_name(min(prefill), min(decode)), ratio_name(max(prefill), max(decode))
         return " to ".join(dict.fromkeys((low, high)))
 
     @property
     def ratios(self) -> str:
-        """Return the models with prefill and decode pools, and their ratios, or ""."""
+        """Return the models with prefill and decode pools, each with its ratio; "" without."""
         models = dict.fromkeys(pool.model for pool in self.pools if self.split(pool.model))
         return ", ".join(f"{model} {self.split(model)}" for model in models)
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
-    """Return a policy's schedule from the table of all schedules; None if it has none."""
+    """Return the schedule of ``policy`` from the table "timetables"; None if it has none."""
     all_schedules = tables("timetables")
     if all_schedules.is_empty():
         return None
@@ -138,7 +139,7 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
 
 
 def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
-    """Return the schedule in a recommendation as the report shows it; None if it has no pools."""
+    """Return the schedule of a recommendation, for the report; None without one or its pools."""
     if timetable is None or not timetable.pools:
         return None
     pools = tuple(
@@ -149,16 +150,19 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
 
 
 def schedule_table(schedule: Schedule, clock: str) -> Table:
-    """Return the table of a schedule, with all replicas and those of each pool."""
+    """Return the table of a schedule: a row per change, with all replicas and those of each pool.
+
+    ``clock`` is "utc", or that of a trace without calendar dates.
+    """
     zone = zone_name() if clock == "utc" else "trace time"
     # Without a cold start, replicas are requested when their period begins: one column is enough.
-    ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
-    several = len(schedule.pools) > 1
+    requested_ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
+    several_pools = len(schedule.pools) > 1
     gpus = {pool.gpus for pool in schedule.pools}
     heads = (
         Head("Request at", Form.MOMENT, zone),
-        *((Head("Period from", Form.MOMENT, zone),) if ahead else ()),
-        *((Head("All", Form.COUNT, "replicas"),) if several else ()),
+        *((Head("Period from", Form.MOMENT, zone),) if requested_ahead else ()),
+        *((Head("All", Form.COUNT, "replicas"),) if several_pools else ()),
         *(
             Head(pool.model, Form.COUNT, pool.place + f", {pool.gpus}" * (len(gpus) > 1))
             for pool in schedule.pools
@@ -167,8 +171,8 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
     rows = tuple(
         (
             row.begins,
-            *((row.period,) if ahead else ()),
-            *((total,) if several else ()),
+            *((row.period,) if requested_ahead else ()),
+            *((total,) if several_pools else ()),
             *row.replicas,
         )
         for row, total in zip(schedule.rows, schedule.totals, strict=True)

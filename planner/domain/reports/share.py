@@ -55,18 +55,15 @@ def report(result: ShareResult, _: Tables) -> Report:
 def _chart(result: ShareResult) -> Chart:
     """Return the chart of how each GPU spends its time: in iterations, and loading weights."""
     names = tuple(row.name for row in result.gpus)
-
-    def series(label: str, values: tuple[float, ...], role: Role) -> Series:
-        """Return bars of one share of the time, by GPU."""
-        return Series(label, names, values, role, Shape.BAR)
-
+    busy = tuple(row.busy for row in result.gpus)
+    loading = tuple(row.loading for row in result.gpus)
     return Chart(
         "Use of each GPU",
         Axis(),
         Axis("Share of the time", form=Form.SHARE, top=1.0),
         (
-            series("Iterations", tuple(row.busy for row in result.gpus), Role.RECOMMENDED),
-            series("Loads of weights", tuple(row.loading for row in result.gpus), Role.SHORTFALL),
+            Series("Iterations", names, busy, Role.RECOMMENDED, Shape.BAR),
+            Series("Loads of weights", names, loading, Role.SHORTFALL, Shape.BAR),
         ),
         stacked=True,
         horizontal=True,
@@ -74,7 +71,7 @@ def _chart(result: ShareResult) -> Chart:
 
 
 def _gpus(result: ShareResult) -> Table:
-    """Return the table of groups of GPUs, each with the models that share them."""
+    """Return a table with a row per GPU (or group of GPUs), with the models that share it."""
     return table(
         result.gpus,
         (Head("GPU", wide=2), lambda row: row.name),

@@ -29,9 +29,9 @@ from planner.domain.reports.tables import Tables
 from planner.domain.sizing.splits import SplitSize
 
 TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
-TILES = 5  # most tiles
-APART = (0, 2, 3, 5)  # colours of lines, which differ from that of simulated points
-SECONDS_FROM_MS = 5000  # limit from which latencies are in seconds
+MOST_FACTS = 5  # pools whose capacity is among the facts at the top
+LINE_COLOURS = (0, 2, 3, 5)  # numbers of colours that differ from that of simulated points
+SECONDS_FROM_MS = 5000  # latencies are in seconds if the limit or the largest is above this
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
@@ -41,12 +41,14 @@ def report(result: SizeResult, tables: Tables) -> Report:
     return Report(
         title=result.scenario,
         answer=_answer(result),
-        facts=tuple(_fact(pool) for pool in result.pools[:TILES]),
+        facts=tuple(_capacity_fact(pool) for pool in result.pools[:MOST_FACTS]),
         sections=(
             Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
             *_splits(result),
             *_latencies(result.pools, curve),
-            Section("Latency at capacity", (_capacity(result),), "", Group.BASIS, True),
+            Section(
+                "Latency at capacity", (_capacity(result),), group=Group.BASIS, printed=True
+            ),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
                 result.provenance,
@@ -62,16 +64,20 @@ def report(result: SizeResult, tables: Tables) -> Report:
 
 
 def _name(pool: SizedPool) -> str:
-    """Return the model, its GPUs and its role, if prefill and decode are separate."""
+    """Return the model and its GPUs, with the role if the replica does only one phase."""
     replica = pool.sized.replica
-    role_shown = replica.role == "mixed" or replica.arrangement.endswith(f", {replica.role}")
-    role = "" if role_shown else f", {replica.role}"
-    return f"{replica.model} on {replica.arrangement}{role}"
+    # The arrangement of some replicas ends with the role.
+    needs_role = replica.role != "mixed" and not replica.arrangement.endswith(f", {replica.role}")
+    return f"{replica.model} on {replica.arrangement}{f', {replica.role}' * needs_role}"
 
 
 def _answer(result: SizeResult) -> str:
-    """Return the replicas that the peak of each region needs, or else the capacity of a replica."""
-    if all(pool.replicas for pool in result.pools) and not _alternatives(result):
+    """Return the replicas that the peak demand of each region needs.
+
+    If the demand is not known, or a model has several pools to choose from, return the capacity of
+    a replica.
+    """
+    if all(pool.replicas for pool in result.pools) and not _has_alternatives(result):
         by_region: dict[str, int] = {}
         for pool in result.pools:
             for region, count in pool.replicas_by_region.items():
@@ -87,18 +93,22 @@ def _answer(result: SizeResult) -> str:
     return f"{_name(pool)}: {figure(pool.sized.max_rps, 'req/s')} per replica within the SLO"
 
 
-def _alternatives(result: SizeResult) -> bool:
-    """Return whether a model has several pools to choose from, not one for each of its roles."""
+def _has_alternatives(result: SizeResult) -> bool:
+    """Return whether a model has several pools to choose from.
+
+    Without alternatives, it has one pool, or one for prefill and one for decode.
+    """
     roles: dict[str, list[str]] = {}
     for pool in result.pools:
         roles.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
     return any(sorted(found) not in (["mixed"], ["decode", "prefill"]) for found in roles.values())
 
 
-def _fact(pool: SizedPool) -> Fact:
-    """Return the tile with the capacity of each replica in the pool that the demand needs.
+def _capacity_fact(pool: SizedPool) -> Fact:
+    """Return the capacity of each replica in a pool that is large enough for the demand.
 
-    Without a known demand, or beyond the sized pools, it is that of one replica alone.
+    If the demand is unknown, or needs more replicas than were sized, return the capacity of one
+    replica alone.
     """
     limit, count = limit_name(pool.sized.bound_by), pool.replicas or 1
     in_pool = _rps_per_replica(count, pool)
@@ -110,12 +120,17 @@ def _fact(pool: SizedPool) -> Fact:
 
 
 def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
-    """Return the requests/s per replica in a pool of ``count`` replicas; None if not sized."""
-    tps = pool.sized.pool_tps
-    return tps[count - 1] / count / _mean_isl(pool) if count and count <= len(tps) else None
+    """Return the requests/s per replica in a pool of ``count`` replicas.
+
+    None if ``count`` is None, or if no pool of that size was sized.
+    """
+    pool_tps = pool.sized.pool_tps  # capacity of pools of 1, 2, ... replicas
+    if not count or count > len(pool_tps):
+        return None
+    return pool_tps[count - 1] / count / _mean_isl(pool)
 
 
-REPLICA = (
+REPLICA_COLUMNS = (
     (Head("Model", wide=2), lambda pool: pool.sized.replica.model),
     (
         Head("GPUs", wide=2),
@@ -126,10 +141,10 @@ REPLICA = (
 
 
 def _capacity(result: SizeResult) -> Table:
-    """Return the capacity of one replica with its latencies and its uncertainty."""
+    """Return a table of the capacity of one replica, its latencies and its uncertainty."""
     return table(
         result.pools,
-        *REPLICA,
+        *REPLICA_COLUMNS,
         (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
@@ -146,10 +161,10 @@ def _capacity(result: SizeResult) -> Table:
 
 
 def _pools(result: SizeResult) -> Table:
-    """Return the capacity per replica in pools, and the replicas that the demand needs."""
+    """Return a table of the capacity per replica in pools, and the replicas that demand needs."""
     return table(
         result.pools,
-        *REPLICA,
+        *REPLICA_COLUMNS,
         (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (
@@ -170,10 +185,10 @@ def _mean_isl(pool: SizedPool) -> float:
 
 
 def _profiles(result: SizeResult) -> Table:
-    """Return the error of each profile and what it was measured on."""
+    """Return a table of the error of each profile, and what that was measured on."""
     return table(
         result.pools,
-        *REPLICA,
+        *REPLICA_COLUMNS,
         (Head("Error", Form.SHARE), lambda pool: pool.expected_error),
         (Head("Measured on", wide=3), lambda pool: pool.error_basis),
         (Head("Profile", wide=3), lambda pool: f"{pool.profile}, {pool.provenance.kind}"),
@@ -182,10 +197,10 @@ def _profiles(result: SizeResult) -> Table:
 
 
 def _closed_forms(result: SizeResult) -> Table:
-    """Return the closed forms at the simulated capacity."""
+    """Return a table of the closed forms (queueing formulas) at the simulated capacity."""
     return table(
         result.pools,
-        *REPLICA,
+        *REPLICA_COLUMNS,
         (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.closed.predicted_rps),
         (Head("Error", Form.CHANGE), lambda pool: pool.closed.prediction_error),
         (Head("Share of saturation", Form.SHARE), lambda pool: pool.closed.load),
@@ -197,7 +212,7 @@ def _closed_forms(result: SizeResult) -> Table:
 
 
 def _by_region(pool: SizedPool) -> str:
-    """Return the replicas that the peak of each region needs; "" if there are not several."""
+    """Return the replicas that the peak of each region needs; "" unless there are several."""
     counts = pool.replicas_by_region
     if len(counts) < 2:
         return ""
@@ -205,7 +220,7 @@ def _by_region(pool: SizedPool) -> str:
 
 
 def _splits(result: SizeResult) -> Iterator[Section]:
-    """Yield the divisions of a replica's GPUs between attention and experts."""
+    """Yield the section on splits of a replica's GPUs between attention and experts, if sized."""
     if result.splits:
         splits = table(
             result.splits,
@@ -225,15 +240,21 @@ def _splits(result: SizeResult) -> Iterator[Section]:
 
 
 def _remark(split: SplitSize) -> str:
-    """Return the remarks on a division, such as that it is the best; "" without any."""
+    """Return the remarks on a split, such as that it is the best; "" without any."""
     remarks = ("best" * split.best, "in the scenario" * split.stated, split.note)
     return ", ".join(filter(None, remarks))
 
 
 def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator[Section]:
-    """Yield the section with the latencies that have a limit, over the rate of a replica."""
+    """Yield the section with charts of latency over the request rate of a replica.
+
+    There is a chart for each latency that has a limit, or for all if none has. ``all_curves`` is
+    the table "curve".
+    """
+    if all_curves.is_empty():
+        return
     charts: list[Chart] = []
-    for pool in pools if not all_curves.is_empty() else ():
+    for pool in pools:
         curve = all_curves
         for name in ("model", "arrangement", "role"):
             curve = curve.filter(pl.col(name) == getattr(pool.sized.replica, name))
@@ -241,13 +262,16 @@ def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator
         # A prefill replica has no TPOT, and a decode replica no TTFT.
         known = [name for name in LATENCIES if curve[f"{name}_ms"].null_count() < curve.height]
         limited = [name for name in known if getattr(pool, f"{name}_limit_ms") is not None]
-        charts += [_latency(pool, curve, name) for name in limited or known]
+        charts += [_latency_chart(pool, curve, name) for name in limited or known]
     if charts:
         yield Section("Latency by request rate", tuple(charts), "Latencies", Group.BASIS)
 
 
-def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
-    """Return a latency over the rate, with its limit and the simulated capacity."""
+def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
+    """Return the chart of a latency over the rate, with its limit and the simulated capacity.
+
+    ``name`` is the key of the latency, such as "ttft". ``curve`` has the latencies by rate.
+    """
     label, limit = LATENCIES[name], getattr(pool, f"{name}_limit_ms")
     simulated = getattr(pool.sized, f"{name}_ms")
     rates = tuple(curve["rate"])
@@ -264,15 +288,15 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
         series.append(Series("Limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
     note = ""
     if simulated is not None:
-        x, simulated = pool.sized.max_rps, simulated / scale
+        rate, simulated = pool.sized.max_rps, simulated / scale
         series.append(
-            Series("Capacity, simulated", (x,), (simulated,), Role.MEASURED, Shape.POINTS)
+            Series("Capacity, simulated", (rate,), (simulated,), Role.MEASURED, Shape.POINTS)
         )
         formula = curve.drop_nulls(f"{name}_ms")
-        off = np.interp(x, formula["rate"], formula[f"{name}_ms"]) / simulated - 1
+        error = np.interp(rate, formula["rate"], formula[f"{name}_ms"]) / simulated - 1
         note = (
             "Dot: simulated requests, used by plans. Curves: queueing formulas, "
-            f"{abs(off):.0%} {'lower' if off < 0 else 'higher'} at that rate."
+            f"{abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
         )
     # Near saturation the closed forms rise without bound and would flatten the rest.
     top = 3 * limit if limit and highest > 3 * limit else None
@@ -283,16 +307,19 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
-    """Yield the capacity per replica over the number of replicas, with a line per pool."""
+    """Yield the chart of the capacity per replica over the number of replicas, if known.
+
+    It has a line per pool, with dots where pools were simulated.
+    """
     lines: list[Series] = []
-    simulated: list[tuple[int, float]] = []
-    colours = cycle(APART)
+    simulated: list[tuple[int, float]] = []  # replicas, req/s per replica
+    colours = cycle(LINE_COLOURS)
     for pool in pools:
         isl = _mean_isl(pool)
-        each = tuple(tps / n / isl for n, tps in enumerate(pool.sized.pool_tps, start=1))
-        if each:
-            counted = tuple(range(1, len(each) + 1))
-            lines.append(Series(_name(pool), counted, each, colour=next(colours)))
+        per_replica = tuple(tps / n / isl for n, tps in enumerate(pool.sized.pool_tps, start=1))
+        if per_replica:
+            replicas = tuple(range(1, len(per_replica) + 1))
+            lines.append(Series(_name(pool), replicas, per_replica, colour=next(colours)))
             simulated += [(at.instances, at.max_rps / at.instances) for at in pool.simulated_pools]
     if not lines:
         return

@@ -1,7 +1,8 @@
-"""Read the stored tables of a run."""
+"""Define how reports read the stored tables of a run."""
 
 from collections.abc import Callable
 
 import polars as pl
 
-Tables = Callable[[str], pl.DataFrame]  # of a name; without rows and columns if the run has none
+# A function from a table's name to the table. It has no rows and columns if the run lacks it.
+Tables = Callable[[str], pl.DataFrame]

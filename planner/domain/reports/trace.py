@@ -1,4 +1,7 @@
-"""Report what a trace is like: amounts, lengths, days, bursts, sessions and outages."""
+"""Report what a trace is like: amounts, lengths, days, bursts, sessions and outages.
+
+A label is a value of the column that splits the traffic, such as one model or one region.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +10,7 @@ from planner.domain.report import Form, Group, Head, Note, Report, Section, tabl
 from planner.domain.serialise import moment
 from planner.domain.trace_statistics.figures import Character, LostBins, Sessions, Volume
 
-ROWS = 12  # largest labels in a table; the API has all
+MOST_ROWS = 12  # of a table, the largest first; the API has all
 TOKENS = "tokens"
 MILLIONS = "million tokens"
 AMOUNTS = (
@@ -18,7 +21,10 @@ AMOUNTS = (
 
 
 def trace_report(character: Character, by: str) -> Report:
-    """Return the report on a trace; ``by`` splits traffic: all, model, region or tier."""
+    """Return the report on a trace.
+
+    ``by`` is the column that splits its traffic: "model", "region" or "tier"; "all": not split.
+    """
     sections = (
         *_amounts(character, by),
         *_lengths(character, by),
@@ -26,7 +32,7 @@ def trace_report(character: Character, by: str) -> Report:
         *_bursts(character),
         *_sessions(character.sessions),
         *_outages(character),
-        *_cells(character),
+        *_combinations(character),
     )
     return Report(character.trace, "", sections, clock=character.clock)
 
@@ -37,14 +43,17 @@ def _millions(amount: float | None) -> float | None:
 
 
 def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
-    """Return a note on the rows of ``count`` that a table leaves out, or "" if it shows all."""
+    """Return a note on rows that a table leaves out: it shows ``shown`` of ``count`` rows.
+
+    Return "" if it shows all.
+    """
     return f"And {count - len(shown):,} smaller ones, in the API." if count > len(shown) else ""
 
 
 def _amounts(character: Character, by: str) -> Iterator[Section]:
-    """Yield the section on the volume of the whole trace, and of its largest labels of ``by``."""
+    """Yield the section on the volume of the whole trace, and of the largest labels of ``by``."""
     labels = [volume for volume in character.volumes if volume.by == by]
-    shown: list[Volume] = [character.total, *labels[:ROWS]]
+    shown: list[Volume] = [character.total, *labels[:MOST_ROWS]]
     unit = f"{character.unit.replace('_', ' ')}/s"
     rows = table(
         shown,
@@ -71,12 +80,12 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
 
 
 def _lengths(character: Character, by: str) -> Iterator[Section]:
-    """Yield the section on the tokens of a request, over all requests and by label of ``by``."""
+    """Yield the section on the tokens of a request, of all requests and by label of ``by``."""
     lengths = [length for length in character.lengths if length.by in ("all", by)]
     if not lengths:
         return
     rows = table(
-        lengths[: 2 * ROWS],
+        lengths[: 2 * MOST_ROWS],
         (Head("Tokens of a request", wide=2), lambda row: row.field.replace("_", " ").capitalize()),
         (Head("Label", wide=2), lambda row: "All" if row.by == "all" else row.label),
         (Head("Mean", Form.NUMBER), lambda row: row.mean),
@@ -105,7 +114,10 @@ def _days(character: Character) -> Iterator[Section]:
 
 
 def _bursts(character: Character) -> Iterator[Section]:
-    """Yield the section on how counts vary with the width of bins, if the trace has requests."""
+    """Yield the section on bursts: how counts per bin vary, for several widths of bins.
+
+    Nothing if the trace has no single requests.
+    """
     if not character.burstiness:
         return
     rows = table(
@@ -148,7 +160,7 @@ def _sessions(sessions: Sessions | None) -> Iterator[Section]:
 
 def _outages(character: Character) -> Iterator[Section]:
     """Yield the section on the largest outages, if there are any."""
-    shown: tuple[LostBins, ...] = character.outages[:ROWS]
+    shown: tuple[LostBins, ...] = character.outages[:MOST_ROWS]
     if not shown:
         return
     unit = character.unit.replace("_", " ")
@@ -165,9 +177,9 @@ def _outages(character: Character) -> Iterator[Section]:
     yield Section("Outages", (rows,))
 
 
-def _cells(character: Character) -> Iterator[Section]:
+def _combinations(character: Character) -> Iterator[Section]:
     """Yield the section on the largest combinations of model, region and tier."""
-    shown = character.cells[:ROWS]
+    shown = character.cells[:MOST_ROWS]
     if not shown:
         return
     rows = table(

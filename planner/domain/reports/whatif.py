@@ -1,4 +1,4 @@
-"""Report what-ifs: one answer, and a grid of cells."""
+"""Report what-ifs: one answer, and a grid. A cell of a grid is one combination of settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +41,12 @@ from planner.domain.whatif.figures import (
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
 STATUS_TEXTS = {"flat": " (static)", "optimal": ""}  # others: the solver's word
-TILES = tuple(shown for shown in PLANNED if shown.name != "starts")
+ANSWER_FIGURES = tuple(shown for shown in PLANNED if shown.name != "starts")
 
 
 @dataclass(frozen=True, slots=True)
 class VariedSetting:
-    """A setting of a grid, with its values as numbers and as text.
+    """A setting that a grid varies, with its values as they are and as text.
 
     The values of a ``relative`` setting are factors on its present value.
     """
@@ -60,14 +60,14 @@ class VariedSetting:
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
     """Return the report of the what-if answer ``now``.
 
-    ``before`` is the plan without the change; None: not known. With ``same``, nothing is changed:
-    the headline then has the cost of the simulated plan too, if the run has one.
+    ``before`` is the plan without the change; None: not known. ``same``: nothing is changed, so the
+    headline also has the cost of the simulated plan, if there is one.
     """
     simulated = now.recommended if same else None
     blocks: list[Block] = [
         Note(now.conflict)
         if now.totals is None
-        else Facts(tuple(_fact(shown, before, now) for shown in TILES))
+        else Facts(tuple(_fact(shown, before, now) for shown in ANSWER_FIGURES))
     ]
     if now.recommended is not None and not same:
         blocks.append(Note(_recommended_before(now.recommended)))
@@ -107,7 +107,11 @@ def _recommended_before(policy: SimulatedPolicy) -> str:
 
 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
-    """Return the planned cost and replicas, with the cost of the ``simulated`` plan."""
+    """Return the planned cost and replicas, or that there is no such plan.
+
+    The cost is compared with that of ``simulated``, else with that ``before`` the change; both may
+    be None.
+    """
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
@@ -122,14 +126,14 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
 
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
-    """Return the tile of the figure ``shown``: its value in ``now``, and its change since."""
+    """Return the figure ``shown`` of the answer ``now``, and its change from ``before``."""
     value = shown.planned(now)
     old = None if before is None else shown.planned(before)
-    tile = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
+    fact = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
     if value is None or old is None or value == old:
-        return tile
+        return fact
     change = signed_percent(value / old - 1) if old else ""
-    return replace(tile, change=change, note=f"from {figure(old, _unit(shown))}")
+    return replace(fact, change=change, note=f"from {figure(old, _unit(shown))}")
 
 
 def _unit(shown: Figure) -> str:
@@ -159,7 +163,8 @@ def grid_report(
 ) -> Report:
     """Return the report of a grid: a chart of the figure ``chosen``, and a table of all cells.
 
-    The chart is a line for one setting, and a heat map for two.
+    ``varied`` are its one or two settings: the chart is a line for one, and a heat map for two.
+    ``figures`` are the columns of the table.
     """
     is_map = len(varied) > 1
     ranks = rank_cells(cells, chosen)
@@ -183,11 +188,14 @@ def grid_report(
     if not is_map:
         answer = _effect(ranks, varied[0], chosen)
     elif best:
-        named = zip((setting.label for setting in varied), values_of_cell[min(best)], strict=True)
-        word = "lowest" if chosen.better == LESS else "highest"
-        value = _text(chosen, ranks[min(best)].value)
-        at = ", ".join(f"{label} {text}" for label, text in named)
-        answer = f"{chosen.label} {word} at {at}: {value}"
+        first_best = min(best)
+        extreme = "lowest" if chosen.better == LESS else "highest"
+        value = _text(chosen, ranks[first_best].value)
+        settings = ", ".join(
+            f"{setting.label} {text}"
+            for setting, text in zip(varied, values_of_cell[first_best], strict=True)
+        )
+        answer = f"{chosen.label} {extreme} at {settings}: {value}"
     # The table of one setting is an answer itself. Behind a heat map it only backs it.
     sections = [Section("All combinations", (all_cells,), group=Group.BASIS if is_map else None)]
     if any(cell.value is not None for cell in ranks):
@@ -199,7 +207,7 @@ def grid_report(
 
 
 def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Return a warning if combinations have no plan or run, with the first reason."""
+    """Return a warning if combinations of settings have no plan, with the first reason."""
     reasons = [cell.problem for cell in cells if cell.problem]
     if not reasons:
         return ()
@@ -207,23 +215,26 @@ def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> str:
-    """Return how a figure changes over the values of one setting; "" without two figures.
+    """Return how the figure ``chosen`` changes from the first to the last value of a setting.
 
-    For a relative setting, that is also the mean change for 1% of it.
+    For a relative setting, that is also the mean change for 1% of it. "" if fewer than two cells
+    have the figure.
     """
     known = [i for i, cell in enumerate(cells) if cell.value is not None]
     if len(known) < 2:
         return ""
     first, last = known[0], known[-1]
     before, after = cells[first].value or 0.0, cells[last].value or 0.0
-    span = f"at {varied.label.lower()} {varied.texts[first]}, {{}} at {varied.texts[last]}"
-    ends = f"{_text(chosen, before)} {span.format(_text(chosen, after))}"
+    setting = varied.label.lower()
+    ends = (
+        f"{_text(chosen, before)} at {setting} {varied.texts[first]}, "
+        f"{_text(chosen, after)} at {varied.texts[last]}"
+    )
     if not varied.relative or before == after:
         return f"{chosen.label}: {ends}"
     slope = (after - before) / (varied.values[last] - varied.values[first]) / 100
-    size = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
-    per = f"{'+' * (slope > 0)}{size} per 1% of {varied.label.lower()}"
-    return f"{chosen.label} {per}: {ends}"
+    change = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
+    return f"{chosen.label} {'+' * (slope > 0)}{change} per 1% of {setting}: {ends}"
 
 
 def _text(shown: Figure, value: float | None) -> str:
@@ -232,14 +243,14 @@ def _text(shown: Figure, value: float | None) -> str:
 
 
 def _problem(cell: Cell) -> str:
-    """Return why a cell has no figures, or the state of its run; "" if it has them."""
+    """Return why a cell has no figures, with the state of its run; "" if it has figures."""
     state = "" if cell.state in ("planned", "completed") else cell.state
     run = f"run {cell.run} {state}".rstrip() if cell.run and state else state
     return ": ".join(filter(None, (run, cell.problem)))
 
 
 def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> Chart:
-    """Return a chart of a figure over the values of one setting."""
+    """Return a chart of the figure ``chosen`` over the values of one setting."""
     numbers = all(isinstance(value, int | float) for value in varied.values)
     x = tuple(varied.values if numbers else varied.texts)
     y = tuple(cell.value for cell in cells)
@@ -254,11 +265,10 @@ def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -
 def _heat_map(
     cells: Sequence[RankedCell], varied: Sequence[VariedSetting], chosen: Figure
 ) -> Table:
-    """Return a heat map of a figure over the values of two settings."""
+    """Return a heat map of the figure ``chosen``: first setting by row, second by column."""
     first, second = varied
     form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
-    # A row for each value of the first setting.
-    lines = [cells[i : i + width] for i in range(0, len(cells), width)]
+    cells_of_rows = [cells[i : i + width] for i in range(0, len(cells), width)]
     return Table(
         title=f"{chosen.label}, {_unit(chosen)}".removesuffix(", "),
         heads=(
@@ -266,8 +276,8 @@ def _heat_map(
             *(Head(text, form) for text in second.texts),
         ),
         rows=tuple(
-            (text, *(cell.value for cell in line))
-            for text, line in zip(first.texts, lines, strict=True)
+            (text, *(cell.value for cell in row))
+            for text, row in zip(first.texts, cells_of_rows, strict=True)
         ),
-        shades=tuple((None, *(cell.place for cell in line)) for line in lines),
+        shades=tuple((None, *(cell.place for cell in row)) for row in cells_of_rows),
     )

@@ -9,7 +9,7 @@ import polars as pl
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING, minus
-from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated_policy
+from planner.domain.reports.change import BEFORE, NOW, Simulated, change_facts, simulated_policy
 from planner.domain.reports.frame import window_title
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
@@ -205,7 +205,7 @@ def _difference(
     was_head = was.capitalize().removesuffix(":")
     policy = _baseline_label(proposal)
     note = f"{policy}:" if policy else was
-    tiles = change_tiles(
+    tiles = change_facts(
         before, after, *_spans(total), proposed.saving, note, _simulated_span(course)
     )
     return {

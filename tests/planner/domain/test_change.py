@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from planner.domain.reports.change import SEASON, Simulated, change_tiles, checks, simulated_policy
+from planner.domain.reports.change import SEASON, Simulated, change_facts, checks, simulated_policy
 from planner.domain.results.stored import StoredResult
 from planner.domain.serialise import from_json
 
@@ -59,10 +59,10 @@ def test_what_is_not_known_is_no_failure() -> None:
 
 def test_tiles_hold_the_proposal_against_now() -> None:
     before, after = (plan_of(of(cost_usd=usd)) for usd in (600.0, 300.0))
-    tiles = list(change_tiles(before, after, (4, 4), (1, 2), 0.5))
+    tiles = list(change_facts(before, after, (4, 4), (1, 2), 0.5))
     assert [tile.value for tile in tiles[:2]] == ["1 to 2", 300.0]
     assert tiles[1].change == "−50%"
-    guarded = next(change_tiles(before, after, (4, 4), (1, 2), 0.5, simulated=(1, 5)))
+    guarded = next(change_facts(before, after, (4, 4), (1, 2), 0.5, simulated=(1, 5)))
     assert guarded.value == "1 to 5" and "1 to 2" in guarded.note
-    alone = list(change_tiles(None, after, None, (1, 2), None))
+    alone = list(change_facts(None, after, None, (1, 2), None))
     assert [tile.note for tile in alone[:4]] == [""] * 4
