@@ -1,4 +1,4 @@
-"""Results of a run's parts as bytes, so that another process or host can continue with them.
+"""Write results of a run's parts as bytes, so that another process or host can continue with them.
 
 Unlike pickle, reading runs no code: it builds dataclasses and enums of this project, and plain
 values, numeric arrays and tables. Every float, NaN and infinity included, survives to the last bit.
@@ -20,14 +20,15 @@ import zstandard
 from planner.errors import DamagedFile
 
 PACKAGES = ("forecasting.", "simulation.", "planner.")  # whose dataclasses and enums are built
-TREE = "tree"
-LEVEL = 3  # of zstd: above it, little is saved
+TREE = "tree"  # name of the JSON among the stored arrays
+LEVEL = 3  # of zstd compression: above it, little is saved
 
 
 def encode(value: Any, shared: Sequence[Any] = ()) -> bytes:
-    """Return ``value`` as bytes; objects of ``shared`` (by identity) are written as references.
+    """Return ``value`` as bytes.
 
-    Raises TypeError for a value of a type that ``decode`` does not build.
+    Objects of ``shared``, which the reader has already, are written as references. Raises TypeError
+    for a value of a type that ``decode`` does not build.
     """
     writer = _Writer(shared)
     tree = json.dumps(writer.plain(value)).encode()
@@ -56,12 +57,12 @@ class _Writer:
     """Turns values into JSON; arrays and tables are collected in ``arrays``."""
 
     def __init__(self, shared: Sequence[Any]) -> None:
-        self._places = {id(value): index for index, value in enumerate(shared)}
+        self._shared_index = {id(value): index for index, value in enumerate(shared)}
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
         """Return ``value`` as JSON; what JSON cannot express becomes a list [tag, ...]."""
-        if (index := self._places.get(id(value))) is not None:
+        if (index := self._shared_index.get(id(value))) is not None:
             return ["shared", index]
         match value:
             case Enum():  # before str and int, which an enum may be as well
@@ -119,8 +120,8 @@ def _build(  # noqa: C901 - one case for each type
         return _build(branch, arrays, shared)
 
     match tree:
-        case ["shared", int(place)]:
-            return shared[place]
+        case ["shared", int(index)]:
+            return shared[index]
         case ["enum", module, name, member]:
             return _class(module, name)[member]
         case ["array", name]:

@@ -25,7 +25,7 @@ class EstimateProvenance:
 class ExpectedError:
     """The expected error of an estimate: absolute relative errors, as fractions.
 
-    Half of all measurements lie within ``ttft`` and ``tbt``, nine of ten within the other two.
+    The median error is ``ttft`` and ``tbt``. The 90th percentile is ``ttft_90`` and ``tbt_90``.
     """
 
     ttft: float
@@ -42,7 +42,10 @@ class ExpectedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRows:
-    """The effect of the user's own measurements on an estimate."""
+    """The effect of the user's own measurements on an estimate.
+
+    Values that end in "before" are those without the measurements.
+    """
 
     rows: int  # rows of this deployment
     alike: int  # rows of others with the same engine, GPU or model
@@ -59,7 +62,7 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """The errors for similar measured deployments of fits that leave a part of the data out."""
+    """The errors of a fit that leaves a part of the data out, for similar measured deployments."""
 
     what: str  # part of the data that the fit did not use
     ttft: float
@@ -71,23 +74,23 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateAnswer:
-    """The results at a request rate; the times of the answer are means of the same replay."""
+    """Further results at a request rate, from the simulation whose mean times the answer has."""
 
     rate_rps: float
     most_rps: float  # throughput with an endless queue
-    in_flight: float
+    in_flight: float  # mean requests in flight
     ttft_p99_ms: float
     tbt_p99_ms: float | None
     closed_loop_ttft_ms: float  # TTFT at constant requests in flight
     closed_loop_tbt_ms: float
-    by: str
+    by: str  # the method in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateAnswer:
     """The estimate of one deployment in steady state.
 
-    The last three fields are given for a single estimate, not for each of many.
+    The last three fields are None in a list of estimates.
     """
 
     model: str
@@ -102,8 +105,8 @@ class EstimateAnswer:
     memory_gb: float  # per GPU: weights, and the KV cache in use
     gpus: float
     engine: str
-    concurrency: float  # requests in flight: asked for, or of the rate
-    batch: float  # sequences that one decode worker holds
+    concurrency: float  # requests in flight: as stated, or at the stated rate
+    batch: float  # running sequences of one decode worker
     profile: str
     provenance: EstimateProvenance
     expected_error: ExpectedError
@@ -125,10 +128,10 @@ class Refused:
 
 
 def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> EstimateAnswer:
-    """Return the answer with what a given request rate changes.
+    """Return the answer with its times replaced by those simulated at a request rate.
 
-    Times come from the simulation. Under ``at_rate`` are the times at constant concurrency, for
-    comparison.
+    ``replayed`` has the results of that simulation, ``osl`` is the mean output tokens. The former
+    times, at constant requests in flight, stay in the field ``at_rate`` for comparison.
     """
     tokens, expected = replayed.rate * osl, answer.expected_error
     error = stated_error(replayed.profile) if replayed.built_in else None

@@ -20,24 +20,24 @@ WIDTH_LABELS = {
 
 
 def _text(name: str, label: str, help: str, longest: int, *, required: bool = False) -> Option:
-    """Declare a text of at most ``longest`` characters."""
+    """Return the option for a text of at most ``longest`` characters."""
     return Option(name, label, help, "string", False, required, None, longest=longest)
 
 
 def _choice(name: str, label: str, help: str, choices: tuple[str, ...]) -> Option:
-    """Declare a choice among texts."""
+    """Return the option for a choice among texts."""
     return Option(name, label, help, "string", False, False, None, choices=choices)
 
 
 def _number(
     name: str, label: str, help: str, least: float, most: float, *, required: bool = False
 ) -> Option:
-    """Declare a number from ``least`` to ``most``."""
+    """Return the option for a number from ``least`` to ``most``."""
     return Option(name, label, help, "number", False, required, None, least=least, most=most)
 
 
 def _count(name: str, label: str, help: str, most: float = 1024) -> Option:
-    """Declare a whole number from 1 to ``most``."""
+    """Return the option for a whole number from 1 to ``most``."""
     return Option(name, label, help, "integer", False, False, None, least=1, most=most)
 
 

@@ -8,26 +8,27 @@ from typing import Any
 
 NOTHING = "–"
 MINUS = "−"
-LONG_MS = 1_000  # from which milliseconds are written as seconds or a larger unit
+LONG_MS = 1_000  # milliseconds from which a time is written in seconds or a larger unit
 PROPER_NAMES = {  # of engines and providers of GPUs, by their key
     "vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
     "aws": "AWS", "azure": "Azure", "gcp": "Google Cloud", "oci": "Oracle Cloud",
     "cloudrift": "CloudRift", "cudo": "Cudo", "lambdalabs": "Lambda", "nebius": "Nebius",
     "runpod": "RunPod", "vastai": "Vast.ai", "verda": "Verda", "vultr": "Vultr",
 }  # fmt: skip
-MOST_PLACES = 4  # decimals of a percentage
-ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
+MOST_PLACES = 4  # decimals of a percentage that would else be rounded to 100%
+ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # time zone of the reader
 
 
 def minus(text: str) -> str:
-    """Return a formatted number with a minus sign in place of a hyphen in front."""
+    """Return a formatted number with a true minus sign in place of the hyphen in front of it."""
     return f"{MINUS}{text[1:]}" if text.startswith("-") else text
 
 
 def digits(value: float) -> str:
-    """Return a number with three significant digits at least: 12,345 / 123 / 12.3 / 0.0123.
+    """Return a number with at least three significant digits: 12,345 / 123 / 12.3 / 0.0123.
 
-    A number that has fewer digits is shown with those: 1.5 is "1.5", and 1.499 is "1.50".
+    A number that has fewer digits is shown without zeros at the end: 1.5 is "1.5", but 1.499 is
+    "1.50".
     """
     rounded = float(f"{value:.3g}")
     size = abs(rounded)
@@ -42,9 +43,10 @@ def digits(value: float) -> str:
 
 
 def figure(value: Any, unit: str = "") -> str:
-    """Format ``12345.6|figure:"kWh"`` as "12,346 kWh"; "$" goes first; None is a dash.
+    """Return a number with its unit: "12,346 kWh", or "$12,346" for the unit "$".
 
-    Milliseconds become seconds or a larger unit from 10 s.
+    Milliseconds become seconds or a larger unit from ``LONG_MS``. Anything but a number, such as
+    None, is a dash.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return NOTHING
@@ -57,15 +59,17 @@ def figure(value: Any, unit: str = "") -> str:
 
 
 def _amount_usd(usd: float) -> str:
-    """Return dollars as ``digits`` does, but with two decimals, not one: 12.50, not 12.5."""
-    whole, _, decimals = digits(usd).partition(".")
+    """Return dollars as ``digits`` does, but never with one decimal: 12.50, not 12.5."""
+    text = digits(usd)
+    whole, _, decimals = text.partition(".")
     if len(decimals) == 1:
-        return f"{usd:.2f}"
-    return f"{whole}.{decimals.rstrip('0'):0<2}" if decimals else whole
+        return f"{usd:.2f}"  # format again: ``digits`` may have rounded the cents away
+    # Zeros beyond the cents are dropped: 0.1250 becomes 0.125.
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}" if decimals else text
 
 
 def compact(value: float | None, unit: str = "") -> str:
-    """Format as ``figure`` does, but in millions (M) or billions (bn) from one million."""
+    """Return a number as ``figure`` does, but in millions (M) or billions (bn) if it is large."""
     if value is None:
         return NOTHING
     for size, letter in ((1e9, "bn"), (1e6, "M")):
@@ -77,7 +81,7 @@ def compact(value: float | None, unit: str = "") -> str:
 
 
 def percent(fraction: Any, places: int = 1) -> str:
-    """Format ``0.1234|percent`` as "12.3%"; a share below 1 is never shown as 100%."""
+    """Return 0.1234 as "12.3%"; a share below 1 is never shown as 100%."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     text = f"{100 * fraction:.{places}f}%"
@@ -87,7 +91,7 @@ def percent(fraction: Any, places: int = 1) -> str:
 
 
 def signed_percent(fraction: Any, places: int = 1) -> str:
-    """Format ``0.05|signed_percent`` as "+5.0%"."""
+    """Return 0.05 as "+5.0%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     rounded = round(100 * fraction, places) + 0.0  # + 0.0 turns -0.0 into 0.0
@@ -95,14 +99,14 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
 
 
 def milliseconds(value: Any) -> str:
-    """Format milliseconds as ms below 1 s, else as seconds or a larger unit."""
+    """Return milliseconds as "850 ms", or from 1 s on in seconds or a larger unit."""
     if not isinstance(value, int | float) or value != value:
         return NOTHING
     return f"{digits(value)} ms" if value < LONG_MS else duration(value / 1000)
 
 
 def duration(seconds: Any) -> str:
-    """Format seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
+    """Return seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
     if not isinstance(seconds, int | float) or seconds != seconds:
         return NOTHING
     if seconds < 1:
@@ -120,7 +124,7 @@ def duration(seconds: Any) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Format an estimate of seconds with one or two significant digits, such as "20 min"."""
+    """Return an estimate of seconds, rounded as people would say it, such as "20 min"."""
     steps = ((7200, 1800), (3600, 600), (600, 300), (60, 60), (10, 10))
     step = next((step for least, step in steps if seconds >= least), 1)
     return duration(max(1, step * round(seconds / step)))
@@ -137,12 +141,12 @@ def zone_name() -> str:
 
 
 def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
-    """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC" in the reader's zone.
+    """Return a moment (datetime or ISO text) in the reader's zone, as "18 May 2024, 14:00 UTC".
 
-    On a relative clock, return the day of the trace and the time, such as "Day 47, 23:50". Without
-    ``zoned``, omit the zone's name.
+    On a "relative" clock, return the day of the trace and the time, such as "Day 47, 23:50".
+    ``zoned``: with the name of the zone.
     """
-    if isinstance(moment, str) and moment.startswith("+"):  # seconds since the trace began
+    if isinstance(moment, str) and moment.startswith("+"):  # "+3600s": since the trace began
         seconds = round(float(moment[1:-1]))
         text = when(datetime.fromtimestamp(seconds, UTC), "relative")
         return f"{text}:{seconds % 60:02d}" if seconds % 60 else text
@@ -154,9 +158,15 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     if clock == "relative":
         day, minutes = divmod(round(moment.timestamp()) // 60, 1440)
         return f"Day {day + 1}, {minutes // 60:02d}:{minutes % 60:02d}"
-    zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
-    offset = "UTC" * (not zone[0].isalpha())
-    return f"{moment.day} {moment:%b %Y, %H:%M}{f' {offset}{zone}' * zoned}"
+    if not zoned:
+        return f"{moment.day} {moment:%b %Y, %H:%M}"
+    zone = f"{moment:%Z}"  # a name such as CEST, or an offset such as +03
+    return f"{moment.day} {moment:%b %Y, %H:%M} {'' if zone[0].isalpha() else 'UTC'}{zone}"
+
+
+def lower_first(text: str) -> str:
+    """Return a text with a small first letter, for use within a sentence."""
+    return text[:1].lower() + text[1:]
 
 
 def proper_name(key: str) -> str:
@@ -177,6 +187,6 @@ def parameter_text(value: Any) -> str:
 
 
 def key_words(key: str) -> str:
-    """Return a key as words, such as "Load factor" for load_factor or "Cold start, s"."""
+    """Return a key as words, such as "Load factor", or "Cold start, s" for "cold_start_s"."""
     words = re.sub(r"[._\[\]]+", " ", key).strip()
     return re.sub(r" (s|ms|kw|usd)$", r", \1", words[:1].upper() + words[1:])

@@ -1,4 +1,4 @@
-"""Define the result figures of elastic replicas: the modules of each pool and their moves."""
+"""Define the figures of policies that scale parts of a replica, its modules, such as layers."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from simulation.modules.parts import Module
 
 @dataclass(frozen=True, slots=True)
 class PoolModules:
-    """What happened to the modules of one pool: counts per replica, GPUs of all."""
+    """What happened to the modules of one pool; copies are per replica, GPUs of all replicas."""
 
     model: str
     region: str
@@ -22,7 +22,7 @@ class PoolModules:
     moved_layers: int
     moved_projections: int
     moved_caches: int
-    given_up: int  # copies given up
+    given_up: int  # copies that were removed
     offloaded_gb: float
     acting_s: float  # total time of its operations
     mean_copies: float  # copied layers, mean over the window
@@ -43,7 +43,7 @@ class PoolModules:
 class ModuleFigures:
     """The module figures of one policy.
 
-    ``parts`` are the memory and FLOPs of the modules of each model's layers, for 256 tokens.
+    ``parts`` are the modules of a layer by model, with their memory and their FLOPs for 256 tokens.
     """
 
     policy: str
@@ -55,9 +55,10 @@ class ModuleFigures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleRun:
-    """The module figures and tables of a run.
+    """The module figures and tables of a policy's replay.
 
-    ``standings`` has a row per change, pool and device. ``operations`` has one per operation.
+    ``standings`` has the placement of modules, with a row per change, pool and device.
+    ``operations`` has a row per operation.
     """
 
     figures: ModuleFigures

@@ -1,8 +1,8 @@
-"""Declare the options of each kind of run once, next to its function.
+"""Define how the options of each kind of run are declared: once, next to its function.
 
-The declaration defines the arguments of the command line and the request bodies of the API. It also
-defines the forms of the browser and the table of the guide (docs/options.md). The run validates its
-options against it again.
+The arguments of the command, the request bodies of the API, the forms of the browser and the table
+of the guide (docs/options.md) are derived from the declaration. A run validates its options against
+it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_check_pol
 
 
 class RunOptions(BaseModel):
-    """Base class of all declarations. Unknown options are refused.
+    """The base class of all declarations. Unknown options are refused.
 
-    The docstring of a field is its help. The title is its label in a form. The extra ``give``
-    says in words which values are valid, if a choice or a range of numbers does not say it.
+    The docstring of a field is its help. Its title is its label in a form. Its extra "give" says in
+    words which values are valid, if a choice or a range of numbers does not say it.
     """
 
     model_config = ConfigDict(
@@ -57,7 +57,7 @@ class RunOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, as command line, API and browser need it."""
+    """One option, as the command, the API and the browser need it."""
 
     name: str
     label: str
@@ -92,7 +92,7 @@ class Option:
 
 
 def options_in(declared: type[BaseModel]) -> dict[str, Option]:
-    """Return the options by name, in the order of the declaration."""
+    """Return the options of a declaration by name, in its order."""
     schema = declared.model_json_schema()
     required = schema.get("required", ())
     return {
@@ -101,12 +101,9 @@ def options_in(declared: type[BaseModel]) -> dict[str, Option]:
 
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
-    """Return an option from the JSON Schema of its field.
-
-    ``required`` tells that it has no default.
-    """
+    """Return an option from the JSON Schema of its field; ``required``: it has no default."""
     declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
-    value = declared
+    value = declared  # schema of a single value
     if declared["type"] == "array":
         value = declared["items"] if "items" in declared else declared["prefixItems"][0]
     return Option(
@@ -138,7 +135,7 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     except ValidationError as error:
         declared_options = options_in(declared)
         faults = [_fault(declared_options, fault) for fault in _first_causes(error.errors())]
-    # A list can have the same fault at several places: report it once, at the first place.
+    # Several items of a list can have the same fault: report the first.
     distinct: dict[tuple[str, Any, str], OptionFault] = {}
     for fault in faults:
         distinct.setdefault((fault.name, fault.value, fault.remedy), fault)
@@ -147,14 +144,14 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
 
 def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
     """Yield the faults, without lists that are too short only because items were refused."""
-    lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
+    lists_with_faults = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
     for fault in faults:
-        if fault["type"] != "too_short" or fault["loc"][0] not in lists:
+        if fault["type"] != "too_short" or fault["loc"][0] not in lists_with_faults:
             yield fault
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    """Return a fault that pydantic found, with the option's name, its value and a remedy."""
+    """Return a fault that pydantic found as (name, value, remedy); ``known`` are all options."""
     name, value_sent = str(fault["loc"][0]), fault["input"]
     value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":

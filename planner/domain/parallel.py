@@ -16,7 +16,7 @@ DEFAULT_THREADS = 2
 # Largest replay that runs beside others: each request takes about 140 bytes.
 MAX_PARALLEL_REQUESTS = 4_000_000
 REPORT_EVERY_S = 0.2  # interval at which progress is passed on
-NICENESS = 15  # added to threads in the background: others go first
+NICENESS = 15  # added to that of background threads, so that others go first
 
 
 class _Stopped(Exception):
@@ -50,10 +50,10 @@ class _ThreadProgress:
                 self._stages.append(stage)
 
     def pass_on(self, progress: Progress) -> None:
-        """Pass on the fraction and each new stage, in the calling thread.
+        """Report the fraction and each new stage to ``progress``, in the calling thread.
 
-        Each stage is passed on only once, because parallel stages would alternate otherwise. If no
-        step reported since the last call, pass on nothing, so that a stuck run stays visible.
+        Each stage is reported only once, because parallel stages would alternate otherwise. If no
+        step reported since the last call, report nothing, so that a stuck run stays visible.
         """
         with self._lock:
             has_report, self._has_report = self._has_report, False
@@ -67,7 +67,7 @@ class _ThreadProgress:
 def run_in_parallel(
     steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = DEFAULT_THREADS
 ) -> list[T]:
-    """Run ``steps`` in at most ``at_once`` threads and return their results in order.
+    """Run ``steps`` in at most ``at_once`` threads, and return their results in order.
 
     Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
     or ``progress`` raises, the other steps end at their next report. The exception is then raised.
@@ -80,15 +80,15 @@ def run_in_parallel(
 def begun(
     steps: Sequence[Callable[[Progress], T]], *, at_once: int, background: bool = False
 ) -> Iterator[Callable[[Progress], list[T]]]:
-    """Begin ``steps`` in at most ``at_once`` threads, and yield a function that waits for results.
+    """Begin ``steps`` in at most ``at_once`` threads, and yield a function that waits for them.
 
-    The function takes the progress of the wait, and returns the results in order. If the context
-    ends with an exception, the steps end at their next report. In the ``background``, steps mostly
-    use cores that other threads leave idle.
+    The function takes the progress to report to, and returns the results in order. If the context
+    ends with an exception, the steps end at their next report. With ``background``, they mostly use
+    cores that other threads leave idle.
     """
     collector = _ThreadProgress()
     reports = split_progress(collector, len(steps))
-    with ThreadPoolExecutor(at_once, initializer=_give_way if background else None) as pool:
+    with ThreadPoolExecutor(at_once, initializer=_lower_priority if background else None) as pool:
         futures = [pool.submit(step, report) for step, report in zip(steps, reports, strict=True)]
 
         def results(progress: Progress) -> list[T]:
@@ -110,8 +110,8 @@ def begun(
             raise
 
 
-def _give_way() -> None:
-    """Let other threads go first, where the system has priorities of threads (Linux)."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread, where the system has priorities of threads (Linux)."""
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
             thread = threading.get_native_id()
@@ -120,7 +120,7 @@ def _give_way() -> None:
 
 
 def parallel_replays(requests: int) -> int:
-    """Return how many replays of ``requests`` requests each can run at the same time.
+    """Return how many replays can run at the same time, each of this number of ``requests``.
 
     The limit is memory. Long replays are streamed, so they need little.
     """

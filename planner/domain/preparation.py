@@ -31,7 +31,7 @@ def study_of(
 ) -> Study:
     """Return the study of a scenario's window, with its requests.
 
-    If the window is ahead of the trace, requests are drawn from the forecast.
+    If the window is after the traffic, requests are drawn from the forecast.
     """
     study = study_at(scenario, traces, user_facts, progress)
     settings, traffic, window = study.settings, study.traffic, study.window
@@ -65,5 +65,5 @@ def study_at(
 
 
 def planned_of(study: Study, progress: Progress) -> PlannedWindow:
-    """Return the plan of a study from today's fleet."""
+    """Return the plan of a study's window that starts with today's fleet."""
     return plan_window(study.plan_input, progress)

@@ -1,6 +1,7 @@
 """Report the progress of long steps."""
 
 from collections.abc import Callable
+from functools import partial
 
 # Takes the fraction that is done and the stage in words. It can raise to cancel the step.
 Progress = Callable[[float, str], None]
@@ -11,40 +12,38 @@ def silent(fraction: float, stage: str) -> None:
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """Return a progress that maps a step's 0 to 1 to ``start`` to ``end`` of the whole."""
+    """Return the progress of a step that takes from ``start`` to ``end`` of the whole (0 to 1).
+
+    The step reports fractions from 0 to 1. Start and end are rough shares of the time.
+    """
 
     def report(fraction: float, stage: str) -> None:
-        """Pass on the progress of the step."""
+        """Report the progress of the step as progress of the whole."""
         progress(start + (end - start) * fraction, stage)
 
     return report
 
 
 def split_progress(progress: Progress, count: int) -> list[Progress]:
-    """Return one progress for each of ``count`` parallel steps; ``progress`` gets their mean."""
+    """Return a progress for each of ``count`` parallel steps; ``progress`` gets their mean."""
     done = [0.0] * count
 
-    def of(index: int) -> Progress:
-        """Return the progress of part ``index``; the whole is the mean of all parts."""
+    def report(index: int, fraction: float, stage: str) -> None:
+        """Report the progress of step ``index`` as progress of the whole."""
+        done[index] = max(done[index], fraction)
+        progress(sum(done) / count, stage)
 
-        def report(fraction: float, stage: str) -> None:
-            """Pass on the progress of the step."""
-            done[index] = max(done[index], fraction)
-            progress(sum(done) / count, stage)
-
-        return report
-
-    return [of(index) for index in range(count)]
+    return [partial(report, index) for index in range(count)]
 
 
 def rising(progress: Progress) -> Progress:
-    """Return ``progress`` that never goes back, for steps whose number is unknown."""
-    furthest = 0.0
+    """Return a progress that never goes back, for steps whose number is unknown."""
+    largest = 0.0
 
-    def report(done: float, what: str) -> None:
-        """Pass on the progress of the step."""
-        nonlocal furthest
-        furthest = max(furthest, done)
-        progress(furthest, what)
+    def report(fraction: float, stage: str) -> None:
+        """Report the largest fraction so far."""
+        nonlocal largest
+        largest = max(largest, fraction)
+        progress(largest, stage)
 
     return report

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """The numbers of the random streams; 0 is left out, because sizing uses the plain seed."""
+    """The numbers of the random streams."""
 
     REQUESTS = 1  # requests of a window, from demand files
     AHEAD = 2  # requests of a window after the trace

@@ -9,7 +9,7 @@ REPLICA = ("gpu", "tp", "role", "market", "arrangement")  # columns of tables, a
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A model on a column of the hardware. ``arrangement`` describes its GPUs in words."""
+    """One way to run a model: its GPUs, role and market. ``arrangement`` has the GPUs in words."""
 
     model: str
     gpu: str
@@ -20,7 +20,7 @@ class Replica:
 
 
 def replica_of(hardware: Hardware, m: int, g: int) -> Replica:
-    """Return the replica of model ``m`` on column ``g``."""
+    """Return the replica of model number ``m`` on GPU column number ``g``."""
     return Replica(
         model=hardware.models[m].name,
         gpu=hardware.gpus[g].name,

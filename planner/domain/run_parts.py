@@ -1,4 +1,4 @@
-"""Independent parts of a run: backtests of policies, stress tests, months of an outlook.
+"""Compute independent parts of a run: backtests of policies, stress tests, months of an outlook.
 
 A run hands its parts to ``Parts.map`` and gets their results in order. ``InProcess`` computes them
 here, two at a time. ``planner.services.run_parts`` lets any worker compute them.
@@ -55,10 +55,11 @@ class Parts(Protocol):
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
-        """Begin parts whose results are needed later, beside the parts that follow.
+        """Begin parts whose results are needed later, in parallel with the parts that follow.
 
-        Yields a function that takes the progress of the wait, and returns the results in order. The
-        parts begin only when it is called if ``at_once`` is 1, or if other workers are there.
+        Yields a function that takes the progress to report to, waits for the parts, and returns
+        their results in order. If ``at_once`` is 1, or if other workers take part, the parts begin
+        only when it is called.
         """
         ...
 
@@ -72,7 +73,7 @@ class Parts(Protocol):
 
 
 class InProcess:
-    """Parts computed by this process alone, as commands and tests do."""
+    """Computes the parts in this process alone, for commands and tests."""
 
     def map(
         self,
@@ -93,7 +94,7 @@ class InProcess:
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
-        """Begin the parts in a thread of their own; see ``Parts.ahead``."""
+        """Begin the parts in a background thread; see ``Parts.ahead``."""
         del shared  # nothing leaves this process
         if at_once == 1:
             return nullcontext(partial(self.map, parts, at_once=1))
@@ -103,7 +104,7 @@ class InProcess:
         """Do nothing: a command shows the finished answer."""
 
     def close(self) -> None:
-        """Do nothing: nobody else takes part."""
+        """Do nothing: no other worker takes part."""
 
 
 IN_PROCESS = InProcess()

@@ -1,4 +1,4 @@
-"""State the sources of a result's figures."""
+"""Describe the sources of a result's figures."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ def facts_of(known: Iterable[tuple[str, Provenance]]) -> tuple[Fact, ...]:
 
 
 def provenance_at(profile: Profile, outside: float) -> Provenance:
-    """Return the provenance of a result at a load.
+    """Return the provenance of a result by ``profile`` at a load.
 
-    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on, a measured
-    profile counts as modelled, since these iterations are extrapolated.
+    ``outside`` is the share of iterations at that load beyond the measured range. From ``BEYOND``
+    on, a measured profile counts as modelled, since these iterations are extrapolated.
     """
     provenance = profile.provenance
     if provenance.kind != "measured" or outside < BEYOND:
@@ -41,13 +41,13 @@ def provenance_at(profile: Profile, outside: float) -> Provenance:
 
 
 def _measured_to(curve: Curve) -> str:
-    """Return the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
+    """Return the largest measured sizes of a LINEAR speed curve in words, in brackets.
 
-    A GRID curve has limits for each knot, which a phrase cannot list.
+    Return "" for a GRID curve, which has limits for each point of its grid.
     """
     if curve.kind != LINEAR:
         return ""
-    words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
-    limits = zip(words, curve.values[MOST_DECODES : MOST_CONTEXT + 1].tolist(), strict=True)
-    ranges = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
+    units = ("sequences", "prompt tokens an iteration", "of context")
+    limits = zip(units, curve.values[MOST_DECODES : MOST_CONTEXT + 1].tolist(), strict=True)
+    ranges = [f"{limit:,.0f} {unit}" for unit, limit in limits if limit < NO_LIMIT]
     return f" (up to {', '.join(ranges)})" if ranges else ""

@@ -1,4 +1,8 @@
-"""Define the values that the steps of a study share: the study and the run of a policy."""
+"""Define the values that the steps of a run share: the study, and the replay of a policy.
+
+Axes of replica counts: ``l`` models, ``r`` regions, ``g`` GPU columns (GPU type, number of GPUs and
+role, owned or spot). A pool is one combination of the three.
+"""
 
 from dataclasses import dataclass
 
@@ -28,27 +32,30 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """The inputs that all policies of a scenario share in one window."""
+    """The inputs that all policies of a scenario share in one window.
+
+    A large fleet is simulated as one of ``cells`` equal parts of it.
+    """
 
     settings: Settings
     hardware: Hardware
     traffic: Traffic
     window: Window
     sizes: Sizes
-    trace: Trace  # the requests of the window
-    peak: IntArray  # [l, r, g] minimum static fleet at peak
+    trace: Trace  # the requests of the window, of one cell
+    peak: IntArray  # [l, r, g] smallest static fleet for the peak
     misfit: str  # why that fleet does not cover the peak; "" if it does
-    before: StaticBefore  # static fleet of the time before the window
+    before: StaticBefore  # static fleet for the time before the window
     network: Network | None = None  # network in which replicas are placed
-    cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
+    cells: int = 1
     quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
     carried: Trace | None = None  # requests in flight as the window begins, of one cell
 
     @property
     def today(self) -> IntArray:
-        """Return the fleet at the window's start, ``[l, r, g]``.
+        """Return the fleet at the start of the window, ``[l, r, g]``.
 
-        If the scenario does not state it, use the static fleet sized on the time before.
+        If the scenario does not state it, it is the static fleet for the time before.
         """
         return self.before.counts if self.hardware.today is None else self.hardware.today
 
@@ -67,18 +74,18 @@ class Study:
 
     @property
     def replica_usd(self) -> FloatArray:
-        """Return the mean price of a replica per hour of the window, ``[pools]``."""
+        """Return the mean price of a replica in the window, in USD per hour, ``[pools]``."""
         usd = self.hardware.gpu_usd(self.window.start_s, self.window.duration_s)
         profiles = self.hardware.profiles
         return np.array([profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.pool_index])
 
     def pools(self, counts: IntArray) -> IntArray:
-        """Convert counts by model, region and column ``[..., l, r, g]`` to ``[..., pools]``."""
+        """Return ``counts [..., l, r, g]`` by pool, ``[..., pools]``."""
         index = tuple(np.array(self.hardware.pool_index).T)
         return np.asarray(counts[(..., *index)])
 
     def fleet(self, counts: IntArray) -> Fleet:
-        """Return the simulator's fleet that starts with ``counts``, ``[pools]``."""
+        """Return the simulator's fleet that starts with the replicas ``counts [pools]``."""
         initial = np.zeros(self.hardware.minimum.shape, np.int64)
         for pool_index, count in zip(self.hardware.pool_index, counts, strict=True):
             initial[pool_index] = count
@@ -87,11 +94,11 @@ class Study:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detail:
-    """Tables of a policy's replay.
+    """The tables of a policy's replay.
 
-    ``minutes`` has a row per interval and pool. ``groups`` has a row per tier, model and home
-    region, and for all of each together. ``requests`` has a row per request, or is None if not
-    needed.
+    ``minutes`` has the replicas, with a row per interval and pool. ``groups`` has the results, with
+    a row per tier, model and home region, and for all of each together. ``requests`` has a row per
+    request; None: not kept.
     """
 
     minutes: pl.DataFrame
@@ -105,9 +112,9 @@ NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of replays that only
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One parameter of a policy's run, from the scenario or computed in the study.
+    """One parameter of a policy in a replay, from the scenario or computed.
 
-    ``where`` is the pool or service of the parameter; "" means all.
+    ``where`` is the pool or service that it is for; "": all.
     """
 
     what: str
@@ -117,11 +124,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """The SLO attainment of interactive tiers after a loss, by tier; None without requests.
+    """The SLO attainment of interactive tiers after the loss of replicas; None: no requests.
 
-    ``share`` is that of the tier with the smallest margin above its target. ``shortfall`` is how
-    far that tier is below its target, as a fraction. If an interactive tier misses its target
-    without a loss, ``share`` is None and ``shortfall`` is without the loss.
+    ``share`` is the attainment of the tier with the smallest margin above its target, and
+    ``shortfall`` is how far that tier is below its target. If an interactive tier misses its target
+    even without a loss, ``share`` is None and ``shortfall`` is that without a loss.
     """
 
     attainment: dict[str, float | None]
@@ -141,12 +148,12 @@ class PolicyRun:
     plan: ScalingPlan | None  # only of policies that plan
     detail: Detail
     asked: bool = True  # False: a baseline that every comparison includes
-    flat_usd: float | None = None  # cost of the smallest static fleet that serves as well
+    flat_usd: float | None = None  # cost of the smallest static fleet with the same attainment
     signal_range: SignalRange | None = None  # range of the signal, if the policy uses only one
     settings: tuple[Setting, ...] = ()  # parameters to copy
     survival: Survival | None = None  # of the worst loss; None: not simulated, or no such requests
     worst_loss: int | None = None  # the loss that leaves the least capacity, see ``losses_of``
-    # How far ``survives`` is below its target; 0 if the scenario asks for no spare.
+    # How far ``survives`` is below its target; 0 if the scenario requires no spare replicas.
     lacks_spare: float = 0.0
     modules: ModuleRun | None = None  # only of policies that move modules
     # Starts refused because no GPUs were free. Each counts once until it is granted or withdrawn.
@@ -154,14 +161,14 @@ class PolicyRun:
 
     @property
     def traits(self) -> Traits:
-        """Return the traits of the policy."""
+        """Return the traits of the policy, such as whether it is static or has a plan."""
         return traits_of(self.name)
 
     @property
     def survives(self) -> float | None:
         """Return the SLO attainment after the worst loss, of the tier nearest to a miss.
 
-        None if no loss was simulated, or if no interactive requests exist.
+        None if no loss was simulated, or without interactive requests.
         """
         return None if self.survival is None else self.survival.share
 
@@ -169,7 +176,7 @@ class PolicyRun:
     def n_plus_1(self) -> bool | None:
         """Return whether every interactive tier meets its SLO after the worst loss.
 
-        None if no loss was simulated, or if no interactive requests exist.
+        None if no loss was simulated, or without interactive requests.
         """
         return None if self.survival is None else not self.survival.shortfall
 

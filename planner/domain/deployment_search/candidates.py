@@ -1,4 +1,7 @@
-"""Build every replica that can serve a model: GPU type, arrangement, precision, engine."""
+"""Build every replica that can serve a model: GPU type, arrangement, precision, engine.
+
+An arrangement is the parallelism of a replica (TP, PP, ...) with the precision of its weights.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +42,13 @@ from simulation.search.values import Instance, Mode
 
 KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
-# Engines that support a vendor's GPUs; default (NVIDIA): all.
-RUNS_ON = {"AMD": ("vllm", "sglang"), "Intel": ("vllm",), "Google": ("vllm",), "AWS": ("vllm",)}
+# Engines that support the GPUs of a vendor; those of other vendors (NVIDIA): all engines.
+SUPPORTING_ENGINES = {
+    "AMD": ("vllm", "sglang"),
+    "Intel": ("vllm",),
+    "Google": ("vllm",),
+    "AWS": ("vllm",),
+}
 FACTOR_DECIMALS = 9  # decimals to which two factors count as equal
 MODELLED = Provenance("modelled", "operators at published peaks (roofline)")
 
@@ -72,15 +80,16 @@ def instances_of(
     """Return all replicas that could serve a model: by GPU type, arrangement, precision, engine.
 
     ``published`` is the precision of the released weights. Replicas use it, or fewer bits if the
-    GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
+    GPU computes in them. ``prices`` are by GPU type. ``times`` are the user's measurements, which
+    correct the speeds; None: there are none.
     """
     instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
     evaluated = 0
     for done, gpu in enumerate(gpus):
         report(done / len(gpus), f"Arrangements of {gpu.name}")
-        runs = RUNS_ON.get(gpu.vendor, ENGINES)
-        engines = tuple(engine for engine in wanted_engines if engine in runs)
+        supporting = SUPPORTING_ENGINES.get(gpu.vendor, ENGINES)
+        engines = tuple(engine for engine in wanted_engines if engine in supporting)
         for weights in precisions(published):
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))
             for where in arrangements(shape, gpu, weights, KV_CACHE):
@@ -112,14 +121,14 @@ def _corrected_by_measurements(
     correction becomes a separate replica.
     """
     uses = [
-        (instance, engine, apart)
+        (instance, engine, disaggregated)
         for instance in instances for engine in instance.engines
-        for apart in ((False, True) if instance.link else (False,))
+        for disaggregated in ((False, True) if instance.link else (False,))
     ]  # fmt: skip
     corrections = speed_corrections(
         [
-            deployment_of(shape, instance.gpu, instance.where, engine, disaggregated=apart)
-            for instance, engine, apart in uses
+            deployment_of(shape, instance.gpu, instance.where, engine, disaggregated=disaggregated)
+            for instance, engine, disaggregated in uses
         ],
         times,
     )
@@ -127,14 +136,14 @@ def _corrected_by_measurements(
     groups: dict[
         tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
     ] = {}
-    for (instance, engine, apart), correction in zip(uses, corrections, strict=True):
+    for (instance, engine, disaggregated), correction in zip(uses, corrections, strict=True):
         key = (
             id(instance),
             round(correction.decode, FACTOR_DECIMALS),
             round(correction.prefill, FACTOR_DECIMALS),
         )
         _, _, modes = groups.setdefault(key, (instance, correction, {}))
-        modes.setdefault(engine, set()).add("disagg" if apart else "agg")
+        modes.setdefault(engine, set()).add("disagg" if disaggregated else "agg")
     return [
         _with_corrected_speed(instance, correction, engines, mode)
         for instance, correction, modes in groups.values()
@@ -143,9 +152,10 @@ def _corrected_by_measurements(
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
-    """Group a replica's engines by the mode that they are used in.
+    """Return the engines of a replica by the mode that they are used in.
 
-    The mode is "agg", "disagg", or "any" for both.
+    ``modes`` has the modes of each engine: "agg" and "disagg". The result has "any" for engines
+    that are used in all modes of the replica.
     """
     by_mode: dict[Mode, tuple[str, ...]] = {}
     for engine, used_in in modes.items():
@@ -157,7 +167,7 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
 def _with_corrected_speed(
     instance: Instance, correction: SpeedCorrection, engines: tuple[str, ...], mode: Mode
 ) -> Instance:
-    """Return ``instance`` for these engines and this mode, with its speeds corrected."""
+    """Return ``instance`` for these engines and this mode, with corrected speeds."""
     if correction.is_negligible:
         return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {correction.words}")
@@ -171,7 +181,7 @@ def _with_corrected_speed(
 
 
 def precisions(published: str) -> tuple[str, ...]:
-    """Return the released precision, and the lower ones to which weights can be quantised."""
+    """Return the released precision, and those of fewer bits to which weights can be quantised."""
     fewer = tuple(precision for precision in PRECISIONS if BYTES[precision] < BYTES[published])
     return (published, *fewer)
 
@@ -192,7 +202,10 @@ def _instances_per_engine(
     engines: Sequence[str],
     price: HourPrice,
 ) -> list[Instance] | str:
-    """Return a replica per engine, as engines differ in speed, or a sentence on why none fits."""
+    """Return a replica per engine, since engines differ in speed.
+
+    If there is none, return the reason: NO_FIT or NO_FACTS.
+    """
     try:
         limits = batch_limits(
             shape,
@@ -221,12 +234,12 @@ def _instances_per_engine(
 
 
 def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[Curve]:
-    """Return the speed curve of the operators on the GPU type, for each engine."""
+    """Return the speed curve of a model's operators on a GPU type, for each engine."""
     by_engine = [efficiencies(engine) for engine in engines]
-    # Engines differ only in matrix products that are scaled by block.
+    # Engines differ only in matrix products that are scaled by block. Without them, one curve does.
     if not any(scaled_by_block(operator, gpu) for operator in graph.operators):
         by_engine = by_engine[:1] * len(engines)
-    host = estimate_fit().calibration
+    host = estimate_fit().calibration  # times of the engine's host code
     distinct = {factors.scaled: factors for factors in by_engine}
     curves = {
         scaled: roofline_curve(graph, gpu, factors, host.iteration_s, host.sequence_s)
@@ -236,9 +249,9 @@ def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[
 
 
 def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> KvLink | None:
-    """Return the default KV link of a scenario: each GPU sends at its published network rate.
+    """Return the link by which a replica sends KV caches: each GPU at its published network rate.
 
-    Returns None if that rate is not known.
+    None if that rate is not known.
     """
     if not gpu.network_bytes_s:
         return None

@@ -30,28 +30,31 @@ def corrections_of(
 ) -> list[Correction]:
     """Return how the user's measurements change the estimates of the ``rated`` deployments.
 
-    ``users`` are the requests in flight of each.
+    ``users`` are the mean requests in flight of each deployment.
     """
-    deployments, roles = [], []  # ``roles``: decode and prefill of each deployment, in turn
-    for candidate, in_flight in zip(rated, users, strict=True):
-        decode = candidate.candidate.decode
-        apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
-        prefill = candidate.candidate.prefill or decode
-        deployed_decode = deployment_of(
-            shape, decode.gpu, decode.where, engine, disaggregated=apart
+    deployments, decode_roles, prefill_roles = [], [], []
+    for row, in_flight in zip(rated, users, strict=True):
+        decode = row.candidate.decode
+        disaggregated, engine = row.candidate.prefill is not None, decode.engines[0]
+        prefill = row.candidate.prefill or decode
+        decode_role, prefill_role = (
+            deployment_of(shape, role.gpu, role.where, engine, disaggregated=disaggregated)
+            for role in (decode, prefill)
         )
-        roles += [
-            deployed_decode,
-            deployment_of(shape, prefill.gpu, prefill.where, engine, disaggregated=apart),
-        ]
+        decode_roles.append(decode_role)
+        prefill_roles.append(prefill_role)
         deployments.append(
             replace(
-                deployed_decode, prefill=prefill.where if apart else None, isl=float(query.isl),
-                osl=float(query.osl), concurrency=max(in_flight, 1.0),
+                decode_role, prefill=prefill.where if disaggregated else None,
+                isl=float(query.isl), osl=float(query.osl), concurrency=max(in_flight, 1.0),
             )
         )  # fmt: skip
-    factors = speed_corrections(roles, measurements.times)
+    # One call for both roles, since each call compares with all measured rows.
+    factors = speed_corrections([*decode_roles, *prefill_roles], measurements.times)
+    decode_factors, prefill_factors = factors[: len(rated)], factors[len(rated) :]
     return [
-        Correction(change, factors[2 * i].decode, factors[2 * i + 1].prefill)
-        for i, change in enumerate(changes(measurements, deployments, fit))
+        Correction(change, decode_factor.decode, prefill_factor.prefill)
+        for change, decode_factor, prefill_factor in zip(
+            changes(measurements, deployments, fit), decode_factors, prefill_factors, strict=True
+        )
     ]

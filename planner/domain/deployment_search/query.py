@@ -15,7 +15,7 @@ from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES, Provenance
 from simulation.search.values import Requests
 
-LIMITS = "limits"  # name of the tier
+LIMITS = "limits"  # name of the tier that has the limits of the query
 RELEASED = "released"  # the precision of the published weights
 WEIGHTS = (RELEASED, *BYTES)
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -26,7 +26,7 @@ Price = Annotated[float, Field(gt=0, le=1e6)]
 class DeploymentQuery(RunOptions):
     """The request for a search: model, lengths, limits and allowed hardware.
 
-    Command line, API and page take it from this declaration.
+    The options of the command, the API and the page are derived from it.
     """
 
     model: str = Field(title="Model", max_length=200)
@@ -74,7 +74,7 @@ class DeploymentQuery(RunOptions):
 
     @property
     def requests(self) -> Requests:
-        """Return the requests and limits in the format that the search uses."""
+        """Return the requests and limits as the search takes them."""
         tier = Tier(
             LIMITS,
             ttft_s=None if self.ttft_ms is None else self.ttft_ms / 1000,
@@ -84,7 +84,7 @@ class DeploymentQuery(RunOptions):
         return Requests(self.isl, self.osl, tier, self.rps)
 
 
-# What command line, API and page ask for one by one. They ask for prices in ways of their own.
+# Options that the command, the API and the page have in common; each has its own for prices.
 ASKED: dict[str, Option] = {
     name: option
     for name, option in options_in(DeploymentQuery).items()
@@ -94,14 +94,14 @@ ASKED: dict[str, Option] = {
 
 @dataclass(frozen=True, slots=True)
 class HourPrice:
-    """Price of one GPU in USD per hour; NaN if not known."""
+    """The price of one GPU in USD per hour, with its source; NaN if it is not known."""
 
     usd: float
     provenance: Provenance
 
 
 def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
-    """Return the price from ``prices``, or else the median of the catalogue's on-demand offers."""
+    """Return the price of a GPU type: from ``prices``, else the median of on-demand offers."""
     if gpu in prices:
         return HourPrice(prices[gpu], Provenance("assumed", "as given"))
     offers = [

@@ -1,4 +1,7 @@
-"""Build the answer under the keys of the contract (interfaces.md), one row per candidate."""
+"""Build the rows of the answer: one deployment each, with its capacity, latency, cost and errors.
+
+A front is a list of deployments, none of which is better than another in both cost and speed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +27,9 @@ from simulation.performance.work import iteration
 from simulation.search.search import SearchResult, copies_needed
 from simulation.search.values import Instance, RatedCandidate
 
-LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
+LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"  # names of the fronts
 MTOK = 1e6
+FIXED_POINT_STEPS = 20  # of the fixed point, which converges in about ten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class Side:
 class ExpectedError:
     """Expected relative errors of the latency estimates, as fractions.
 
-    Half of the measurements are within ``ttft`` and ``tbt``. Nine of ten are within the other two.
+    The median error is ``ttft`` and ``tbt``. The 90th percentile is ``ttft_90`` and ``tbt_90``.
     """
 
     ttft: float
@@ -63,7 +67,8 @@ class MeasuredRows:
     alike: int  # measurements of other deployments
     decode_factor: float  # factor on decode times
     prefill_factor: float
-    ttft_before: float  # errors without measurements, as the next three
+    # Expected errors without the measurements, as in ``ExpectedError``.
+    ttft_before: float
     tbt_before: float
     ttft_90_before: float
     tbt_90_before: float
@@ -100,25 +105,25 @@ class Row:
     tbt_ms: float | None
     tokens_per_s: float  # output tokens/s
     tokens_per_s_user: float | None
-    memory_gb: float  # per GPU, of the pool with the most
-    power_w: float  # power of all GPUs at that rate
-    j_per_token: float  # output
+    memory_gb: float  # per GPU, of the pool that uses most
+    power_w: float  # of all GPUs at that rate
+    j_per_token: float  # per output token
     bound_by: str
-    checked: str  # simulation, closed forms
+    checked: str  # by "simulation" or "closed forms"
     expected_error: ExpectedError
     instances: int | None  # copies of the deployment for the query's rate
-    fleet_gpus: int | None
+    fleet_gpus: int | None  # of these copies, as the next
     fleet_usd_per_hour: float | None
     max_batch: int
     max_batch_tokens: int
     own: MeasuredRows | None = None  # None: the user has no measurements
-    front: tuple[str, ...] = ()
-    # Scenario sections with the speeds of a candidate.
+    front: tuple[str, ...] = ()  # names of the fronts that it is on
+    # Sections for a scenario with the speeds of this deployment.
     profiles: tuple[dict[str, Any], ...] | None = field(default=None, metadata={OPTIONAL: True})
 
     @property
     def label(self) -> str:
-        """Return the deployment in words: "9 x B200, fp4, 5P:4D"."""
+        """Return the deployment in words, such as "9 x B200, fp4, 5P:4D"."""
         name = f"{self.gpus} x {self.gpu}, {self.precision}"
         if self.prefill is None or self.decode is None:
             return name
@@ -126,7 +131,7 @@ class Row:
 
     @property
     def parallelism(self) -> list[str]:
-        """Return the parallelism of a replica, such as "TP4 PP2", one line per role."""
+        """Return the parallelism of a replica, such as "TP4 PP2", with a line per role."""
         sides: list[tuple[str, Row | Side]] = [("", self)]
         if self.prefill is not None and self.decode is not None:
             sides = [("prefill ", self.prefill), ("decode ", self.decode)]
@@ -135,8 +140,8 @@ class Row:
         lines = []
         for role, side in sides:
             widths = {label: getattr(side, name) for name, label in names.items()}
-            wide = [f"{label}{width}" for label, width in widths.items() if width > 1]
-            lines.append(f"{role}{' '.join(wide) or 'TP1'}")
+            parallel = [f"{label}{width}" for label, width in widths.items() if width > 1]
+            lines.append(f"{role}{' '.join(parallel) or 'TP1'}")
         return lines
 
 
@@ -147,33 +152,34 @@ def rows_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return a row for each rated deployment; ``measurements`` (None: none) correct its errors."""
+    """Return a row for each rated deployment.
+
+    ``fit`` has the errors of estimates. The user's ``measurements`` correct them; None: there are
+    none.
+    """
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
     users = [_cell_selector(candidate, query).users for candidate in rated]
     corrections = corrections_of(rated, users, query, shape, measurements, fit)
-    return tuple(
-        _with_correction(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
-    )
+    return tuple(map(_with_correction, rows, corrections))
 
 
 def _with_correction(row: Row, correction: Correction) -> Row:
     """Return ``row`` with its expected errors after correction by the user's measurements.
 
-    An error keeps its value before the correction if that is smaller, since measurements of other
-    deployments may predict worse than the estimate alone.
+    No error becomes larger, although measurements of other deployments may predict worse than the
+    estimate alone.
     """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
     rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of this deployment that you measured"
-    basis = f"{rows}; without them {before.basis}"
     error = ExpectedError(
         ttft=min(before.ttft, ttft),
         tbt=min(before.tbt, tbt),
         ttft_90=min(before.ttft_90, ttft_90),
         tbt_90=min(before.tbt_90, tbt_90),
-        basis=basis if change.rows else before.basis,
+        basis=f"{rows}; without them {before.basis}" if change.rows else before.basis,
     )
     measured = MeasuredRows(
         rows=change.rows,
@@ -195,10 +201,10 @@ def fronts_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return the deployments on the Pareto front of latency or of speed, by rising cost.
+    """Return the deployments on the front of latency or of speed, by rising cost.
 
-    A deployment on both fronts has one row, which names both. ``measurements`` correct the
-    estimates; None: there are none.
+    A deployment on both fronts has one row, which names both. The last arguments are as in
+    ``rows_of``.
     """
     deployments: dict[tuple[object, ...], RatedCandidate] = {}
     fronts: dict[tuple[object, ...], list[str]] = {}
@@ -210,17 +216,17 @@ def fronts_of(
             deployments[key] = rated
             fronts.setdefault(key, []).append(name)
     rows = rows_of(list(deployments.values()), query, shape, fit, measurements)
-    named = [
+    with_fronts = [
         replace(row, front=tuple(names)) for row, names in zip(rows, fronts.values(), strict=True)
     ]
-    # A row without a price (None) counts as 0 and comes first.
-    return tuple(sorted(named, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
+    # Rows without a price count as 0 and come first.
+    return tuple(sorted(with_fronts, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
 def row_of(
     rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit
 ) -> Row:
-    """Return the row of one rated candidate; facts that are not known are None."""
+    """Return the row of one rated deployment; facts that are not known are None."""
     candidate, decode = rated.candidate, rated.candidate.decode
     where, prefill = decode.where, candidate.prefill
     mode = "agg" if prefill is None else "disagg"
@@ -269,7 +275,7 @@ def row_of(
 
 
 def _cell_selector(rated: RatedCandidate, query: DeploymentQuery) -> CellSelector:
-    """Return the class of deployments whose estimates have the same errors as ``rated``."""
+    """Return the selector of the expected errors of ``rated``: by mode, load and engine."""
     candidate = rated.candidate
     request_s = (clean(rated.ttft_s) or 0.0) + query.osl * (clean(rated.tbt_s) or 0.0)
     in_flight = rated.rate * request_s  # Little's law
@@ -281,9 +287,9 @@ def _cell_selector(rated: RatedCandidate, query: DeploymentQuery) -> CellSelecto
 def expected_error(
     fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: GpuSpec
 ) -> ExpectedError:
-    """Return the expected error of an estimate for the deployments that ``where`` selects.
+    """Return the expected error of the estimates of the deployments that ``where`` selects.
 
-    It depends on whether the fit had data of this model and GPU type.
+    It depends on whether the fit had measurements of this model and GPU type.
     """
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)
@@ -303,13 +309,13 @@ BASIS = {
 
 
 def side_of(instance: Instance, instances: int) -> Side:
-    """Return the figures of a pool of ``instances`` equal replicas, each like ``instance``."""
+    """Return the figures of a pool of ``instances`` replicas, each like ``instance``."""
     widths = {name: getattr(instance.where, name) for name in WIDTHS}
     return Side(instances=instances, gpus=instance.gpus, **widths)
 
 
 def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
-    """Return ``profiles`` sections of a scenario with which ``size`` uses the same speeds."""
+    """Return the sections ``profiles`` of a scenario that have the speeds of this deployment."""
     common: dict[str, Any] = {
         "model": model, "gpu": row.gpu, "kind": "roofline", "engine": row.engine,
         "precision": row.precision,
@@ -323,62 +329,66 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
 
 
 def _widths(row: Row | Side) -> dict[str, int]:
-    """Return the parallel widths that a scenario's profile has to state, above the default."""
+    """Return the parallel widths that a scenario's profile has to state, by key: not the default.
+
+    By default, widths are 1 and experts are divided as attention is.
+    """
     widths = {name: getattr(row, name) for name in WIDTHS}
     if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
-        widths["moe_tp"] = widths["moe_ep"] = 1  # the same as attention, which is the default
+        widths["moe_tp"] = widths["moe_ep"] = 1
     return {name: value for name, value in widths.items() if value > 1}
 
 
-def _batch_limits(copies_of_attention: int) -> dict[str, int]:
-    """Return the batch limits of a profile with data-parallel attention; {} for the defaults.
+def _batch_limits(attention_dp: int) -> dict[str, int]:
+    """Return the batch limits that a scenario's profile has to state; {} for the defaults.
 
-    They are the defaults times the copies of attention.
+    They are the defaults times the copies of data-parallel attention.
     """
-    if copies_of_attention == 1:
+    if attention_dp == 1:
         return {}
     return {
-        "max_batch": MAX_BATCH * copies_of_attention,
-        "max_batch_tokens": MAX_BATCH_TOKENS * copies_of_attention,
+        "max_batch": MAX_BATCH * attention_dp,
+        "max_batch_tokens": MAX_BATCH_TOKENS * attention_dp,
     }
 
 
 def power_w(rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape) -> float:
-    """Return watts of all GPUs of ``rated`` at its rate, without servers, for model ``shape``."""
+    """Return the watts of all GPUs of a deployment at its rate, without their servers."""
     candidate = rated.candidate
     prefill, decode = candidate.prefill, candidate.decode
-    rate = rated.rate / candidate.decodes
-    decode_w = _decode_w(decode, rate, query, shape, prefills=prefill is None)
-    total = candidate.decodes * decode.gpus * decode_w
+    rate_per_decode = rated.rate / candidate.decodes
+    gpu_w = _decode_w(decode, rate_per_decode, query, shape, aggregated=prefill is None)
+    decode_w = candidate.decodes * decode.gpus * gpu_w
     if prefill is None:
-        return total
-    prefill_w = _prefill_w(prefill, rated.rate / candidate.prefills, query, shape)
-    return total + candidate.prefills * prefill.gpus * prefill_w
+        return decode_w
+    gpu_w = _prefill_w(prefill, rated.rate / candidate.prefills, query, shape)
+    return decode_w + candidate.prefills * prefill.gpus * gpu_w
 
 
 def _decode_w(
-    instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape, *, prefills: bool
+    instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape, *, aggregated: bool
 ) -> float:
-    """Return the mean power of one GPU of a decode or aggregated replica, in watts.
+    """Return the mean power of one GPU of a decode replica, in watts.
 
-    ``rate`` is the requests/s of the replica. With ``prefills``, it is aggregated and computes
-    prompts, too.
+    ``rate`` is the requests/s of the replica. If it is ``aggregated``, it computes prompts, too.
     """
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
-    batch, seconds = _steady_state(instance, rate, query, prefills=prefills)
-    prompts = rate * seconds if prefills else 0.0  # per iteration
-    mean = iteration(
+    batch, seconds = _steady_state(instance, rate, query, aggregated=aggregated)
+    prompts = rate * seconds if aggregated else 0.0  # per iteration
+    mean_iteration = iteration(
         batch, batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0
     )
     graph = operator_graph(replace(shape, encoder=None), instance.where)
-    working = load(graph, gpu, seconds, mean)
-    return float(watts(power_model(gpu), gpu, working))
+    return float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, mean_iteration)))
 
 
 def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape) -> float:
-    """Return a prefill GPU's mean power (W) at ``rate`` requests/s, idle time included."""
+    """Return the mean power of one GPU of a prefill replica, in watts, idle time included.
+
+    ``rate`` is the requests/s of the replica.
+    """
     gpu, isl = instance.gpu, float(query.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w
@@ -387,23 +397,23 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
     seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, pairs))
     graph = operator_graph(replace(shape, encoder=None), instance.where)
     prompt = iteration(prefill_tokens=isl, prefill_pairs=pairs)
-    reading = float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, prompt)))
-    busy = min(1.0, rate * seconds)
-    return busy * reading + (1.0 - busy) * gpu.idle_w
+    busy_w = float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, prompt)))
+    busy_share = min(1.0, rate * seconds)
+    return busy_share * busy_w + (1.0 - busy_share) * gpu.idle_w
 
 
 def _steady_state(
-    instance: Instance, rate: float, query: DeploymentQuery, *, prefills: bool
+    instance: Instance, rate: float, query: DeploymentQuery, *, aggregated: bool
 ) -> tuple[float, float]:
-    """Return (running sequences, iteration time in s), the means of a replica at a steady load.
+    """Return the mean (running sequences, iteration time in s) of a replica at a steady load.
 
-    ``rate`` is the requests/s of the replica. With ``prefills``, an iteration also computes the
-    prompts that arrive in it. Sequences n and time T solve n = rate (OSL - 1) T(n), here by damped
-    fixed-point iteration.
+    ``rate`` is the requests/s of the replica. If it is ``aggregated``, an iteration also computes
+    the prompts that arrive in it. By Little's law, n sequences take an iteration time T(n) with
+    n = rate (OSL - 1) T(n), solved by damped fixed-point iteration.
     """
     batch, seconds = 1.0, 0.0
-    for _ in range(20):
-        prompts = rate * seconds if prefills else 0.0
+    for _ in range(FIXED_POINT_STEPS):
+        prompts = rate * seconds if aggregated else 0.0
         seconds = float(
             iteration_s(
                 instance.profile, batch, batch * _context(query), prompts * query.isl,
@@ -418,13 +428,13 @@ def _steady_state(
 def _running_sequences(
     rated: RatedCandidate, query: DeploymentQuery
 ) -> list[tuple[Instance, float]]:
-    """Return (replica, mean number of sequences that it runs), for one replica of each pool."""
+    """Return (replica, mean number of running sequences) for one replica of each pool."""
     candidate = rated.candidate
-    if candidate.prefill is None:  # aggregated candidates have a single replica
-        batch, _ = _steady_state(candidate.decode, rated.rate, query, prefills=True)
+    if candidate.prefill is None:  # an aggregated deployment is a single replica
+        batch, _ = _steady_state(candidate.decode, rated.rate, query, aggregated=True)
         return [(candidate.decode, batch)]
     rate_per_decode = rated.rate / candidate.decodes
-    batch, _ = _steady_state(candidate.decode, rate_per_decode, query, prefills=False)
+    batch, _ = _steady_state(candidate.decode, rate_per_decode, query, aggregated=False)
     # A prefill replica computes one prompt at a time.
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
@@ -432,10 +442,10 @@ def _running_sequences(
 def _memory_bytes(
     instance: Instance, sequences: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
-    """Return the GPU memory in use by weights and the KV caches of ``sequences``, in bytes."""
+    """Return the bytes that weights and the KV caches of ``sequences`` take on one GPU."""
     arrangement: Arrangement = instance.where
-    text = replace(shape, encoder=None)
-    sequence_bytes = gpu_kv_bytes(text, round(_context(query)), arrangement)
+    text_shape = replace(shape, encoder=None)
+    sequence_bytes = gpu_kv_bytes(text_shape, round(_context(query)), arrangement)
     gpu_sequences = sequences / arrangement.attention_dp
     return gpu_weight_bytes(shape, arrangement) + gpu_sequences * sequence_bytes
 

@@ -23,7 +23,7 @@ from simulation.search.search import SearchResult, search
 from simulation.search.table import candidate_count
 from simulation.search.values import Instance
 
-BUILDING = 0.6  # share of the time for building replicas, for progress
+BUILDING = 0.6  # share of the time that it takes to build replicas, for the progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,18 @@ class DeploymentSearchResult:
 
     @property
     def simplest(self) -> Row | None:
-        """Return the simplest candidate that costs no more than the first, within its error.
+        """Return the simplest candidate that costs as much as the first, within its error.
 
-        The error is the expected error of the first candidate's TPOT. Aggregated deployments are
-        simpler than disaggregated ones, and fewer GPUs than more. None: there are no candidates.
+        The error is the expected error of the TPOT of the first, which is the cheapest. Aggregated
+        deployments are simpler than disaggregated ones, and fewer GPUs are simpler than more. None:
+        there are no candidates.
         """
         if not self.candidates:
             return None
         first = self.candidates[0]
 
         def cost(row: Row) -> float:
-            """Return what a candidate costs, in dollars, or in GPUs if prices are not known."""
+            """Return the cost of a candidate in dollars, or in GPUs if prices are not known."""
             if first.usd_per_mtok is None:
                 return 1 / row.rps_per_gpu
             return row.fleet_usd_per_hour or row.usd_per_mtok or math.inf
@@ -99,14 +100,7 @@ def search_deployments(
         lambda done, what: report(BUILDING * done, what),
         measurements.times if measurements else None,
     )  # fmt: skip
-    instances: Sequence[Instance] = built.instances
-    if query.precisions:
-        wanted = {published if name == RELEASED else name for name in query.precisions}
-        instances = [i for i in instances if i.where.weights in wanted]
-        excluded = candidate_count(built.instances) - candidate_count(instances)
-        built.ruled_out["precision excluded by the search"] = excluded
-    if not query.disaggregated:
-        instances = [replace(i, mode="agg") for i in instances if i.mode != "disagg"]
+    instances, excluded = _instances_to_search(built.instances, query, published)
     searched = search(
         instances, query.requests, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
@@ -127,8 +121,8 @@ def search_deployments(
         ),
         pareto=fronts_of(searched, query, shape, fit, measurements),
         by_gpu=by_gpu,
-        ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
-        # Both counts include the candidates that fit.
+        ruled_out=dict((built.ruled_out + excluded + Counter(searched.ruled_out)).most_common()),
+        # Candidates that fit are in both counts: of those built, and of those searched.
         evaluated=built.evaluated + searched.evaluated - candidate_count(instances),
         ranked_by=_ranked_by(query, best),
         assumptions=(
@@ -137,6 +131,25 @@ def search_deployments(
         ),
         seconds=time.perf_counter() - begun,
     )
+
+
+def _instances_to_search(
+    instances: Sequence[Instance], query: DeploymentQuery, published: str
+) -> tuple[Sequence[Instance], Counter[str]]:
+    """Return the replicas that the query allows, and the number of excluded candidates by reason.
+
+    ``published`` is the precision of the released weights.
+    """
+    excluded: Counter[str] = Counter()
+    if query.precisions:
+        allowed = {published if name == RELEASED else name for name in query.precisions}
+        before = candidate_count(instances)
+        instances = [i for i in instances if i.where.weights in allowed]
+        excluded["precision excluded by the search"] = before - candidate_count(instances)
+    if not query.disaggregated:
+        # A replica that can serve in both modes stays, for aggregated use alone.
+        instances = [replace(i, mode="agg") for i in instances if i.mode != "disagg"]
+    return instances, excluded
 
 
 def _model(query: DeploymentQuery, user_facts: UserFacts) -> tuple[ModelShape, str]:
@@ -164,7 +177,7 @@ def _model(query: DeploymentQuery, user_facts: UserFacts) -> tuple[ModelShape, s
 
 
 def _gpus_to_search(query: DeploymentQuery, user_facts: UserFacts) -> list[GpuSpec]:
-    """Return the GPU types to search; raise an error for an unknown name."""
+    """Return the GPU types to search; raise CatalogueError for an unknown name."""
     if not query.gpus:
         all_gpus = {**catalogue.gpus(), **user_facts.gpus}
         return [gpu for gpu in all_gpus.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
@@ -182,9 +195,11 @@ def _prices_of(
 
     Raises CatalogueError if a price is stated for a GPU type that is not among them.
     """
-    usd_of = {n if n in user_facts.gpus else gpu_known_as(n): usd for n, usd in stated.items()}
-    prices = {gpu.name: price_of(gpu.name, usd_of) for gpu in gpus}
-    for name in usd_of:
+    usd_by_name = {
+        name if name in user_facts.gpus else gpu_known_as(name): usd for name, usd in stated.items()
+    }
+    prices = {gpu.name: price_of(gpu.name, usd_by_name) for gpu in gpus}
+    for name in usd_by_name:
         if name not in prices:
             raise CatalogueError(
                 f"price of {name}: the search has no such GPU type. Choose from "
@@ -194,7 +209,7 @@ def _prices_of(
 
 
 def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
-    """Name the figure by which the rows are ranked."""
+    """Return the figure by which candidates are ranked, in words."""
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, because no price is known"
     if query.rps is not None:
@@ -203,7 +218,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
 
 
 def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[Assumption, ...]:
-    """Return sentences on what the user's measurements changed, and why some were not used."""
+    """Return the use of the user's measurements as assumptions, and why some were not used."""
     if measurements is None:
         return ()
     files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
@@ -213,8 +228,10 @@ def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[As
         "deployment",
         "measured", files,
     )  # fmt: skip
-    left = (Assumption("Excluded measurement", note, "measured", "") for note in measurements.notes)
-    return (used, *left)
+    return (
+        used,
+        *(Assumption("Excluded measurement", note, "measured", "") for note in measurements.notes),
+    )
 
 
 def _assumptions(
@@ -224,7 +241,7 @@ def _assumptions(
     published: str,
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
-    """Return what the answer assumes and the query does not state, each with its source."""
+    """Return the assumptions that the query does not state, each with its source."""
     assumptions = [
         Assumption(
             "Speeds", "published peaks of each GPU, times the efficiency of measured kernels",

@@ -1,9 +1,9 @@
-"""Find the parameter value at which a replay just attains its target.
+"""Find the parameter value (level) at which a replay just meets its SLO attainment target.
 
-Attainment rises with the parameter value, except for noise. In fleets of few replicas no value may
-be near enough. Then two values around the target are mixed by time, so that together they attain
-it. If the lower one is far below the target, its cost is not comparable. Then the result is the
-smallest value that attains enough, which attains more than the target.
+Attainment rises with the level, except for noise. In fleets of few replicas no level may be near
+enough. Then two levels around the target are mixed by time, so that together they meet it. If the
+lower one is far below the target, its cost is not comparable. Then the result is the level that
+exceeds the target least.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP = 0.1  # first step as a share of the range, doubled until the target is en
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a plan in the window, by a replay or by the demand that it covers."""
+    """The figures of a plan in the window, from a replay or from the demand that it covers."""
 
     cost_usd: float
     gpu_hours: float
@@ -30,10 +30,10 @@ class Figures:
     spare: float  # attainment minus target of the tightest interactive tier
 
     def weighted_mean(self, other: Figures, share: float) -> Figures:
-        """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""
+        """Return the mean of both figures, with the weight ``share`` (of time) for ``other``."""
 
         def mean(first: float, second: float) -> float:
-            """Return the weighted mean of one figure of both results."""
+            """Return the weighted mean of one value of both figures."""
             return (1 - share) * first + share * second
 
         attainment: dict[str, float | None] = {}
@@ -55,27 +55,31 @@ Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
 
 @dataclass(frozen=True, slots=True)
 class EqualAttainment:
-    """The parameter value at which the attainment target is just met, with the figures there."""
+    """The level at which the attainment target is just met, with the figures there.
 
-    at: tuple[float, ...]  # the parameter value, or the two around the target
+    If ``equal`` is False, no level just meets the target: the figures exceed it, or they are below
+    it if no level meets it.
+    """
+
+    at: tuple[float, ...]  # the level, or the two around the target
     figures: Figures
-    equal: bool  # False: the target was not enclosed; attains more, or less if no value attains it
+    equal: bool
     replays: int
 
 
 @dataclass(eq=False)
 class _Trials:
-    """The parameter values tried so far in a search, with their figures.
+    """The levels tried so far in a search, with their figures.
 
-    ``run`` returns the figures at a value, or None without a feasible plan.
+    ``run`` returns the figures at a level, or None without a feasible plan.
     """
 
     run: Run
-    figures: dict[float, Figures] = field(default_factory=dict)  # by parameter value
+    figures: dict[float, Figures] = field(default_factory=dict)  # by level
     infeasible: int = 0  # tries without a feasible plan
 
     def __call__(self, level: float) -> Figures | None:
-        """Run at a parameter value and record the result; return None without a feasible plan."""
+        """Run at a level, record its figures and return them; None without a feasible plan."""
         figures = self.run(level)
         if figures is None:
             self.infeasible += 1
@@ -85,37 +89,37 @@ class _Trials:
 
     @property
     def below(self) -> float | None:
-        """Return the largest tried value that misses the target, or None."""
+        """Return the largest tried level that misses the target, or None."""
         return max(
             (level for level, figures in self.figures.items() if figures.spare < 0), default=None
         )
 
     @property
     def above(self) -> float | None:
-        """Return the smallest tried value that meets the target, or None."""
+        """Return the smallest tried level that meets the target, or None."""
         return min(
             (level for level, figures in self.figures.items() if figures.spare >= 0), default=None
         )
 
     @property
     def nearest(self) -> float:
-        """Return the tried value whose attainment is nearest to the target."""
+        """Return the tried level whose attainment is nearest to the target."""
         return min(self.figures, key=lambda level: abs(self.figures[level].spare))
 
 
 def match_attainment(
     run: Run, begin: float, low: float, high: float, tries: int = MAX_TRIALS
 ) -> EqualAttainment | None:
-    """Find the parameter value in ``[low, high]`` at which ``run`` just meets the target.
+    """Find the level from ``low`` to ``high`` at which ``run`` just meets the target.
 
     The search starts at ``begin``. It brackets the target, then interpolates, in at most ``tries``
-    runs. Returns None if no tried value has a feasible plan.
+    runs. Return None if no tried level has a feasible plan.
     """
     trials = _Trials(run)
     level, step = min(max(begin, low), high), STEP * (high - low)
     while len(trials.figures) + trials.infeasible < tries:
         figures = trials(level)
-        if figures is None:  # no feasible plan: search below this value
+        if figures is None:  # no feasible plan: search below this level
             high, step = level, STEP * (level - low)
             feasible_below = max((tried for tried in trials.figures if tried < level), default=low)
             level = (feasible_below + level) / 2
@@ -124,10 +128,10 @@ def match_attainment(
             break
         below, above = trials.below, trials.above
         if below is None or above is None:
-            moved = level + (step if figures.spare < 0 else -step)
-            level, step = min(max(moved, low), high), 2 * step
+            next_level = level + (step if figures.spare < 0 else -step)
+            level, step = min(max(next_level, low), high), 2 * step
         elif above <= below:
-            # Noise: a smaller parameter value attains more, so interpolation is void.
+            # Noise: a smaller level attains more, so interpolation is void.
             break
         else:
             level = _interpolated_zero(
@@ -139,30 +143,31 @@ def match_attainment(
 
 
 def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
-    """Return the next value to try, between one below and one above the target.
+    """Return the next level to try: where the line through two attainments meets the target.
 
-    It is where the line through their attainments meets the target. It stays a fifth of the
-    distance away from either value, so that the bracket always shrinks.
+    ``shortfall`` (negative) and ``spare`` are attainment minus target at the levels ``below`` and
+    ``above``.
     """
-    # Far below the target, attainment is no line: take the middle.
+    # Far below the target, attainment is not linear: take the middle.
     share = 0.5 if shortfall < -HOPELESS else -shortfall / (spare - shortfall)
+    # Keep a fifth of the distance to both levels, so that the bracket always shrinks.
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
 
 def _nearest_trial(trials: _Trials) -> EqualAttainment:
-    """Return the tried value that just meets the target, or a mix of the two next to it.
+    """Return the tried level that just meets the target, or a mix of the two next to it.
 
-    Without values on both sides of the target, it is the nearest one, and not ``equal``.
+    Without levels on both sides of the target, it is the nearest one, and not ``equal``.
     """
     figures, nearest, count = trials.figures, trials.nearest, len(trials.figures)
     if abs(figures[nearest].spare) <= TOLERANCE:
         return EqualAttainment((nearest,), figures[nearest], equal=True, replays=count)
-    # Take the two values with the attainments closest to the target on either side.
-    short = [level for level, row in figures.items() if row.spare < 0]
-    enough = [level for level, row in figures.items() if row.spare >= 0]
-    below = max(short, key=lambda level: figures[level].spare, default=None)
+    # Take the levels with the attainments closest to the target, below and above it.
+    missing = [level for level, row in figures.items() if row.spare < 0]
+    meeting = [level for level, row in figures.items() if row.spare >= 0]
+    below = max(missing, key=lambda level: figures[level].spare, default=None)
     above = min(
-        enough, key=lambda level: (figures[level].spare, figures[level].cost_usd), default=None
+        meeting, key=lambda level: (figures[level].spare, figures[level].cost_usd), default=None
     )
     if above is None:
         return EqualAttainment((nearest,), figures[nearest], equal=False, replays=count)

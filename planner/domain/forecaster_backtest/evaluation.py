@@ -1,4 +1,8 @@
-"""Evaluate one forecaster on a window: as it would have run, and at equal attainment."""
+"""Evaluate one forecaster on a window: as it would have run, and at equal attainment.
+
+A forecast level is a number from 0 to 1: the higher, the more demand is planned for (see
+``replay.height_at``). A height is what it stands for: a quantile of the forecast times a factor.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -20,28 +24,28 @@ from planner.domain.forecaster_backtest.replay import (
     LOW,
     Driver,
     Heights,
-    coverage_of_height,
     figures_of,
+    level_of_height,
     smallest_margin,
 )
 from planner.domain.progress import Progress, part
 from planner.domain.recommend.trials import shortfall
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import PolicyRun, Study
+from planner.domain.study import Study
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
-from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from simulation.bisection import bisect_first
 
-FLAT = {"flat-before": "", "flat-min": "oracle: uses future data"}
-TUNED_LABEL = "tuned on future data"
-UNTUNED_LABEL = "not tuned"
+STATIC_FLEETS = {"flat-before": "", "flat-min": "oracle: uses future data"}  # with a remark
+TUNED_REMARK = "tuned on future data"
+UNTUNED_REMARK = "not tuned"
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
+NEAR_TARGET = 0.01  # attainment this close to the target is a good start of the search
 
 
 def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
-    """Return the result row of a forecaster: its errors, and its plans as run and at equal SLO.
+    """Return the results of a forecaster: its errors, and its plans as run and at equal attainment.
 
     With ``by_replay``, attainment is measured by replays. Otherwise it is the share of demand that
     plans cover.
@@ -78,9 +82,9 @@ def _level_of_equal_attainment(
 ) -> EqualAttainment | None:
     """Return the forecast level (0 to 1) at which the forecaster's plan just meets the SLO target.
 
-    None: no tried level has a feasible plan. With ``by_replay``, attainment is measured by replays,
-    else by the share of demand that the plan covers. ``as_run`` are the figures at ``quantiles``,
-    if they are known.
+    None if no tried level has a feasible plan. With ``by_replay``, attainment is measured by
+    replays, else by the share of demand that the plan covers. ``as_run`` are the figures at
+    ``quantiles``, if they are known.
     """
     tried = 0
 
@@ -88,23 +92,23 @@ def _level_of_equal_attainment(
         """Return the figures of the plan at a forecast level; None if it is infeasible."""
         nonlocal tried
         # The number of tries is not known: each takes a fifth of the remaining progress.
-        begin, tried = 1 - 0.8**tried, tried + 1
-        step = part(progress, begin, 1 - 0.8**tried)
+        step = part(progress, 1 - 0.8**tried, 1 - 0.8 ** (tried + 1))
+        tried += 1
         return _figures_of_plan(driver, driver.heights(level), by_replay, step)
 
     begin = driver.level_covering(driver.target)
     if not by_replay:
         return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
-    is_near = as_run is not None and abs(as_run.spare) < 0.01
+    is_near = as_run is not None and abs(as_run.spare) < NEAR_TARGET
     if is_near and len(quantiles) == 1:
-        begin = coverage_of_height(quantiles[0].height)
+        begin = level_of_height(quantiles[0].height)
     return match_attainment(run, begin, LOW, HIGH)
 
 
 def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
-    """Return ``forecaster`` with the figures of a replay of its equal-coverage plan.
+    """Return ``forecaster`` with the figures of a replay of its plan at equal coverage.
 
-    That is the plan at the forecast level that covers just the target share of demand peaks.
+    That is the plan at the forecast level that covers just the target share of demand.
     """
     if forecaster.equal is None:
         return forecaster
@@ -128,14 +132,14 @@ def _figures_of_plan(
     except Infeasible:
         return None
     hours = planned.plan.period_s / 3600
-    by_window = [window.totals for window in planned.plan.windows]
+    by_period = [window.totals for window in planned.plan.windows]
     share = covered_share(driver, planned)
     return Figures(
         spare=share - driver.target,
-        cost_usd=sum(totals.usd for totals in by_window) * hours,
-        gpu_hours=sum(totals.gpu_hours for totals in by_window) * hours,
-        starts=float(sum(totals.starts for totals in by_window)),
-        stops=float(sum(totals.stops for totals in by_window)),
+        cost_usd=sum(totals.usd for totals in by_period) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in by_period) * hours,
+        starts=float(sum(totals.starts for totals in by_period)),
+        stops=float(sum(totals.stops for totals in by_period)),
         attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
     )
 
@@ -143,9 +147,9 @@ def _figures_of_plan(
 def _oracle_cost_of_plan(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
 ) -> OracleCost | None:
-    """Return the cost of the plan at the level ``equal``, and the oracle's cost of serving as much.
+    """Return the cost of the plan at equal attainment, and the oracle's cost of serving as much.
 
-    None without ``equal``.
+    None if ``equal`` is None.
     """
     if equal is None:
         return None
@@ -157,19 +161,19 @@ def baseline_names(reactive: str, *, tune: bool) -> list[str]:
 
     The minimum static fleet is found by replays, so it is included only with ``tune``.
     """
-    return [*(name for name in FLAT if tune or not FLAT[name]), reactive]
+    return [*(name for name, remark in STATIC_FLEETS.items() if tune or not remark), reactive]
 
 
 def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Progress) -> Baseline:
-    """Return the result row of the policy ``name``, from a replay of the window.
+    """Return the results of the policy ``name`` without a forecast, from a replay of the window.
 
-    With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the lowest
-    cost that meets the targets. Raises the errors of the replay.
+    With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the first of
+    its values that meets the targets. Raises the errors of the replay.
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
+    policy, remark, value = policy_of(name), STATIC_FLEETS.get(name, UNTUNED_REMARK), None
     replay = partial(run_policy, study, seed=seed, progress=progress)
-    if tune and name not in FLAT and policy.parameter_to_tune is not None:
+    if tune and name not in STATIC_FLEETS and policy.parameter_to_tune is not None:
         values, untuned = policy.parameter_to_tune.values, policy
 
         def passes(index: int) -> bool:
@@ -178,24 +182,17 @@ def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Pr
                 replay(untuned.with_value(values[index])).summary.slo_attainment, goals
             )
 
+        # The last value if none passes.
         value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
-        policy, word = policy.with_value(value), TUNED_LABEL
-    return _baseline_figures(study, name, policy, replay(policy), word, value)
-
-
-def _baseline_figures(
-    study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
-) -> Baseline:
-    """Return the result row of a policy from its replay; ``word`` names any use of future data.
-
-    ``value`` is the tuned parameter; None: the default.
-    """
+        policy, remark = policy.with_value(value), TUNED_REMARK
+    run = replay(policy)
+    is_static = name in STATIC_FLEETS
     return Baseline(
         name=name,
         label=policy.title,
-        word=word,
+        word=remark,
         figures=figures_of(study, run),
         meets=smallest_margin(study, run.summary) >= 0,
         value=value,
-        instances=sum(pool.initial for pool in run.fleet.pools) if name in FLAT else None,
+        instances=sum(pool.initial for pool in run.fleet.pools) if is_static else None,
     )

@@ -1,4 +1,4 @@
-"""Results of a backtest of decisions: forecasters, policies to compare with, and the verdict."""
+"""Define the results of a backtest: forecasters, policies to compare with, and the verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
 
 NEGLIGIBLE_DIFFERENCE = 0.005  # smaller cost differences count as equal: they round to 0%
-SAME_AS_NOW: Literal["last-value"] = "last-value"
+SAME_AS_NOW: Literal["last-value"] = "last-value"  # forecast method that repeats the last value
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,24 @@ class ForecasterFacts:
     """The forecast errors of a forecaster, and its plan at the percentile chosen beforehand."""
 
     method: str
-    order: str
+    order: str  # of the fitted model, such as ARIMA's
     wape: float | None
     peak_wape: float | None
     bias: float | None  # excess of the mean forecast, as a share of demand
     coverage80: float | None
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None  # with the quantile that earlier days chose; None: no such plan
-    confirmed: Figures | None  # by replay: cheapest and last value, if matched by coverage
+    confirmed: Figures | None  # by a replay, if equal coverage replaced equal attainment
     fit_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """The results of one forecaster; ``equal`` is at the level that just meets the target (oracle).
+    """The results of one forecaster.
 
-    None: no level has a feasible plan.
+    ``equal`` are those at the forecast level that just meets the target, found with future data
+    (oracle); None: no level has a feasible plan. ``hindsight`` compares that plan with the cheapest
+    one for the known demand.
     """
 
     facts: ForecasterFacts
@@ -50,9 +52,9 @@ class Forecaster:
 
     @property
     def usd(self) -> float | None:
-        """Return the cost at equal attainment in dollars, or the lowest cost that attains more.
+        """Return the cost in dollars at equal attainment, or above the target if none is equal.
 
-        Returns None if no forecast level meets the target.
+        None if no forecast level meets the target.
         """
         matched = self.equal
         if matched is None or not (matched.equal or matched.figures.spare >= 0):
@@ -61,7 +63,7 @@ class Forecaster:
 
     @property
     def at(self) -> str:
-        """Return the forecast level at equal attainment, in words."""
+        """Return what the plan at equal attainment plans for, such as "P90"; "" without one."""
         if self.equal is None:
             return ""
         perfect = self.facts.method == PERFECT
@@ -70,7 +72,7 @@ class Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The result of a policy that uses no forecast; ``word`` names any use of future data."""
+    """The result of a policy without a forecast; ``word`` is a remark, such as on future data."""
 
     name: str
     label: str
@@ -83,7 +85,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecasterFigures:
-    """The figures of a forecaster: at equal attainment, and at the percentile chosen beforehand."""
+    """The stored figures of a forecaster: at equal attainment, and at the percentile chosen before.
+
+    Those at equal attainment are None if no forecast level has a feasible plan.
+    """
 
     facts: ForecasterFacts = field(metadata={MERGED: True})
     cost_usd: float | None
@@ -97,15 +102,15 @@ class ForecasterFigures:
     replays: int
     as_run_cost_usd: float | None
     as_run_spare: float | None
-    plan_usd: float | None  # charged by the objective
-    hindsight_usd: float | None  # least cost that serves as much (oracle)
-    hindsight_bound_usd: float | None
+    plan_usd: float | None  # value of the program's objective
+    hindsight_usd: float | None  # least objective that serves as much (oracle)
+    hindsight_bound_usd: float | None  # proven lower bound of it
     regret: float | None  # excess of the plan over the oracle
     served: float | None  # share of actual demand within the plan's capacity
 
     @classmethod
     def of(cls, row: Forecaster) -> ForecasterFigures:
-        """Return the figures of a result row: at equal attainment, as run, and in hindsight."""
+        """Return the results of a forecaster as stored figures."""
         matched, as_run, oracle = row.equal, row.facts.as_run, row.hindsight
         equal = matched.figures if matched else None
         return cls(
@@ -133,23 +138,28 @@ NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in fl
 
 
 def flat_table(rows: Sequence[ForecasterFigures] | Sequence[Baseline]) -> pl.DataFrame:
-    """Return the rows as a table, with one plain value per cell."""
-    flat = [{k: v for k, v in as_json(row).items() if k not in NESTED} for row in rows]
+    """Return the rows as a flat table, without values that are no plain numbers or texts."""
+    flat = [
+        {name: value for name, value in as_json(row).items() if name not in NESTED} for row in rows
+    ]
     return pl.DataFrame(flat, infer_schema_length=None)
 
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
-    """Return the forecast errors over all series by name; None if no bin was observed."""
+    """Return the forecast errors over all series by name; None if no bin was observed.
+
+    A period has ``per_period`` bins.
+    """
     actual, mean, low, high = (
         np.concatenate([getattr(forecast, name).reshape(-1, per_period) for forecast in forecasts])
         for name in ("actual", "mean", "low", "high")
     )
-    seen = ~np.isnan(actual)
-    actual_tps = float(actual[seen].sum())
+    observed = ~np.isnan(actual)
+    demand = float(actual[observed].sum())
     errors = {
         "wape": wape(actual, mean),
         "peak_wape": peak_wape(actual, mean),
-        "bias": float((mean - actual)[seen].sum()) / actual_tps if actual_tps > 0 else np.nan,
+        "bias": float((mean - actual)[observed].sum()) / demand if demand > 0 else np.nan,
         "coverage80": coverage(actual, low, high),
     }
     return {name: clean(float(value)) for name, value in errors.items()}
@@ -158,14 +168,13 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
 def verdict(rows: Sequence[Forecaster], baselines: Sequence[Baseline]) -> str:
     """Return a sentence that names the cheapest forecaster at equal SLO attainment.
 
-    It compares its cost with repeating the last value. It also names a cheaper policy without a
-    forecast, if ``baselines`` have one.
+    It compares its cost with that of repeating the last value. It also names the cheapest policy
+    without a forecast, if that is cheaper still.
     """
-    cost_of_method = {row.facts.method: row.usd for row in rows}
     costs = {
-        method: usd
-        for method, usd in cost_of_method.items()
-        if usd is not None and method != PERFECT
+        row.facts.method: usd
+        for row in rows
+        if (usd := row.usd) is not None and row.facts.method != PERFECT
     }
     if not costs:
         return "No forecaster reaches the SLO target"
@@ -194,11 +203,11 @@ def _last_value_comparison(best: str, costs: Mapping[str, float]) -> str:
 
 
 def _method_words(method: str) -> str:
-    """Return a forecast method as it begins a sentence."""
+    """Return the name of a forecast method for the begin of a sentence."""
     return method.upper() if method == "arima" else method[:1].upper() + method[1:]
 
 
 def _baseline_words(row: Baseline) -> str:
-    """Return a policy's name, with a remark if it uses future data."""
+    """Return the name of a policy without a forecast, with its remark."""
     name = row.label if row.instances is None else f"A static fleet of {row.instances:,}"
     return f"{name} ({row.word})" if row.word else name

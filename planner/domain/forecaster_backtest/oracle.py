@@ -1,4 +1,7 @@
-"""Compute the lowest cost of serving as much as a plan did, with known demand (oracle)."""
+"""Compute the lowest cost of serving as much as a plan did, with known demand (oracle).
+
+Demand and served demand are in input tokens/s, ``[period, model, region, bin]``.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +23,7 @@ from simulation.arrays import FloatArray, IntArray
 class OracleCost:
     """The cost of a plan, and the lowest cost of serving as much of the actual demand.
 
-    All costs are values of the program's objective.
+    Costs are values of the program's objective.
     """
 
     plan_usd: float
@@ -39,8 +42,8 @@ def oracle_cost(
 ) -> OracleCost | None:
     """Return the cost of the plan, and the lowest cost of serving as much of the actual demand.
 
-    None: the objective does not allow a program over the whole horizon, or no plan was found within
-    the time limit.
+    None if the objective does not allow a program over the whole horizon, or if no plan was found
+    within the time limit.
     """
     inputs, target = driver.inputs, planned_window.plan.target
     actual, served = _actual_and_served(driver, planned_window)
@@ -78,7 +81,7 @@ def oracle_cost(
 
 
 def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
-    """Return actual interactive input tokens/s, ``[period, model, region, bin]``; 0: unknown."""
+    """Return the actual demand of interactive tiers; bins that were not observed have 0."""
     window, traffic = inputs.window, inputs.traffic
     periods, bins = len(window.period_starts_s), window.bins_per_period
     tps = np.zeros((periods, *inputs.current.shape[:2], bins))
@@ -92,12 +95,14 @@ def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
 def served_tps(
     problem: PlanningProblem, target: IntArray, actual_tps: FloatArray, *, elsewhere: bool
 ) -> FloatArray:
-    """Return the part of ``actual_tps [l, r, w]`` that the capacity of ``target`` serves.
+    """Return the part of the demand of a period that its replicas ``target`` serve.
 
-    Each region serves up to its own capacity. With ``elsewhere``, a bin is served in full if all
-    regions together have the capacity and each serves its local minimum.
+    ``actual_tps`` and the result are ``[model, region, bin]``. Each region serves up to its own
+    capacity. With ``elsewhere``, requests may go to other regions: a bin is served in full if all
+    regions together have the capacity, and each can serve its local minimum.
     """
-    capacity = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
+    # The lesser of prefill and decode, [model, region, 1].
+    capacity = carried_tps(problem, target).min(axis=0)[:, :, None]
     at_home = np.minimum(actual_tps, capacity)
     if not elsewhere:
         return np.asarray(at_home, np.float64)
@@ -108,7 +113,7 @@ def served_tps(
 
 
 def covered_share(driver: Driver, planned_window: PlannedWindow) -> float:
-    """Return the share of actual demand that falls in bins which the plan serves in full."""
+    """Return the share of the actual demand that is in bins that the plan serves in full."""
     actual, served = _actual_and_served(driver, planned_window)
     total = float(actual.sum())
     return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
@@ -117,7 +122,7 @@ def covered_share(driver: Driver, planned_window: PlannedWindow) -> float:
 def _actual_and_served(
     driver: Driver, planned_window: PlannedWindow
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (actual demand, its part that the plan serves), ``[period, model, region, bin]``."""
+    """Return (actual demand, the part of it that the plan serves)."""
     inputs = driver.inputs
     actual, target = actual_tps(inputs, driver), planned_window.plan.target
     problems = Periods.of(inputs, planned_window.load).problems

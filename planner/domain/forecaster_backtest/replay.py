@@ -1,8 +1,9 @@
 """Plan a window on one forecaster, at any forecast level, and replay that plan.
 
-The forecast level is one number from 0 to 1. From ``LEAST`` to ``TOP`` it is the quantile itself.
-Below, it is a part of the lowest quantile. Above, it is up to ``MOST_TIMES`` the highest. All
-quantiles of a perfect forecast are the truth, so there it is a factor.
+The forecast level is one number from 0 to 1: the higher, the more demand is planned for. From
+``LEAST`` to ``TOP`` it is the quantile itself. Below, it is a part of the lowest quantile. Above,
+it is up to ``MOST_TIMES`` the highest. A perfect forecast has no quantiles, so there it is a
+factor. A height is what a level stands for: a quantile times a factor.
 """
 
 from __future__ import annotations
@@ -32,18 +33,17 @@ from simulation.metrics import Summary
 PERFECT = "perfect"
 LEAST = 0.05  # lowest quantile of a forecast
 MOST_TIMES = 3.0
-LOW, HIGH = 0.0, 1.0
-COVERAGE_LEVELS = np.linspace(LOW, HIGH, 81)
+LOW, HIGH = 0.0, 1.0  # forecast levels
+COVERAGE_LEVELS = np.linspace(LOW, HIGH, 81)  # at which coverage is computed
 Heights = tuple[Height, ...]  # by group of tiers
 
 
 def height_at(level: float, *, perfect: bool = False) -> Height:
-    """Return what to plan for at ``level`` from 0 (least) to 1: a quantile times a factor.
+    """Return what to plan for at a forecast level (0 to 1): a quantile times a factor.
 
-    Planned demand rises with the level. A perfect forecast has no quantiles, so only its factor
-    rises, from 0.4 to 1.6: the truth itself is in the middle.
+    ``perfect``: the forecast is the truth, which has no quantiles.
     """
-    if perfect:
+    if perfect:  # the truth itself is in the middle: 1.0 at level 0.5
         return Height(level=None, times=0.4 + 1.2 * level)
     if level < LEAST:
         return Height(LEAST, 0.2 + 0.8 * level / LEAST)
@@ -52,8 +52,8 @@ def height_at(level: float, *, perfect: bool = False) -> Height:
     return Height(float(level))
 
 
-def coverage_of_height(height: Height) -> float:
-    """Return the level from 0 to 1 of a height; the inverse of ``height_at`` from ``LEAST`` up."""
+def level_of_height(height: Height) -> float:
+    """Return the forecast level of a height, as the inverse of ``height_at`` from ``LEAST`` up."""
     assert height.level is not None
     if height.times > 1.0:
         return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
@@ -62,7 +62,7 @@ def coverage_of_height(height: Height) -> float:
 
 @dataclass(eq=False)
 class Driver:
-    """A forecast method on a study: it plans and replays the window at any level of its forecast.
+    """A forecast method that plans and replays the window of a study at any forecast level.
 
     Forecasts are computed once and reused at every level.
     """
@@ -76,7 +76,7 @@ class Driver:
 
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
-        """Forecast every series by ``method``; raise SeriesTooShort if it needs more history."""
+        """Forecast all series by ``method``; raise SeriesTooShort if it needs more history."""
         inputs = study.plan_input
         groups = groups_of(inputs.hardware, apart=inputs.settings.plans_tiers_separately)
         series = [
@@ -92,7 +92,7 @@ class Driver:
 
     @property
     def inputs(self) -> PlanInput:
-        """Return the inputs of the study's plan, which has the scenario's forecast method."""
+        """Return the inputs of the study's plan."""
         return self.study.plan_input
 
     @property
@@ -106,7 +106,7 @@ class Driver:
         return self.method == PERFECT
 
     def heights(self, level: float) -> Heights:
-        """Return what to plan for at ``level`` (0 to 1), the same for each group of tiers."""
+        """Return what to plan for at a forecast level, the same for each group of tiers."""
         return (height_at(level, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
@@ -114,7 +114,7 @@ class Driver:
         return tuple(rolling.at_height(heights[g]) for g, rolling in self.rolled)
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """Return the quantile of each group of tiers that past periods choose for this method.
+        """Return the quantile of each group of tiers that is chosen on past periods.
 
         Quantiles that the scenario states are ignored.
         """
@@ -125,7 +125,7 @@ class Driver:
         return quantiles.planned_quantiles(at_once=self.inputs.plans_all_at_once, progress=progress)
 
     def plan_at(self, heights: Heights, progress: Progress) -> PlannedWindow:
-        """Return the plan for the forecasts at ``heights`` (kept for reuse).
+        """Return the plan for the forecasts at ``heights``, computed once.
 
         Raises Infeasible if the demand is too high.
         """
@@ -137,7 +137,7 @@ class Driver:
         return self._planned[heights]
 
     def replay_at(self, heights: Heights, progress: Progress) -> PolicyRun:
-        """Plan for the forecasts at ``heights``, and simulate that plan in the window."""
+        """Return the replay of the plan for the forecasts at ``heights``; may raise Infeasible."""
         planned = self.plan_at(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
@@ -145,15 +145,13 @@ class Driver:
         )  # fmt: skip
 
     def past(self) -> list[PastPeriods]:
-        """Return planned peak and actual demand of each series' periods, by ``COVERAGE_LEVELS``."""
+        """Return the actual demand of each series, and the planned peak at ``COVERAGE_LEVELS``."""
         heights = [height_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
         past = []
         for _, rolled in self.rolled:
             per_period = rolled.window.bins_per_period
-            planned = np.stack(
-                [rolled.planned_demand(height) for height in heights]
-            )  # [level, bin]
-            # A plan covers the largest bin of each period.
+            planned = np.stack([rolled.planned_demand(height) for height in heights])
+            # By level and bin. A plan has capacity for the largest bin of each period.
             planned_peaks = planned.reshape(len(heights), -1, per_period).max(axis=2)
             past.append(PastPeriods(planned_peaks, rolled.actual.reshape(-1, per_period)))
         return past
@@ -164,15 +162,15 @@ class Driver:
         It is found with the true demand of the window (oracle).
         """
         covered = share_covered(self.past())
-        level = int(np.searchsorted(covered, share))
-        return float(COVERAGE_LEVELS[min(level, len(COVERAGE_LEVELS) - 1)])
+        index = int(np.searchsorted(covered, share))
+        return float(COVERAGE_LEVELS[min(index, len(COVERAGE_LEVELS) - 1)])
 
 
 def figures_of(study: Study, run: PolicyRun) -> Figures:
     """Return the figures of a replay of the window."""
     summary = run.summary
     replicas = np.rint(run.series.ready + run.series.starting)
-    stopped = np.maximum(0, -np.diff(replicas, axis=1))  # decreases between intervals
+    stopped = np.maximum(0, -np.diff(replicas, axis=1))  # decreases from interval to interval
     return Figures(
         spare=smallest_margin(study, summary),
         cost_usd=summary.cost_usd,
@@ -184,7 +182,7 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
 
 
 def smallest_margin(study: Study, summary: Summary) -> float:
-    """Return the smallest margin of an interactive tier: its attainment minus its target."""
+    """Return the smallest attainment minus target of an interactive tier; 0 without requests."""
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
     margins = [
         share - targets[name]

@@ -1,6 +1,8 @@
 """Compare forecasters by the cost of their plans on past traffic (methods.md F10).
 
-Each forecaster drives the same planner. All are compared at equal attainment.
+Each forecaster drives the same planner. All are compared at equal SLO attainment. If there are too
+many requests to simulate, coverage replaces the attainment: the share of demand (tokens) that is
+within the plan's capacity.
 """
 
 import time
@@ -44,21 +46,19 @@ from planner.inputs.scenario.schema.planning import Method
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.choice import policy_of
 
-REPLAY, COVERAGE = "replay", "coverage"
-BY = {
+REPLAY, COVERAGE = "replay", "coverage"  # what is equal between the compared plans
+METHOD_WORDS = {
     REPLAY: "SLO attainment is from simulations.",
     COVERAGE: "SLO attainment was not simulated. Coverage replaces it: the share of tokens "
     "within the plan's capacity.",
 }
-CONFIRMED = (
+CONFIRMED_WORDS = (
     "Too many requests to simulate for every plan: coverage replaces SLO attainment: the share "
     "of tokens within the plan's capacity. The cheapest forecaster, last-value and the policies "
     "without a forecast are simulated once."
 )
-# Most requests over all replays, which take some minutes. Above it, attainment is matched by
-# coverage.
-MOST_REPLAYED = 60_000_000
-EACH = MAX_TRIALS + 1  # replays per forecaster
+MOST_REPLAYED = 60_000_000  # requests over all replays, so that these take minutes
+REPLAYS_PER_FORECASTER = MAX_TRIALS + 1
 # One forecaster of each kind, few enough for a run of minutes.
 DEFAULT: tuple[Method, ...] = (
     "auto", SAME_AS_NOW, "seasonal-naive", "moving-maximum", "regression", "arima"
@@ -90,12 +90,12 @@ class BacktestResult:
     frame: Frame = field(metadata={MERGED: True})
     verdict: str
     goals: dict[str, float]  # target attainment by interactive tier
-    matched_on: str  # replay or coverage
-    best: str | None
+    matched_on: str  # REPLAY or COVERAGE
+    best: str | None  # cheapest forecaster that can be deployed
     methods: dict[str, ForecasterFigures]
-    beside: dict[str, Baseline]
+    beside: dict[str, Baseline]  # policies without a forecast
     left_out: tuple[str, ...]
-    how: str
+    how: str  # the method in words
     seconds: float
 
 
@@ -127,7 +127,8 @@ def run(
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     # The verdict needs the last value and the perfect forecast as references.
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
-    by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
+    replayed_requests = len(study.trace) * REPLAYS_PER_FORECASTER * len(names)
+    by_replay = not options.by_coverage and replayed_requests <= MOST_REPLAYED
     forecaster = partial(_forecaster_or_reason, study, scenario.seed, by_replay=by_replay)
     outcomes = parts.map(
         [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names],
@@ -135,7 +136,7 @@ def run(
         at_once=1,
     )
     rows = {row.facts.method: row for row in outcomes if isinstance(row, Forecaster)}
-    left_out = [sentence for sentence in outcomes if isinstance(sentence, str)]
+    left_out = [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not rows:
         raise Infeasible(" ".join(left_out))
     cost_usd = {row.facts.method: row.usd for row in rows.values() if row.usd is not None}
@@ -143,13 +144,16 @@ def run(
     best = min(cost_usd, key=lambda name: cost_usd[name]) if cost_usd else None
     baselines: list[Baseline] = []
     if not options.by_coverage:
-        # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
-        compared = (
-            {} if by_replay else {n: row for n, row in rows.items() if n in (best, SAME_AS_NOW)}
+        # By coverage, nothing is simulated yet: confirm the two plans that the verdict compares.
+        to_confirm = () if by_replay else (best, SAME_AS_NOW)
+        simulations = _simulations(
+            study,
+            scenario.seed,
+            {name: row for name, row in rows.items() if name in to_confirm},
+            baseline_names(options.reactive, tune=by_replay),
+            tune=by_replay,
         )
-        names_beside = baseline_names(options.reactive, tune=by_replay)
-        jobs = _simulations(study, scenario.seed, compared, names_beside, tune=by_replay)
-        for outcome in parts.map(jobs, part(progress, 0.7, 1.0)):
+        for outcome in parts.map(simulations, part(progress, 0.7, 1.0)):
             if isinstance(outcome, Forecaster):
                 rows[outcome.facts.method] = outcome
             elif isinstance(outcome, Baseline):
@@ -167,7 +171,9 @@ def run(
         methods={name: ForecasterFigures.of(row) for name, row in rows.items()},
         beside={row.name: row for row in baselines},
         left_out=tuple(left_out),
-        how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
+        how=CONFIRMED_WORDS
+        if not by_replay and not options.by_coverage
+        else METHOD_WORDS[matched_on],
         seconds=time.perf_counter() - begun,
     )
     tables = {"methods": flat_table([*result.methods.values()])}
@@ -179,10 +185,10 @@ def run(
 def _simulations(
     study: Study, seed: int, rows: Mapping[str, Forecaster], baselines: Sequence[str], *, tune: bool
 ) -> list[Part[Forecaster | Baseline | str]]:
-    """Return parts of the run that simulate the forecasters in ``rows``, and the ``baselines``.
+    """Return parts of the run that simulate forecasters and policies without a forecast.
 
-    Baselines are names of policies without a forecast. With ``tune``, their parameters are tuned
-    on the window itself.
+    ``rows`` are the forecasters, ``baselines`` the names of the policies. With ``tune``, the
+    parameters of the policies are tuned on the window itself.
     """
     confirm = partial(_confirm_by_simulation, study, seed)
     simulate = partial(_baseline_or_reason, study, seed, tune=tune)
@@ -195,9 +201,9 @@ def _simulations(
 def _forecaster_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
-    """Return the result row of the forecaster ``name``, or a sentence on why it has none.
+    """Return the result of the forecaster ``name``, or a sentence on why it has none.
 
-    With ``by_replay``, its plans are replayed; otherwise only their coverage of demand is computed.
+    With ``by_replay``, its plans are simulated; otherwise only their coverage is computed.
     """
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
@@ -209,7 +215,7 @@ def _forecaster_or_reason(
 def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
-    """Return the result ``row`` of a forecaster with a simulation of its plan at equal coverage."""
+    """Return the result of a forecaster with a simulation of its plan at equal coverage."""
     driver = Driver.of(study, row.facts.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
@@ -217,7 +223,7 @@ def _confirm_by_simulation(
 def _baseline_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, tune: bool
 ) -> Baseline | str:
-    """Return the row of a policy that uses no forecast, or a sentence on why it cannot run.
+    """Return the result of a policy without a forecast, or a sentence on why it has none.
 
     With ``tune``, its parameter is tuned on the window itself.
     """
@@ -230,7 +236,7 @@ def _baseline_or_reason(
 def _scenario_of_past_window(scenario: Scenario, days: int | None) -> Scenario:
     """Return the scenario with a past window of ``days`` days; None keeps the window's length.
 
-    The end of the window stays, unless it is after the traffic. It is then the traffic's end.
+    The window keeps its end. If it is after the traffic, it ends with the traffic instead.
     """
     horizon = scenario.horizon
     changes: dict[str, object] = {}

@@ -60,7 +60,7 @@ from planner.domain.run_parts import IN_PROCESS, Part, Parts
 from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.profile_error import ProfileError, profile_errors
-from planner.domain.whatif.plan_inputs import basis_of
+from planner.domain.whatif.plan_inputs import Basis, basis_of
 from planner.errors import EXPECTED, Infeasible, ScenarioError
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
@@ -122,7 +122,9 @@ def run(
     level = LEVELS.index(options.assurance or scenario.assurance)
     test_days = TestDays(study, scenario.test_days, scenario.seed)
     spare = test_days.spare_at(level)
-    without_spare, study = study, with_spare_replica(study) if spare else study
+    without_spare = study
+    if spare:
+        study = with_spare_replica(study)
     planned = planned_of(study, part(progress, 0.06, 0.08))
     preview = Preview(first_answer(study, planned))
     progress(0.08, _first_answer_words(preview.answer))
@@ -145,11 +147,13 @@ def run(
         chosen=frozenset(policy.key for policy in chosen), strict=list(options.policies) != [ALL],
         early=_simulated_early(policies),
     )  # fmt: skip
+    # Search the recommendation of each level on the test days, while early policies are simulated.
     with window_runs.begun(parts) as early_outcomes:
         for name, choice_and_candidates in choices_of(trials, policies, level):
             choices[name] = choice_and_candidates
             figures = figures_of_choice(choice_and_candidates[0], trials.days)
             show(assurance=preview.assurance | {name: figures})
+        # Simulate the window with the policies that the test days have tuned.
         choice, candidates = choices.get(LEVELS[level], (None, []))
         alternatives, others = alternatives_of(choices, LEVELS[level])
         window_runs = replace(
@@ -172,7 +176,7 @@ def run(
     recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
     progress(0.97, "Comparing policies")
     comparison = _comparison_of(study, runs, scenario.objective.baseline, left_out, recommended)
-    shown = _with_simulated_plan(planned, comparison)
+    shown = _plan_to_show(planned, comparison)
     if shown is not planned:
         periods = Periods.of(study.plan_input, planned.load)
         shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
@@ -206,11 +210,7 @@ def run(
         tables.planned_tables(study, shown)
         | tables.replayed_tables(comparison)
         | _schedules(study, comparison),
-        basis_of(
-            study,
-            *_whatif_inputs(study, planned, comparison),
-            flat=_recommended_static_fleet(study, comparison),
-        ),
+        _whatif_basis(study, planned, comparison),
     )
 
 
@@ -251,12 +251,16 @@ def _simulated_early(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     return tuple(sorted(early, key=lambda policy: not policy.traits.reads_future))
 
 
-Outcomes = dict[str, PolicyRun | str]  # runs by key; a sentence stands for one that is left out
+Outcomes = dict[str, PolicyRun | str]  # by key: the run, or a sentence on why it is left out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WindowRuns:
-    """Simulates policies on the window, with the inputs that they share."""
+    """Simulates policies on the window, with the inputs that they share.
+
+    Early policies are those whose simulation does not depend on the test days. They run while the
+    test days are simulated.
+    """
 
     study: Study  # its plans keep a spare replica if ``spare``
     without_spare: Study
@@ -267,15 +271,18 @@ class _WindowRuns:
     spare: bool
     chosen: frozenset[str]  # keys of the policies that the user chose; others are baselines
     strict: bool  # an error in a chosen policy ends the run; else the policy is left out
-    early: tuple[Policy, ...]  # policies that are simulated beside the trials
-    candidates: Mapping[str, Candidate] = field(default_factory=dict)  # by policy, as tuned
-    # Keys of recommended policies, for which a loss is simulated.
+    early: tuple[Policy, ...]
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)  # tuned, by policy
+    # Keys of recommended policies, for which the loss of a replica is simulated.
     alternatives: frozenset[str] = frozenset()
     constant: ConstantFleets = field(default_factory=ConstantFleets)
 
     @contextmanager
     def begun(self, parts: Parts) -> Iterator[Callable[[Progress], Outcomes]]:
-        """Begin to simulate the early policies; yield a function that waits for their runs."""
+        """Begin to simulate the early policies; yield a function that returns their outcomes.
+
+        The function waits for them.
+        """
         steps = [
             Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
             for policy in self.early
@@ -283,7 +290,7 @@ class _WindowRuns:
         with parts.ahead(steps, shared=self._shared_objects, at_once=self._at_once) as results:
 
             def outcomes(progress: Progress) -> Outcomes:
-                """Wait for the runs."""
+                """Wait for the outcomes of the early policies, and return them."""
                 keys = [policy.key for policy in self.early]
                 return dict(zip(keys, results(progress), strict=True))
 
@@ -297,10 +304,11 @@ class _WindowRuns:
         parts: Parts,
         progress: Progress,
     ) -> tuple[Outcomes, tuple[ProfileError, ...]]:
-        """Return the runs of the policies that are not early and of ``other_levels``, and errors.
+        """Return (outcomes of the other policies, profile errors).
 
-        ``other_levels`` has what other levels of assurance recommend, by the key of the run. The
-        errors are those of the profiles, with the effect on a plan of ``planned_load``.
+        The other policies are those that are not early, and ``other_levels``: what other levels of
+        assurance recommend, by the key of the run. The profile errors come with their effect on a
+        plan of ``planned_load``.
         """
         by_key = {policy.key: policy for policy in policies}
         steps: dict[str, Callable[[Progress], Any]] = {
@@ -326,25 +334,28 @@ class _WindowRuns:
 
     @property
     def _shared_objects(self) -> tuple[Any, ...]:
-        """Return the large objects that parts refer to and every process has already."""
+        """Return the large objects that every process has already, so they need not be sent."""
         hardware = self.study.hardware
         return *hardware.profiles.values(), *hardware.gpus
 
     @property
     def _at_once(self) -> int:
-        """Return how many policies are simulated at the same time."""
+        """Return how many policies may be simulated at the same time."""
         return parallel_replays(len(self.study.trace))
 
     def _profile_errors(self, load: Load, progress: Progress) -> tuple[ProfileError, ...]:
         """Return the errors of the profiles, with their effect on a plan of ``load``."""
         try:
             plan = plan_load(self.study.plan_input, load, part(progress, 0.0, 0.3))
-        except Infeasible:  # the policy may follow it as far as GPUs allow
+        except Infeasible:  # for this load; the recommended policy follows it as far as GPUs allow
             load, plan = self.planned.load, self.planned.plan
         return profile_errors(self.study, load, plan, part(progress, 0.3, 1.0))
 
     def simulate(self, policy: Policy, progress: Progress) -> PolicyRun | str:
-        """Simulate a policy, or return a sentence on why it is left out."""
+        """Return the simulation of a policy, or a sentence on why it is left out.
+
+        Raises the error of a policy that the user chose, if ``strict``, unless it is Infeasible.
+        """
         asked = policy.key in self.chosen
         sized = self.candidates.get(policy.key) if policy.name == STATIC else None
         # The tuned value of a static fleet is the level of assurance that it is sized for.
@@ -359,7 +370,7 @@ class _WindowRuns:
                 shared=SharedInputs(self.planned, self.tests, static),
                 options=ReplayOptions(spare=lose_replica, constant=self.constant),
             )  # fmt: skip
-        except Infeasible as problem:  # a baseline has no plan; the plan itself was made before
+        except Infeasible as problem:  # of a baseline: the plan itself was made before
             return f"{policy.title} is left out: {problem}"
         except (ScenarioError, SimulationError, ForecastError) as problem:
             if asked and self.strict:
@@ -370,9 +381,10 @@ class _WindowRuns:
     def simulate_other_level(
         self, key: str, policy: Policy, candidate: Candidate, progress: Progress
     ) -> PolicyRun | str:
-        """Simulate the policy that another level of assurance recommends, or return why not.
+        """Return the simulation of a policy that another level of assurance recommends.
 
-        ``key`` names the run in the result.
+        ``candidate`` is the policy as tuned at that level, and ``key`` is the key of the run in the
+        result. If it cannot be simulated, return a sentence on why it is left out.
         """
         study = with_spare_replica(self.without_spare) if candidate.spare else self.without_spare
         # The tuned value of a static fleet is the level of assurance that it is sized for.
@@ -390,7 +402,10 @@ class _WindowRuns:
 
 
 def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:
-    """Return the load of the recommended plan: the forecast times its load factor, if any."""
+    """Return the load that the recommended policy plans for: the forecast times its load factor.
+
+    A policy without a plan, or with its own forecast method, has no load factor.
+    """
     plan = traits_of(choice.candidate.policy).plan if choice else None
     if choice is None or plan is None or plan.method is not None:
         return planned_window.load
@@ -398,25 +413,26 @@ def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:
 
 
 def _first_answer_words(answer: FirstAnswer) -> str:
-    """Describe the replicas and the cost of the plan, which is known before any simulation."""
+    """Return the replicas and the cost of the plan before any simulation, in words."""
     fewest = sum(pool.fewest for pool in answer.pools)
     most = sum(pool.most for pool in answer.pools)
-    span = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
-    return f"First answer, not simulated: {span} replicas, {figure(answer.cost_usd, '$')}"
+    replicas = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
+    return f"First answer, not simulated: {replicas} replicas, {figure(answer.cost_usd, '$')}"
 
 
 def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """Return the recommended schedule for people, and the schedules of all policies for export."""
+    """Return the tables "timetable" (recommended, for people) and "timetables" (all, for export).
+
+    A table without rows is left out.
+    """
     recommended, all_schedules = comparison.recommended, schedules_table(study, comparison.runs)
     timetables = {} if all_schedules.is_empty() else {"timetables": all_schedules}
     return schedule_tables(None if recommended is None else recommended.timetable) | timetables
 
 
-def _with_simulated_plan(
-    planned_window: PlannedWindow, comparison: PolicyComparison
-) -> PlannedWindow:
-    """Return ``planned_window`` with the plan that the page shows: that of a simulated policy."""
-    run = _run_with_shown_plan(comparison)
+def _plan_to_show(planned_window: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
+    """Return ``planned_window`` with the plan that a simulated policy followed, if one did."""
+    run = _run_with_plan_to_show(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
         return planned_window
     # A policy with its own forecast method plans for the mean, so it has no load factor.
@@ -427,10 +443,11 @@ def _with_simulated_plan(
     return replace(planned_window, plan=run.plan, quantiles=quantiles)
 
 
-def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:
-    """Return the run of the recommended policy, else of "the plan", if it has a plan to show.
+def _run_with_plan_to_show(comparison: PolicyComparison) -> PolicyRun | None:
+    """Return the run whose plan the result shows; None if there is none.
 
-    A plan of all periods in one program is not shown, because its figures differ.
+    It is the recommended policy, or else the best one that follows a plan. A plan of all periods in
+    one program is not shown, because its figures differ.
     """
     ranking = (name for name in comparison.ranking if not level_of(name))
     names = [plan_policy(ranking)]
@@ -445,7 +462,10 @@ def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:
 
 
 def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> IntArray | None:
-    """Return the static fleet ``[model, region, GPU column]``; None if the policy is not static."""
+    """Return the replicas of the recommended policy if it is static, else None.
+
+    They are ``[model, region, GPU column]``.
+    """
     recommended = comparison.recommended
     run = None if recommended is None else comparison.run(recommended.policy)
     if run is None or not run.traits.flat:
@@ -457,24 +477,24 @@ def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> Int
 
 
 def _load_factor(run: PolicyRun) -> float:
-    """Return the factor on the forecast in a run: the tuned value, else the scenario's, else 1."""
+    """Return the factor on the forecast that the policy of ``run`` planned for; 1 without one."""
     return next(
         (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
     )
 
 
-def _whatif_inputs(
+def _whatif_basis(
     study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
-) -> tuple[PlannedWindow, float]:
-    """Return (planned window, load factor) from which a what-if of the shown plan starts.
+) -> Basis:
+    """Return the inputs from which what-ifs of the shown plan start.
 
-    The load factor multiplies the forecast. ``scenario_plan`` is the plan on the scenario's
-    forecast.
+    ``scenario_plan`` is the plan on the scenario's own forecast.
     """
-    run = _run_with_shown_plan(comparison)
-    if run is None or run.traits.plan is None:
-        return scenario_plan, 1.0
-    if run.traits.plan.method is None:  # the policy plans with the scenario's forecast
-        return scenario_plan, _load_factor(run)
-    forecast = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
-    return PlannedWindow(scenario_plan.plan, forecast.forecasts, forecast.load), _load_factor(run)
+    run, planned = _run_with_plan_to_show(comparison), scenario_plan
+    factor = 1.0 if run is None else _load_factor(run)
+    if run is not None and run.traits.plan is not None and run.traits.plan.method is not None:
+        # The policy plans with its own forecast method.
+        forecast = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
+        planned = PlannedWindow(planned.plan, forecast.forecasts, forecast.load)
+    flat = _recommended_static_fleet(study, comparison)
+    return basis_of(study, planned, factor, flat)

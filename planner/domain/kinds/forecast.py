@@ -27,7 +27,7 @@ from planner.domain.results.basis import (
     SERIES,
     Forecasts,
     WindowFacts,
-    gaps_noted,
+    gaps_note,
     series_columns,
     window_facts,
 )
@@ -58,7 +58,7 @@ from simulation.arrays import FloatArray
 MAX_STEPS = 10_000  # most bins to forecast per series
 ERRORS = ("wape", "peak_wape", "mase", "coverage80", "bias")
 NAIVE = ("last-value", "seasonal-naive")
-SHOWN = 0.0005  # smallest difference of errors that shows when rounded to 0.1%
+LEAST_DIFFERENCE = 0.0005  # of two errors: a smaller one does not show when rounded to 0.1%
 AHEAD = series_columns(
     "ahead.",
     attrgetter("ahead.unit"),
@@ -123,7 +123,7 @@ class ComparedMethod:
     unit: str
     method: str
     error: float  # error of recent peaks, over mean demand
-    over_chosen: float | None  # the error over that of the chosen method
+    over_chosen: float | None  # that error over the error of the chosen method
     share: float  # weight in the ensemble, for the next window
     end_share: float  # weight in the ensemble, for the last bin
     chosen: bool
@@ -132,17 +132,17 @@ class ComparedMethod:
 def compared_methods(
     series: Iterable[tuple[SeriesKey, str, Sequence[MethodScore]]],
 ) -> tuple[ComparedMethod, ...]:
-    """Return the rows of the forecast methods that "auto" compared, for all series.
+    """Return the forecast methods that the method "auto" compared, for all series.
 
-    ``series`` has (key, unit, scores) of each series, with its best method first.
+    ``series`` has (key, unit, scores) of each series, with the score of its best method first.
     """
     rows = []
     for key, unit, scores in series:
-        chosen = next((score.error for score in scores if score.chosen), 0.0)
+        chosen_error = next((score.error for score in scores if score.chosen), 0.0)
         rows += [
             ComparedMethod(
                 key.model, key.region, key.tier, unit, score.method, score.error,
-                over_chosen=score.error / chosen if chosen > 0 else None,
+                over_chosen=score.error / chosen_error if chosen_error > 0 else None,
                 share=score.share, end_share=score.end_share, chosen=score.chosen,
             )
             for score in scores
@@ -167,11 +167,14 @@ class ForecastResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesAhead:
-    """The forecast of one series after its end, in amounts per bin, with errors in a backtest."""
+    """The forecast of one series after its end, in amounts per bin.
+
+    ``errors`` are those of a backtest by name, such as "wape"; None without a backtest.
+    """
 
     ahead: Forecast
     errors: dict[str, float | None]
-    note: str = ""  # says if the naive forecast was better in the backtest
+    note: str = ""  # says if a naive forecast was better in the backtest
     cleaned: str = ""  # bins that count as gaps, in words
 
 
@@ -194,7 +197,7 @@ def run(
     user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Forecast the demand for a plan of the scenario, period by period, with the errors."""
+    """Forecast the demand that a plan of the scenario would be made for, with past errors."""
     begun = time.perf_counter()
     stated = {"method": options.method, "holidays": options.holidays}
     overrides = {name: value for name, value in stated.items() if value}
@@ -204,27 +207,28 @@ def run(
     hardware, settings = build_hardware(scenario, user_facts), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings, traces)
-    planned, at_once = settings.plan, settings.plan.objective.periods == ALL
-    # The plan's percentile of each group of series, so that the forecast shows what is planned for.
+    plan, method = settings.plan, settings.plan.forecast.method
+    at_once = plan.objective.periods == ALL
+    # The percentile that a plan is made for, by group of tiers.
     quantiles = Quantiles(
-        hardware, traffic, window, planned.forecast,
-        tiers_planned_separately=planned.plans_tiers_separately,
+        hardware, traffic, window, plan.forecast,
+        tiers_planned_separately=plan.plans_tiers_separately,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
     ).planned_quantiles(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
-    groups = groups_of(hardware, apart=planned.plans_tiers_separately)
+    groups = groups_of(hardware, apart=plan.plans_tiers_separately)
     forecasts = forecast_window(
         [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
         traffic,
         window,
-        method=planned.forecast.method,
+        method=method,
         progress=part(progress, 0.4, 0.7),
         at_once=at_once,
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
-    headline = naive_comparison(groups, traffic, window, forecasts, planned.forecast.method)
+    headline = naive_comparison(groups, traffic, window, forecasts, method)
     past_forecasts = largest_past_forecasts(
-        groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0)
+        groups, traffic, window, method, part(progress, 0.7, 1.0)
     )
     seconds = time.perf_counter() - begun
     return Outcome(
@@ -235,7 +239,7 @@ def run(
             series=forecasts,
             methods=compared_methods((row.key, INPUT_TOKENS, row.compared) for row in forecasts),
             forecast=TimedForecast(forecasts, quantiles, seconds),
-            notes=(*gaps_noted(traffic, window), *traffic.notes),
+            notes=(*gaps_note(traffic, window), *traffic.notes),
             seconds=seconds,
         ),
         {
@@ -249,9 +253,9 @@ def run(
 def _usd_per_tps(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
-    """Return the hourly cost in dollars of capacity for one input token/s, ``[model, region]``.
+    """Return the dollars per hour of capacity for one input token/s, ``[model, region]``.
 
-    It comes from the plan's sizes. Return None if the percentile is not chosen by cost.
+    It follows from the capacity of replicas. None if the planned percentile is not chosen by cost.
     """
     if settings.plan.forecast.late_usd is None:
         return None
@@ -262,7 +266,10 @@ def _usd_per_tps(
 def run_series(
     series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
 ) -> Outcome:
-    """Forecast each series after its end, with the errors of a backtest on its last part."""
+    """Forecast each series after its end, with the errors of a backtest on its last part.
+
+    Raises ScenarioError if the horizon has too many bins.
+    """
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
     _check_steps(series, options.horizon_s)
@@ -318,17 +325,18 @@ def _check_steps(series: Sequence[DemandSeries], horizon_s: float) -> None:
 def _worse_than_naive(
     series: Sequence[DemandSeries], backtests: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
-    """Return a sentence for each series whose peaks a naive forecast predicts better, else "".
+    """Return for each series a sentence if a naive forecast predicts its peaks better, else "".
 
-    ``backtests`` has the errors of the forecast, from ``origins`` past moments, for each series.
+    ``backtests`` are those of the forecast of each series, from ``origins`` past moments.
     """
     notes = [""] * len(series)
     for method in NAIVE:
         naive_backtests = backtest_long_series(series, method, horizon_s, origins)
         for i, (tested, naive) in enumerate(zip(backtests, naive_backtests, strict=True)):
-            if notes[i] or naive is None:  # a simpler method already won, or it cannot be used
+            # A simpler method already won, or the series is too short for this one.
+            if notes[i] or naive is None:
                 continue
-            if naive.peak_wape < tested.peak_wape - SHOWN:
+            if naive.peak_wape < tested.peak_wape - LEAST_DIFFERENCE:
                 notes[i] = (
                     f"Worse than {method}: peaks were off by {tested.peak_wape:.1%} where that is "
                     f"off by {naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
@@ -337,10 +345,9 @@ def _worse_than_naive(
 
 
 def _cleaned_bins_sentence(series: DemandSeries) -> str:
-    """Return the bins of the history that are no real demand, such as outages, in words; or ""."""
+    """Return in words the bins of a series that are no real demand, such as outages; "": none."""
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
-        f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "
-        f"{removed_bin.reason}"
-        for removed_bin in removed
+        f"{moment(series.start_s + row.bin * series.bin_s)}: {row.amount:g}, {row.reason}"
+        for row in removed
     )

@@ -100,7 +100,10 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Plan the months after the traffic; raise Infeasible if none has a plan. See ``Kind``."""
+    """Plan the months after the traffic; raise Infeasible if none has a plan.
+
+    Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
+    """
     begun = time.perf_counter()
     study = study_at(
         _with_week_after_traffic(scenario), traces, user_facts, part(progress, 0.0, 0.4)
@@ -109,13 +112,10 @@ def run(
     inputs = _inputs_of_week(study)
     load = forecast_load(inputs, part(progress, 0.4, 0.6)).load
     months = months_of(inputs.window.start_s, options.horizon, study.traffic.clock)
-    planned = plan_months(
-        inputs,
-        load,
-        [(month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months],
-        part(progress, 0.6, 1.0),
-        parts,
-    )
+    grown_months = [
+        (month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months
+    ]
+    planned = plan_months(inputs, load, grown_months, part(progress, 0.6, 1.0), parts)
     parts.close()
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
@@ -167,11 +167,10 @@ def plan_months(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> list[PlannedMonth]:
-    """Return the plan of each month, for its representative week.
+    """Return the plan of the representative week of each month.
 
-    ``inputs`` and ``load`` are those of the week, ``months`` pairs of a month and its growth factor
-    on ``load``. Months with equal factors share a plan. Each week is planned twice: the second plan
-    starts with the fleet at the end of the first, as within a month.
+    ``inputs`` and ``load`` are those of a week. ``months`` are (month, growth factor on ``load``);
+    months with equal factors share a plan.
     """
     # A later item replaces an earlier one, so the reverse order keeps the first month.
     first_month = {growth: month for month, growth in reversed(months)}
@@ -194,11 +193,14 @@ def plan_months(
 
 
 def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
-    """Return the plan of a week that follows an equal week, or a sentence on why there is none."""
+    """Return the plan of a week that follows an equal week, or a sentence on why there is none.
+
+    The week is planned twice: the second plan starts with the fleet at the end of the first.
+    """
     try:
         first = plan_load(inputs, load, part(progress, 0.0, 0.5))
-        last = np.asarray(first.target[-1], np.int64)
-        return plan_load(replace(inputs, current=last), load, part(progress, 0.5, 1.0))
+        last_fleet = np.asarray(first.target[-1], np.int64)
+        return plan_load(replace(inputs, current=last_fleet), load, part(progress, 0.5, 1.0))
     except Infeasible as problem:
         return str(problem)
 
@@ -212,9 +214,9 @@ def _with_week_after_traffic(scenario: Scenario) -> Scenario:
 
 
 def _inputs_of_week(study: Study) -> PlanInput:
-    """Return the inputs of a week's plan: period by period, without growth and whole-window limits.
+    """Return the inputs of the plan of a representative week, planned period by period.
 
-    The months add the growth. Limits on a whole window do not apply to a representative week.
+    Limits on a whole window do not apply to it. Its growth is left to the months.
     """
     inputs = study.plan_input
     settings = inputs.settings.with_objective(periods="one", lend_share=None)
@@ -222,14 +224,14 @@ def _inputs_of_week(study: Study) -> PlanInput:
 
 
 def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
-    """Return the offer with the shortest term for each GPU type and region, if it pays.
+    """Return the commitment with the shortest term for each GPU type and region, if it pays.
 
-    A horizon of at most a year says little about a term of three years.
+    Longer terms are not recommended: a horizon of at most a year says little about three years.
     """
     shortest: dict[tuple[str, str], Commitment] = {}
     for offer in offers:  # one_year before three_years
         shortest.setdefault((offer.region, offer.gpu), offer)
-    # ``gpus`` is 0 if committing to this term saves nothing; a longer term is then not offered.
+    # ``gpus`` is 0 if the commitment saves nothing.
     return tuple(offer for offer in shortest.values() if offer.gpus)
 
 
@@ -238,7 +240,7 @@ def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
     with_plan = [row for row in rows if row.cost_usd is not None]
 
     def total(name: str) -> float:
-        """Return the sum of one figure; None counts as 0."""
+        """Return the sum of the figure ``name``; None counts as 0."""
         return float(sum(getattr(row, name) or 0.0 for row in with_plan))
 
     committed = any(row.cost_committed_usd is not None for row in with_plan)
@@ -258,7 +260,7 @@ def _headline(
     recommended: tuple[Commitment, ...],
     horizon: str,
 ) -> str:
-    """Return the main result in sentences."""
+    """Return the cost over the horizon, months without a plan, and commitments, in sentences."""
     without_plan = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
     span = f"the {horizon}" if not without_plan else f"{totals.days:,.0f} days"
@@ -280,7 +282,7 @@ def _headline(
 def _basis(
     scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
 ) -> list[str]:
-    """Return sentences on the method and its limitations."""
+    """Return sentences on the method of the outlook and its limitations."""
     window, traffic = study.window, study.traffic
     sentences = [
         "Planned, not simulated. The week after the traffic, at the planned forecast percentile, "
@@ -321,7 +323,7 @@ def _basis(
 
 
 def _table_of(rows: Any, kind: type) -> pl.DataFrame:
-    """Return rows of the dataclass ``kind`` as a table, with a column for each field."""
+    """Return rows of the dataclass ``kind`` as a table, with a column for each of its fields."""
     names = [field.name for field in fields(kind)]
     return pl.DataFrame(
         {name: [getattr(row, name) for row in rows] for name in names}, strict=False
@@ -329,10 +331,10 @@ def _table_of(rows: Any, kind: type) -> pl.DataFrame:
 
 
 def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
-    """Return the weekly schedules of the first and the last month that have a plan."""
+    """Return a table of the weekly schedules of the first and the last month that have a plan."""
     frames = []
     plans = [(row.month.label, row.plan) for row in planned if row.plan is not None]
-    # In a dict, the first and the last month are one if only one has a plan.
+    # As keys of a dict, the first and the last month become one if only one has a plan.
     for label, plan in dict((plans[0], plans[-1])).items():
         since_start_s = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
         columns = {

@@ -1,4 +1,8 @@
-"""Compute the trade-off of two objectives over a window: plans of their Pareto front."""
+"""Compute the trade-off of two objectives over a window: plans of their Pareto front.
+
+A front is a list of plans, none of which is better than another in both objectives. Its knee is
+the plan that gains most in one objective for little of the other.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ class FrontPlan:
 
     first: float
     second: float
-    # No plan has less of the first with at most this much of the second; None: not known.
+    # Lower bound of the first objective, of plans with at most ``second``; None: not known.
     first_bound: float | None
     status: str
     cost: float
@@ -51,7 +55,7 @@ class FrontPlan:
 
     @classmethod
     def of(cls, answer: WhatIf, pair: tuple[str, str], first_bound: float | None) -> FrontPlan:
-        """Return the figures of ``answer``, which has a plan; ``first_bound`` as in the fields."""
+        """Return the figures of ``answer``, which has a plan; ``pair`` are the two objectives."""
         first, second = pair
         assert answer.totals is not None
         return cls(
@@ -82,9 +86,9 @@ class ParetoResult:
     planned_for: tuple[str, ...]  # parts of the forecast that every plan covers, such as P95
     headline: str
     seconds: float
-    # The plan itself, on the same demand; None: a result of an older version.
+    # The present plan, on the same demand; None: a result of an older version.
     as_planned: FrontPlan | None = None
-    # Cost of the recommended plan in its simulation; None: the demand is that of another plan.
+    # Simulated cost of the present plan; None: not simulated.
     simulated_usd: float | None = None
 
 
@@ -106,7 +110,7 @@ class Options(RunOptions):
     @field_validator("of")
     @classmethod
     def _pair(cls, value: str) -> str:
-        """Return two objectives as text, the one with a bound last; ValueError for other names."""
+        """Return the two objectives as text, in the order of ``pair_of``; ValueError for others."""
         return ",".join(pair_of(value))
 
 
@@ -120,12 +124,12 @@ def run(
     basis: Basis | None = None,
     simulated_usd: float | None = None,
 ) -> Outcome:
-    """Return the plans with the least of the first objective under several bounds on the second.
+    """Return plans with the least of the first objective, under several bounds on the second.
 
-    ``basis`` has the inputs of the plan that a comparison recommends, which costs ``simulated_usd``
-    in its simulation; None: the scenario's own plan. On its demand, all periods are planned
-    together, because the bounds are on their sum. Raises Infeasible if there is no plan. Other
-    arguments: see ``Kind``.
+    ``basis`` has the inputs of the plan that a comparison recommends, and ``simulated_usd`` is its
+    simulated cost; None: take the scenario's own plan. All periods are planned together, because
+    the bounds are on their sum. Raises Infeasible if there is no plan. Other arguments: see
+    ``Kind`` in planner/domain/kinds/registry.py.
     """
     begun = time.perf_counter()
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
@@ -164,19 +168,19 @@ def run(
 
 
 def planned_together(scenario: Scenario) -> Scenario:
-    """Return ``scenario`` with all periods planned at once and no demand left unserved."""
+    """Return ``scenario`` with all periods planned in one program, which must serve all demand."""
     objective = scenario.objective.model_copy(update={"periods": ALL, "limited": None})
     return scenario.model_copy(update={"objective": objective})
 
 
 def undominated(plans: Sequence[FrontPlan]) -> tuple[FrontPlan, ...]:
-    """Return the plans that no other beats, by the digits of both objectives that pages show.
+    """Return the plans that no other beats in both objectives, rounded as pages show them.
 
-    ``plans`` and the result are in rising order of the second objective.
+    They are in rising order of the second objective.
     """
 
     def shown(plan: FrontPlan) -> tuple[float, float]:
-        """Return both objectives with the digits shown."""
+        """Return both objectives, rounded as pages show them."""
         first, second = (
             float(f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}")
             for value in (plan.first, plan.second)
@@ -204,10 +208,10 @@ def _headline(
     knee_index: int | None,
     as_planned: FrontPlan,
 ) -> str:
-    """Return which plan to take: the plan as it is if no other saves more than ``TIE``.
+    """Return which plan to take, such as "Choose plan 2: carbon −12%, cost +3% vs the plan".
 
-    For example: "Keep the plan", or "Choose plan 2: carbon −12%, cost +3% vs the plan". Plans have
-    numbers from 1, in rising order of the second objective.
+    If no plan of the front saves more than ``TIE`` of an objective, it is the present plan. Plans
+    have numbers from 1, in rising order of the second objective.
     """
     least_second, least_first = plans[0], plans[-1]
     saves_first = as_planned.first > least_first.first * (1 + TIE)

@@ -57,17 +57,13 @@ from simulation.sizing.pool import curve_capacity
 from simulation.trace import PrefixBlocks
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
-
-
 CACHED = (
     "Prefill replicas cache shared prompts, by the blocks of the trace. Capacities and simulations "
     "include this. Closed forms, and so sensitivity, drift and the ranking of pairs, count every "
     "prompt in full."
 )
-
-
 # Smallest gain over aggregated serving that is above the precision of the simulated rates.
-WORTH = 2 * PRECISION
+LEAST_GAIN = 2 * PRECISION
 
 
 class Options(RunOptions):
@@ -138,7 +134,7 @@ def run(
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
     service, count, tier = pair.service, pair.instances, pair.service.tier
-    judged, drift, moved, mixed = _evaluate(
+    judged, drift, other_cases, aggregated = _evaluate(
         pair, traffic, m, scenario.seed, part(progress, 0.3, 1.0)
     )
     best = BestFigures.of(judged.best)
@@ -164,13 +160,13 @@ def run(
         kv_mb=service.link.kv_bytes_per_token * service.workload.facts.mean_isl / 1e6,
         ratios=rows,
         best=best,
-        mixed=mixed,
-        headline=headline(best.figures, mixed, count),
+        mixed=aggregated,
+        headline=headline(best.figures, aggregated, count),
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by="every ratio: capacity of each pool; best ratio and its neighbours: both pools "
         f"simulated with {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
         pairs=tuple(map(PairRow.of, pairs)),
-        sensitivity=moved,
+        sensitivity=other_cases,
         over_time=drift,
         clock=traffic.clock,
         provenance=facts_of(hardware.provenance),
@@ -182,10 +178,10 @@ def run(
 def _evaluate(
     pair: Pair, traffic: Traffic, m: int, seed: int, progress: Progress
 ) -> tuple[Judgement, tuple[Drift, ...], Sensitivity, AggregatedCapacity | None]:
-    """Evaluate all ratios of one pair of pools of model ``m``.
+    """Evaluate all ratios of one pair of pools of model number ``m``.
 
-    Return (judged ratios, best ratio over time, best ratio at other lengths and limits, capacity of
-    aggregated replicas).
+    Return (ratios, best ratio over time, best ratio at other lengths and limits, capacity of
+    aggregated replicas or None).
     """
     service, count = pair.service, pair.instances
     # Closed forms that the sensitivity needs begin now, if there is a second process.
@@ -193,9 +189,9 @@ def _evaluate(
         begin(best_splits, *call)
     progress(0.0, "Both pools by simulation")
 
-    # Simulations release Python's lock and closed forms do not, so each step has both.
-    def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
-        """Return the judged ratios, and how the best one changes over time."""
+    # Simulations release Python's lock and closed forms do not, so each parallel step has both.
+    def ratios_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
+        """Return the evaluated ratios, and how the best one changes over time."""
         simulate = part(report, 0.0, 0.5)
         judged = judge_ratios(
             service, pair.hardware.routing, count, seed,
@@ -204,22 +200,25 @@ def _evaluate(
         ratio = judged.best.ratio
         return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
 
-    def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
-        """Return best ratios at other lengths and limits, and the capacity of mixed replicas."""
-        moved = sensitivity(service, count, part(report, 0.0, 0.7))
-        return moved, _simulate_aggregated(pair, seed)
+    def sensitivity_and_aggregated(
+        report: Progress,
+    ) -> tuple[Sensitivity, AggregatedCapacity | None]:
+        """Return the best ratios at other lengths and limits, and the aggregated capacity."""
+        other_cases = sensitivity(service, count, part(report, 0.0, 0.7))
+        return other_cases, _simulate_aggregated(pair, seed)
 
-    steps: list[Callable[[Progress], Any]] = [best_and_drift, moved_and_mixed]
-    (judged, drift), (moved, mixed) = run_in_parallel(steps, progress)
-    return judged, drift, moved, mixed
+    steps: list[Callable[[Progress], Any]] = [ratios_and_drift, sensitivity_and_aggregated]
+    (judged, drift), (other_cases, aggregated) = run_in_parallel(steps, progress)
+    return judged, drift, other_cases, aggregated
 
 
 def _pairs(
     hardware: Hardware, traffic: Traffic, m: int, options: Options, progress: Progress
 ) -> tuple[list[Pair], list[str]]:
-    """Find the best ratio of model ``m`` by closed forms, for each pair of GPU types.
+    """Find the best ratio of model number ``m`` by closed forms, for each pair of GPU types.
 
-    Return (pairs, notes): the pairs by cost per token, and sentences on pairs that are left out.
+    Return (pairs, notes): the pairs, sorted by cost per token, and a sentence on each pair that is
+    left out. Raises SimulationError if no pair meets the SLO.
     """
     columns_of_pairs = _allowed_pairs(hardware, m, options)
     shared = traffic.shared[m] if traffic.shared else None
@@ -244,9 +243,10 @@ def _pairs(
 
 
 def _allowed_pairs(hardware: Hardware, m: int, options: Options) -> list[PairColumns]:
-    """Return the pairs of GPU columns of model ``m`` that the options allow.
+    """Return the pairs of GPU columns for prefill and decode that the options allow.
 
-    Options name a pool by its label or GPU type. Raises PlannerError if no pair is left.
+    A GPU column is a GPU type with its number of GPUs and role. Options name it by its label or GPU
+    type. Raises PlannerError if no pair is left.
     """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
@@ -268,13 +268,14 @@ def _allowed_pairs(hardware: Hardware, m: int, options: Options) -> list[PairCol
 def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
     """Return the simulated capacity of aggregated replicas on the same GPUs as the pair.
 
-    None if prefill and decode use different GPU types or tensor parallelism.
+    It is 0 if they meet the SLO at no rate. None if prefill and decode use different GPU types or
+    tensor parallelism.
     """
     service = pair.service
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None
     lengths = (service.workload.isl, service.workload.osl)
-    # GPU type and width are equal, so the decode profile also describes an aggregated replica.
+    # GPU type and parallelism are equal, so the decode profile also describes such a replica.
     try:
         curve = curve_of(
             SizingCase(
@@ -289,11 +290,11 @@ def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
 
 
 def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
-    """Return whether the best ratio serves clearly more than aggregated replicas would.
+    """Return whether the best ratio serves clearly more than aggregated replicas (``mixed``).
 
-    ``mixed`` is the capacity of the latter; None: there is no profile for them.
+    True if there is no profile of aggregated replicas (None).
     """
-    return mixed is None or best.max_tps >= mixed.max_tps * (1 + WORTH)
+    return mixed is None or best.max_tps >= mixed.max_tps * (1 + LEAST_GAIN)
 
 
 def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
@@ -321,7 +322,7 @@ def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:
-    """Return the facts on the pool of model ``m`` and column ``g``."""
+    """Return the facts on the pool of model number ``m`` on GPU column number ``g``."""
     profile = hardware.profiles[m, g]
     return PdPool(
         gpu=hardware.gpus[g].name,

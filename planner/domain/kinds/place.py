@@ -1,4 +1,8 @@
-"""Place a fleet's replicas in the network by several methods, and simulate the effect."""
+"""Place a fleet's replicas in the network by several methods, and simulate the effect.
+
+A service is a model in a region. A unit is the smallest set of its prefill and decode replicas in
+their ratio. A state is a placement at the start, after the scale-out, or after the scale-in.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -73,7 +77,7 @@ class Simulated:
 
     @classmethod
     def of(cls, load: ReplayLoad | None, words: str, clock: str) -> Self:
-        """Return the interval of ``load`` (None: none); ``clock`` says how its start is written."""
+        """Return the interval of ``load`` (None: no requests); ``clock`` is that of the traffic."""
         if load is None:
             return cls(words)
         return cls(words, words_of(load.start_s, clock), load.duration_s, len(load.trace))
@@ -105,7 +109,7 @@ def run(
     user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Place today's or a planned fleet in the network, then scale it out, then scale it in again.
+    """Place today's or a planned fleet in the network, scale it out, and scale it in again.
 
     Requests of the busiest hour are simulated with the KV bandwidth that each placement leaves
     between prefill and decode replicas. Raises ScenarioError, or Infeasible if there is no plan.
@@ -123,7 +127,7 @@ def run(
     problem = PlacementProblem(topology, tuple(service.service for service in services))
     by_method = _placements(problem, options, scenario.seed, kv_share, part(progress, 0.5, 0.8))
     # Only KV transfers between prefill and decode replicas depend on the placement.
-    transfers = any(service.hands_over for service in services)
+    transfers = any(service.has_kv_transfers for service in services)
     load = busiest_load(traffic, window, scenario.seed)
     methods = {}
     for i, (name, states) in enumerate(by_method.items()):
@@ -160,8 +164,8 @@ def _fleet_to_place(
     """Return (scenario, hardware, replicas, source) of the fleet to place.
 
     Replicas are ``[model, region, GPU column]``. ``source`` says where their number comes from. If
-    the options give a ratio, mixed pools are split into prefill and decode pools in all of them.
-    Raises ScenarioError if there are too many GPUs or no fleet.
+    the options give a ratio, the returned scenario has prefill and decode pools in place of mixed
+    ones. Raises ScenarioError if there are too many GPUs or no fleet.
     """
     hardware = build_hardware(scenario, user_facts)
     gpus = hardware.capacity_gpus.sum()
@@ -198,10 +202,10 @@ def _planned_counts(
     counts: Counts,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Plan the window, and return (replicas, source) of its largest or last period.
+    """Return (replicas, source) of one period of a plan of the window.
 
-    Replicas are ``[model, region, GPU column]``. ``source`` names the period. ``counts`` is "peak"
-    (the period with the most GPUs) or "last". Raises Infeasible if there is no plan.
+    ``counts`` is "peak" (the period with the most GPUs) or "last". Replicas are ``[model, region,
+    GPU column]``, and ``source`` names the period. Raises Infeasible if there is no plan.
     """
     lengths = known_lengths(traffic, window, scenario.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)
@@ -210,10 +214,13 @@ def _planned_counts(
     current = no_replicas if hardware.today is None else hardware.today
     inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, current)
     plan = plan_window(inputs, part(progress, 0.6, 1.0)).plan
-    gpus = np.einsum("plrg,lg->p", plan.target, plan.gpus_per_instance)
-    period, word = (int(gpus.argmax()), "largest") if counts == "peak" else (len(gpus) - 1, "last")
+    if counts == "last":
+        period, words = len(plan.target) - 1, "last"
+    else:
+        gpus_by_period = np.einsum("plrg,lg->p", plan.target, plan.gpus_per_instance)
+        period, words = int(gpus_by_period.argmax()), "largest"
     when = words_of(float(plan.period_start_s[period]), traffic.clock)
-    return plan.target[period], f"the plan's {word} period, from {when}"
+    return plan.target[period], f"the plan's {words} period, from {when}"
 
 
 def _placements(
@@ -223,17 +230,18 @@ def _placements(
     shares: tuple[float, ...],
     progress: Progress,
 ) -> dict[str, States]:
-    """Return the placements by method: at the start, scaled out by ``options.grow``, scaled in.
+    """Return the placements by method, each at the start, scaled out and scaled in again.
 
-    ``shares`` are the shares of link bandwidth that KV caches get, by lowest common level.
+    ``shares`` are the shares of link bandwidth that KV transfers get, by the lowest network level
+    that both nodes have in common.
     """
     names = METHODS if options.method == "all" else (options.method,)
     states: dict[str, States] = {}
     for i, name in enumerate(names):
-        # The placer calls this now and then: it reports progress and may cancel the run.
-        keep_alive = partial(progress, i / len(names), f"Placing: {LABELS[name]}")
-        keep_alive()
-        placer = Placer(name, seed, shares, options.time_limit_s, keep_alive)
+        # The placer calls this now and then, which reports progress and may cancel the run.
+        report = partial(progress, i / len(names), f"Placing: {LABELS[name]}")
+        report()
+        placer = Placer(name, seed, shares, options.time_limit_s, report)
         states[name] = placer.states(problem, options.grow)
     return states
 
@@ -241,10 +249,10 @@ def _placements(
 def tables_of(
     problem: PlacementProblem, by_method: Mapping[str, States]
 ) -> dict[str, pl.DataFrame]:
-    """Return the tables ``nodes``, ``instances`` and ``units`` of a placement run, by name.
+    """Return the tables "nodes", "instances" and "units" of a placement run, by name.
 
-    ``nodes`` has one row per node of the network. ``instances`` has one row per method, state,
-    replica and node. ``units`` has one row per method, state and unit.
+    "nodes" has a row per node of the network, "instances" a row per method, state, replica and
+    node, and "units" a row per method, state and unit.
     """
 
     def of_all_states(table: Callable[[State], pl.DataFrame]) -> pl.DataFrame:
@@ -278,7 +286,7 @@ def tables_of(
 
 
 def _instances(state: State) -> pl.DataFrame:
-    """Return one row per placed replica and node; ``state`` is a stage, such as scaled out."""
+    """Return a table with a row per placed replica and node, of one state of a placement."""
     placement, services = state.placement, state.problem.services
     roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
     parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]
@@ -296,7 +304,7 @@ def _instances(state: State) -> pl.DataFrame:
 
 
 def _units(state: State) -> pl.DataFrame:
-    """Return the table of placed units in one state."""
+    """Return a table with a row per placed unit, of one state of a placement."""
     units = state.measures.units
     return pl.DataFrame(
         {
@@ -314,5 +322,5 @@ def _units(state: State) -> pl.DataFrame:
 
 
 def _names(state: State, services: IntArray) -> pl.Series:
-    """Return the names of ``services`` (indices)."""
+    """Return the names of ``services``, which are indices of services of ``state``."""
     return pl.Series([state.problem.services[s].name for s in services], dtype=pl.String)

@@ -96,11 +96,14 @@ def run(
     user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Return a plan of replicas over time; raise Infeasible with the conflict. See ``Kind``."""
+    """Return a plan of replicas over time; raise Infeasible with the reason if there is none.
+
+    Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
+    """
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.4))
-    if not options.verify:  # else the sizes may change
+    if not options.verify:  # a verification may change the sizes
         _begin_closed_forms(study)
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
     verification, replayed = None, None
@@ -118,13 +121,12 @@ def run(
     caps = plans_by_cap(study, planned, scenario.seed, part(progress, 0.9, 1.0))
     mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
     figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)
-    level, level_that_adds_spare = scenario.assurance, ""
     days = TestDays(study, scenario.test_days, scenario.seed)
-    if spare is None and days.spare_at(LEVELS.index(level)):
-        level_that_adds_spare = level
+    lacks_spare = spare is None and days.spare_at(LEVELS.index(scenario.assurance))
     recommended = recommended_plan(
-        study, planned.plan, figures.totals, replayed, lacks_spare=level_that_adds_spare
-    )
+        study, planned.plan, figures.totals, replayed,
+        lacks_spare=scenario.assurance if lacks_spare else "",
+    )  # fmt: skip
     return Outcome(
         PlanResult(
             frame=frame_of(study, simulated=False),
@@ -143,7 +145,7 @@ def run(
 
 
 def _begin_closed_forms(study: Study) -> None:
-    """Begin the closed forms of capacity for the steps after the plan, in other processes."""
+    """Begin to compute the closed forms of capacity that later steps need, in other processes."""
     traffic, pools = study.traffic, study.sizes.capacity
     samples = request_samples(traffic)
     begin_closed_rates(
@@ -158,7 +160,10 @@ def _begin_closed_forms(study: Study) -> None:
 
 
 def with_objective(scenario: Scenario, options: Options) -> Scenario:
-    """Return ``scenario`` with the objective changed by the options."""
+    """Return ``scenario`` with the objective changed by the options.
+
+    Raises ScenarioError if the options contradict limits of the scenario.
+    """
     stated = options.model_dump(exclude={"verify"}, exclude_none=True)
     try:
         objective = Objective.model_validate(scenario.objective.model_dump() | stated)

@@ -67,8 +67,8 @@ IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
 
 
-# By option batch wait: how limits are checked, and whether latencies include the batch filling.
-CHECKED_AND_FILLING = {
+# By option batch wait: (how limits are checked, whether latencies include the filling of a batch).
+METHOD_NOTES = {
     FREE: (
         "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
         "limit for the share that the tier requires.",
@@ -175,18 +175,18 @@ def run(
     peaks = peak_hours(hardware, traffic, window)
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
     shares = OPERATOR in options.levels and not options.single_stream
-    # The rest of the progress is for shared GPUs, then for the plans window by window.
-    together = 0.95 if options.over_time == OFF else 0.5
-    solved = together - 0.25 if shares else together
+    # Progress ends first for separate GPUs, then for shared ones, then for the windows.
+    shared_end = 0.95 if options.over_time == OFF else 0.5
+    separate_end = shared_end - 0.25 if shares else shared_end
     cases = _solved_cases(
-        scenario, options, user_facts, hardware, traffic, peaks, part(progress, 0.1, solved)
+        scenario, options, user_facts, hardware, traffic, peaks, part(progress, 0.1, separate_end)
     )
     chosen = [case for case in cases if case.chosen]
     totals = {level: figures.total(chosen, level) for level in options.levels}
     savings = figures.total_savings(totals)
     shared = None
     if shares:
-        shared = sharing.shared_gpus(chosen, part(progress, solved, together))
+        shared = sharing.shared_gpus(chosen, part(progress, separate_end, shared_end))
     by_window: over_time.OverTime | None = None
     tables = tables_of(cases)
     if options.over_time != OFF:
@@ -196,7 +196,7 @@ def run(
             scenario.fleet.startup_s, scenario.seed,
         )  # fmt: skip
         by_window, tables["courses"] = over_time.plan_windows(
-            chosen, tracked, part(progress, together, 0.95)
+            chosen, tracked, part(progress, shared_end, 0.95)
         )
     on_sharing, on_windows = sharing.sentences(shared), over_time.sentences(by_window)
     notes = [
@@ -237,10 +237,11 @@ def _solved_cases(
     scenario: Scenario, options: Options, user_facts: UserFacts, hardware: Hardware,
     traffic: Traffic, peaks: dict[tuple[int, int], Peak], progress: Progress,
 ) -> list[Case]:  # fmt: skip
-    """Plan the phases of each model and region on each GPU type, and mark one type as chosen.
+    """Return the plans of each phase, model and region on each GPU type; one type is chosen.
 
-    Operators of chosen cases are also planned as the source does. ``peaks`` are the busiest hours
-    by (model index, region index). Raises Infeasible if no pool can meet its limits.
+    Operators of chosen cases are also planned by the methods of the source (Cui et al., 2025).
+    ``peaks`` are the busiest hours by (model index, region index). Raises Infeasible if no pool
+    can meet its limits.
     """
     to_solve = variants(hardware, peaks)
     limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
@@ -283,9 +284,9 @@ def _solved_cases(
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
     """Yield the notes of the result on methods, options and exceptions.
 
-    ``unknown`` are the models without known dimensions.
+    ``unknown`` are the names of models whose dimensions are not known.
     """
-    checked, filling = CHECKED_AND_FILLING[options.batch_wait]
+    checked, filling = METHOD_NOTES[options.batch_wait]
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         f"region where requests arise. {checked}"

@@ -1,8 +1,7 @@
 """List every kind of run that works on a scenario, with its options and its function.
 
-The file of a kind in ``commands`` has its name, with ``_`` for ``-``. So do its page, its template,
-its command and its report. The files of a kind are imported when it is first asked for, because a
-command needs only one of them.
+The module of a kind has its name, with ``_`` for ``-``. So do its page, its template, its command
+and its report. The module is imported when it is first used, because a command needs only one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +48,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class ByName(Mapping[str, T]):
-    """Values by name, each made by ``make`` when it is asked for."""
+    """A mapping whose value for each of ``names`` is made by ``make`` when it is read."""
 
     names: tuple[str, ...]
     make: Callable[[str], T]
@@ -70,13 +69,13 @@ class ByName(Mapping[str, T]):
 
 
 def kind_module(name: str) -> Any:
-    """Return the module of a kind of run."""
+    """Return the module of the kind of run ``name``."""
     return import_module(f"planner.domain.kinds.{name.replace('-', '_')}")
 
 
 @cache
 def _kind(name: str) -> Kind:
-    """Return a kind of run, importing its module."""
+    """Return the kind of run ``name``, importing its module."""
     module = kind_module(name)
     return Kind(module.Options, module.run, spread=name in SPREAD)
 

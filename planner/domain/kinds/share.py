@@ -1,4 +1,8 @@
-"""Let models share GPUs by memory or by time, and replay the requests on each GPU."""
+"""Let models share GPUs by memory or by time, and replay the requests on each GPU.
+
+A pool here has all replicas of a region that could share one GPU type. A dedicated replica has its
+GPUs alone.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,10 +62,8 @@ class Options(RunOptions):
     """Length of the busiest time that is replayed. Default: 1."""
 
     def rules(self, span_s: float, seed: int) -> Rules:
-        """Return the rules by which models may share a GPU, for a replay of ``span_s`` seconds.
-
-        If both ways are allowed, sharing of memory, which loads no weights, is tried first.
-        """
+        """Return the rules by which models may share a GPU, for a replay of ``span_s`` seconds."""
+        # Sharing of memory comes first, because it loads no weights.
         ways = (MEMORY, TIME) if self.by == "best" else (self.by,)
         return Rules(ways, self.switching == "request", self.replays, span_s, seed)
 
@@ -105,7 +107,7 @@ def run(
     user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Pack the models of each region onto GPUs, so that replays meet every SLO.
+    """Pack the models of each region onto as few GPUs as meet every SLO in replays.
 
     Raises ScenarioError if no requests arrive, if no model has owned GPUs for whole replicas, or if
     there are too many models for the exact method.
@@ -131,8 +133,7 @@ def run(
         for i, pool in enumerate(pools)
     ]
     progress(0.9, "Comparing with GPUs of their own")
-    replicas = [len(pool.parts) for pool in pools]
-    dedicated = figures.fleet_figures(pools, replicas)
+    dedicated = figures.fleet_figures(pools, [len(pool.parts) for pool in pools])
     shared = figures.fleet_figures(pools, [len(planned) for planned in plans])
     models = tuple(
         row
@@ -180,27 +181,27 @@ def run(
 def _plan_pool(
     pool: SharingPool, options: Options, rules: Rules, progress: Progress
 ) -> list[SharedGpuPlan]:
-    """Return the GPUs that the models of one pool need if they share them."""
+    """Return the GPUs that the models of one pool need if they share them, each with its models."""
     if options.method == "exact" and len(pool.parts) > MOST_EXACT:
         raise ScenarioError(
             f"models: {len(pool.parts)} replicas on {pool.gpu} in {pool.region} are more than "
             f"the {MOST_EXACT} of the exact packing. Use --method first-fit."
         )
-    # Packing calls this now and then: it reports progress and may cancel the run.
-    keep_alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
-    return Sharing(pool, rules, keep_alive).plan(options.method)
+    # Packing calls this now and then, which reports progress and may cancel the run.
+    report = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
+    return Sharing(pool, rules, report).plan(options.method)
 
 
 def _replays_alone(pool: SharingPool) -> list[ModelReplay]:
-    """Return the replay of each model of the pool on a GPU of its own, for comparison."""
+    """Return the replay of each replica of the pool on dedicated GPUs, for comparison."""
     host = replace(pool.host, by_memory=True)
-    return [replay_gpu([own], host).models[0] for own in pool.parts]
+    return [replay_gpu([replica], host).models[0] for replica in pool.parts]
 
 
 def _models_without_pool(
     models: Sequence[figures.ModelFigures], hardware: Hardware, trace: Trace
 ) -> Iterator[str]:
-    """Yield a warning that names the models that have requests but no pool that may share GPUs."""
+    """Yield a warning that names the models that have requests but no GPUs to share, if any."""
     packed = {(row.model, row.region) for row in models}
     missing = [
         f"{model.name} in {region.name}"
@@ -219,7 +220,10 @@ def _models_without_pool(
 def _disaggregated_models(
     models: Sequence[figures.ModelFigures], hardware: Hardware
 ) -> Iterator[str]:
-    """Yield a warning that names the models whose prefill and decode become one replica."""
+    """Yield a warning that names the models with separate prefill and decode pools, if any.
+
+    Here, both phases run in one replica.
+    """
     regions = {region.name: r for r, region in enumerate(hardware.regions)}
     model_index = {model.name: m for m, model in enumerate(hardware.models)}
     disaggregated = {
@@ -241,7 +245,7 @@ def _warnings(
     plans: Sequence[Sequence[SharedGpuPlan]],
     hardware: Hardware,
 ) -> Iterator[str]:
-    """Yield a warning for each reason why the plan cannot be run: missed SLOs, too few GPUs."""
+    """Yield the reasons why the plan cannot be run: missed SLOs, and regions with too few GPUs."""
     missed = [row for row in models if not row.shared.met]
     if missed:
         names = ", ".join(f"{row.model} in {row.region}" for row in missed)
@@ -261,7 +265,7 @@ def _warnings(
 
 
 def _table(rows: Sequence[figures.ModelFigures] | Sequence[figures.GpuFigures]) -> pl.DataFrame:
-    """Return figures (rows of dataclasses) as a table, with lists as text."""
+    """Return figures as a flat table, with lists as text."""
     return pl.DataFrame([_flatten(as_json(row)) for row in rows], infer_schema_length=None)
 
 

@@ -61,7 +61,10 @@ def run(
     user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Return the figures of one policy, simulated on the scenario's requests. See ``Kind``."""
+    """Return the figures of one policy, simulated on the scenario's requests.
+
+    Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
+    """
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))

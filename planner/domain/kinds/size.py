@@ -1,4 +1,8 @@
-"""Find the capacity of one replica within the SLOs by simulation, and compare closed forms."""
+"""Find the capacity of one replica within the SLOs by simulation, and compare closed forms.
+
+A GPU column is one way to run replicas: a GPU type, its number of GPUs and role. Closed forms are
+queueing formulas.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +59,8 @@ CurveRow = dict[str, str | float | None]  # of the table ``curve``: column to va
 
 MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
 MOST_RPS = 1e6
-POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
+# Loads of the latency curves, as shares of the saturation rate: denser where latencies rise.
+CURVE_LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97)
 
 
 class Options(RunOptions):
@@ -75,7 +80,7 @@ class Options(RunOptions):
     @field_validator("osl")
     @classmethod
     def _check_both_lengths(cls, osl: int | None, info: ValidationInfo) -> int | None:
-        """Raise ValueError if only one of ``isl`` and ``osl`` is given."""
+        """Return ``osl``; raise ValueError if only one of ``isl`` and ``osl`` is given."""
         if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
             missing = "isl" if osl else "osl"
             raise ValueError(
@@ -87,7 +92,7 @@ class Options(RunOptions):
     @field_validator("burstiness")
     @classmethod
     def _check_burstiness(cls, burstiness: str) -> str:
-        """Raise ValueError if ``burstiness`` is neither a known word nor a valid number."""
+        """Return ``burstiness``; raise ValueError if it is neither a known word nor a number."""
         variation_of(burstiness)
         return burstiness
 
@@ -114,7 +119,7 @@ class ClosedForms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
-    """The capacity of one replica of a model on a column, with limits, sources and errors."""
+    """The capacity of one replica of a model on a GPU column, with limits, sources and errors."""
 
     sized: SizedReplica = field(metadata={MERGED: True})
     percentile: float
@@ -128,7 +133,7 @@ class SizedPool:
     error_basis: str
     demand_rps: float | None  # demand on the pool; None: not known
     replicas: int | None  # fewest replicas for that demand
-    # The same for the peak of each region; empty for a stated rate.
+    # Fewest replicas for the peak of each region; empty for a stated rate.
     replicas_by_region: Mapping[str, int] = field(default_factory=dict)
     simulated_pools: tuple[PoolPoint, ...]  # pools simulated for the tier that limits a replica
     closed: ClosedForms = field(metadata={MERGED: True})
@@ -160,8 +165,8 @@ def run(
 ) -> Outcome:
     """Find the largest request rate of one replica within the SLO, for each model and GPU column.
 
-    It is also found with profiles slower and faster by their own error. The table ``curve`` has the
-    closed forms' TTFT and TBT by rate. Raises PlannerError for invalid options, and ScenarioError
+    It is also found with profiles that are slower and faster by their error. The table "curve" has
+    latencies by rate, by closed forms. Raises PlannerError for invalid options, and ScenarioError
     if no replica of a model meets its SLO.
     """
     progress(0.0, "Reading the traffic")
@@ -201,7 +206,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AssumedRequests:
-    """The requests that sizes assume, by model, and the hardware that serves them."""
+    """The requests to size for, by model, and the hardware that serves them."""
 
     hardware: Hardware
     lengths: Sequence[Lengths]
@@ -217,8 +222,8 @@ def _assumed_requests(
 ) -> _AssumedRequests:
     """Return the requests to size for: those that the options state, else the scenario's traffic.
 
-    The traffic is read only if the options do not state both lengths and arrivals. Notes on it are
-    appended to ``notes``. Raises PlannerError if stated lengths exceed the context of a model.
+    The traffic is read only if the options leave out lengths or arrivals. Notes on it are appended
+    to ``notes``. Raises PlannerError if stated lengths exceed the context of a model.
     """
     models, stated = len(hardware.models), variation_of(options.burstiness)
     traffic: Traffic | None = None
@@ -249,7 +254,7 @@ def _assumed_requests(
 
 
 def _method_words(options: Options, assumed: _AssumedRequests) -> str:
-    """Return how capacities were found, in words."""
+    """Return the method by which capacities were found, in words."""
     arrivals = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
         options.burstiness, "arrivals (gaps gamma-distributed)"
     )
@@ -268,7 +273,7 @@ def _sized_pool(
     sized: SizedReplica,
     seed: int,
 ) -> SizedPool:
-    """Return the capacity of a replica with its limits, its errors and its closed forms."""
+    """Return the capacity of a replica (``sized``) with its limits, errors and closed forms."""
     m, _ = model_column
     tier, profile = assumed.hardware.tier(sized.tier), assumed.hardware.profiles[model_column]
     error = stated_error(profile)
@@ -301,9 +306,10 @@ def _sized_pool(
 def _rps_at_error(
     assumed: _AssumedRequests, model_column: ModelColumn, sign: int, seed: int
 ) -> float | None:
-    """Return the requests/s of a replica whose profile is slower (+1) or faster (-1) by its error.
+    """Return the requests/s of a replica whose profile is slower or faster by its error.
 
-    0: no rate meets the SLO. None: the error is not known.
+    ``sign``: +1 is slower, -1 faster. The result is 0 if no rate meets the SLO, and None if the
+    error is not known.
     """
     m, _ = model_column
     profile = assumed.hardware.profiles[model_column]
@@ -332,7 +338,7 @@ def _contradiction_sentences(hardware: Hardware) -> list[str]:
 
 
 def _workload(assumed: _AssumedRequests, m: int) -> Workload:
-    """Return the requests of model ``m`` as the closed forms take them."""
+    """Return the requests of model number ``m`` as the closed forms take them."""
     return workload_of(
         assumed.hardware, m, assumed.lengths[m], assumed.shared[m], assumed.variation[m]
     )
@@ -341,14 +347,14 @@ def _workload(assumed: _AssumedRequests, m: int) -> Workload:
 def _closed_forms(
     assumed: _AssumedRequests, model_column: ModelColumn, sized: SizedReplica
 ) -> ClosedForms:
-    """Return what closed forms state at the simulated capacity of a replica, and their error.
+    """Return the closed forms at the simulated capacity of a replica (``sized``), and their error.
 
     ``predicted_rps``, the capacity by closed forms, is None if they find none.
     """
     hardware, work, max_rps = assumed.hardware, _workload(assumed, model_column[0]), sized.max_rps
     pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
     tier, saturated = hardware.tier(sized.tier), saturated_rps(profile, work, pool)
-    # The simulated capacity may exceed the closed-form saturation, where queues diverge.
+    # Stay below the saturation of the formulas, where queues diverge: simulations may exceed it.
     evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
     try:
         predicted_rps = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
@@ -371,14 +377,15 @@ def _closed_forms(
 def _closed_curve(
     assumed: _AssumedRequests, model_column: ModelColumn, sized: SizedReplica
 ) -> Iterator[CurveRow]:
-    """Yield a row of the table ``curve`` for each load: latencies by closed forms.
+    """Yield a row of the table "curve" for each of ``CURVE_LOADS``: latencies by closed forms.
 
-    Columns without ``mean`` in their name are at the percentile of the tier.
+    Latencies without "mean" in their name are at the percentile of the tier. Loads at which queues
+    diverge have no row.
     """
     hardware, work = assumed.hardware, _workload(assumed, model_column[0])
     pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
     share, saturated = hardware.tier(sized.tier).attainment, saturated_rps(profile, work, pool)
-    for load in POINTS.tolist():
+    for load in CURVE_LOADS:
         evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
         if evaluated.stable:
             ttft, tbt = evaluated.ttft, evaluated.tbt
@@ -400,7 +407,7 @@ def _closed_curve(
 
 
 def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
-    """Raise PlannerError if ``lengths`` (input, output tokens) exceed a model's context."""
+    """Raise PlannerError if ``lengths`` (input, output tokens) exceed the context of a model."""
     for model in hardware.models:
         if sum(lengths) > model.max_context:
             raise PlannerError(

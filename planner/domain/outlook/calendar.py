@@ -18,7 +18,7 @@ MONTH_S = 365.25 / 12 * DAY_S  # mean month, for traffic without dates
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A calendar month, or the part of it within the horizon: ``[start_s, end_s)``, epoch s."""
+    """A calendar month, or its part within the horizon, from ``start_s`` to ``end_s`` (epoch s)."""
 
     label: str  # 2027-01; "month 1" for traffic without dates
     start_s: float
@@ -26,7 +26,7 @@ class Month:
 
     @property
     def hours(self) -> float:
-        """Return the length in hours."""
+        """Return the length of the month in hours."""
         return (self.end_s - self.start_s) / 3600
 
     @property
@@ -38,8 +38,8 @@ class Month:
 def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, ...]:
     """Return the months of ``horizon`` from ``start_s`` on, split at each first of a month.
 
-    The first and the last may be partial. Traffic without dates has no calendar, so its months have
-    mean length.
+    The first and the last may be partial. Traffic without dates (``clock``) has no calendar, so its
+    months have mean length.
     """
     if clock != UTC_CLOCK:
         if horizon == "week":
@@ -52,24 +52,19 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
     end_s = start_s + WEEK_S
     if horizon != "week":
         end_s = _months_later(begin, MONTHS[horizon]).timestamp()
-    edges, edge = [start_s], begin  # epoch seconds
-    while (edge := _first_of_next(edge)).timestamp() < end_s - 1:
-        edges.append(edge.timestamp())
-    edges.append(end_s)
+    edges_s = [start_s]
+    first_of_month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    while (first_of_month := _months_later(first_of_month, 1)).timestamp() < end_s - 1:
+        edges_s.append(first_of_month.timestamp())
+    edges_s.append(end_s)
     return tuple(
         Month(f"{datetime.fromtimestamp(low, UTC):%Y-%m}", low, high)
-        for low, high in itertools.pairwise(edges)
+        for low, high in itertools.pairwise(edges_s)
     )
 
 
-def _first_of_next(moment: datetime) -> datetime:
-    """Return the start of the month after ``moment``."""
-    year, month = divmod(moment.year * 12 + moment.month, 12)
-    return datetime(year, month + 1, 1, tzinfo=UTC)
-
-
 def _months_later(begin: datetime, months: int) -> datetime:
-    """Return the time ``months`` later, or on the last day of a shorter month."""
+    """Return the same day and time ``months`` later, or the last day of a shorter month."""
     year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
     for day in range(begin.day, 27, -1):
         try:
@@ -80,15 +75,16 @@ def _months_later(begin: datetime, months: int) -> datetime:
 
 
 def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
-    """Return how often a month contains each period of the week from ``week_start_s`` on.
+    """Return how often a month contains each period of a week, ``[period]``.
 
-    The shape is ``[period]``. A period that lies partly in the month counts as that fraction.
+    The week starts at ``week_start_s``, its periods have ``period_s`` seconds. A period that lies
+    partly in the month counts as that fraction.
     """
     per_week = round(WEEK_S / period_s)
-    low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
-    first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))
-    periods: IntArray = np.arange(first, last)  # counted from the start of that week
-    part_in_month = np.minimum(periods + 1, high) - np.maximum(periods, low)
+    # In periods since the start of the week.
+    start, end = ((edge_s - week_start_s) / period_s for edge_s in (month.start_s, month.end_s))
+    periods: IntArray = np.arange(int(np.floor(start + 1e-9)), int(np.ceil(end - 1e-9)))
+    share_in_month = np.clip(np.minimum(periods + 1, end) - np.maximum(periods, start), 0.0, 1.0)
     # Periods a week apart are the same period of the week.
-    counted = np.bincount(periods % per_week, np.clip(part_in_month, 0.0, 1.0), minlength=per_week)
-    return np.asarray(counted, np.float64)
+    occurrences = np.bincount(periods % per_week, share_in_month, minlength=per_week)
+    return np.asarray(occurrences, np.float64)

@@ -1,8 +1,9 @@
 """Choose how many GPUs to commit to (the newsvendor problem).
 
-A committed GPU is paid all the time, an on-demand GPU while it is in use. So the k-th GPU pays if
-the share of time in use exceeds committed price over on-demand price. Use falls with k, so all GPUs
-up to the last that pays are committed. This has the lowest cost for any schedule.
+A committed GPU is paid all the time, an on-demand GPU while it is in use. So a commitment to the
+k-th GPU pays if its share of time in use exceeds committed price over on-demand price. Use falls
+with k, so the commitment covers all GPUs up to the last that pays. This has the lowest cost for any
+schedule.
 """
 
 from collections.abc import Sequence
@@ -13,16 +14,17 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 MOST_STEPS = 40  # most steps of a usage curve
+TINY_HOURS = 1e-12  # against division by 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuUse:
-    """Number of on-demand GPUs of one type in a region, over the periods of a plan."""
+    """The on-demand GPUs of one type that are in use in a region, over the periods of a plan."""
 
     region: str
     gpu: str
-    gpus: FloatArray  # [n] number of GPUs
-    hours: FloatArray  # [n] duration
+    gpus: FloatArray  # [period] number of GPUs
+    hours: FloatArray  # [period] duration
     on_demand: float  # USD per GPU-hour
 
     @property
@@ -31,21 +33,21 @@ class GpuUse:
         return float(self.hours.sum())
 
     def in_use(self) -> FloatArray:
-        """Return the share of time with at least k GPUs in use, ``[k]``; it falls with k."""
+        """Return the share of time with at least k GPUs in use, ``[k - 1]``; it falls with k."""
         max_gpus = int(self.gpus.max(initial=0))
         hours_with = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=max_gpus + 1)
-        share_below = np.cumsum(hours_with)[:max_gpus] / max(self.total_hours, 1e-12)
+        share_below = np.cumsum(hours_with)[:max_gpus] / max(self.total_hours, TINY_HOURS)
         return np.asarray(1.0 - share_below)
 
     def cost(self, committed: int, price: float) -> float:
-        """Return the cost in USD of ``committed`` GPUs at ``price``, the rest on demand."""
-        beyond = np.maximum(self.gpus - committed, 0.0) @ self.hours
-        return committed * price * self.total_hours + self.on_demand * float(beyond)
+        """Return the cost in USD with ``committed`` GPUs at ``price``, the rest on demand."""
+        on_demand_hours = float(np.maximum(self.gpus - committed, 0.0) @ self.hours)
+        return committed * price * self.total_hours + self.on_demand * on_demand_hours
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """Recommended commitment for a GPU type in a region under one term, with its saving."""
+    """The cheapest commitment to a GPU type in a region for one term, with its saving."""
 
     region: str
     gpu: str
@@ -64,22 +66,22 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class UseStep:
-    """One step of a usage curve: below ``price``, committing to the first ``gpus`` saves money."""
+    """One step of a usage curve: the first ``gpus`` GPUs, and the price at which they pay."""
 
     region: str
     gpu: str
     gpus: int
-    in_use: float  # each of the first ``gpus`` is in use at least this share of the time
-    pays_below_usd_per_gpu_hour: float
+    in_use: float  # each of them is in use for at least this share of the time
+    pays_below_usd_per_gpu_hour: float  # a commitment to all of them pays below this price
 
 
 def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
-    """Return the cheapest commitment for ``use`` by ``term`` at ``price``, USD per GPU-hour."""
+    """Return the cheapest commitment for ``term``, at ``price`` in USD per GPU-hour."""
     share = use.in_use()
     pays_from = price / use.on_demand if use.on_demand else np.inf
     count = int((share > pays_from).sum())
     before, after = use.cost(0, price), use.cost(count, price)
-    hours = max(use.total_hours, 1e-12)
+    hours = max(use.total_hours, TINY_HOURS)
     return Commitment(
         region=use.region,
         gpu=use.gpu,
@@ -102,7 +104,7 @@ def usage_steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
     curve: list[UseStep] = []
     for use in uses:
         share = use.in_use()
-        # The last GPU of each step, where the share in use falls.
+        # Index of the last GPU of each step, after which the share in use falls.
         ends = np.flatnonzero(np.append(np.diff(share) < -1e-9, True)) if len(share) else share
         if len(ends) > MOST_STEPS:
             ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_STEPS).round().astype(int))]

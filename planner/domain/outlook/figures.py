@@ -11,6 +11,8 @@ from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray
 
+STATES = ("optimal", "feasible", "timeout", "infeasible")  # of a solver, the best first
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedMonth:
@@ -18,14 +20,14 @@ class PlannedMonth:
 
     month: Month
     times: float  # growth factor on the demand of the week
-    weights: FloatArray  # [p] number of times that each period of the week occurs
+    weights: FloatArray  # [period of the week] how often it occurs in the month
     plan: ScalingPlan | None  # None: infeasible, see ``conflict``
     conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MonthFigures:
-    """Row of a month; figures are None if the plan is infeasible.
+    """The figures of a month; None if it has no feasible plan.
 
     ``cost_usd`` is at on-demand and spot prices. Its part for starting replicas is ``starts_usd``.
     ``cost_committed_usd`` is the cost with the recommended commitments.
@@ -51,7 +53,7 @@ class MonthFigures:
 
 @dataclass(frozen=True, slots=True)
 class PoolMonth:
-    """Row of a pool in a month."""
+    """The figures of a pool in a month."""
 
     month: str
     model: str
@@ -68,7 +70,7 @@ class PoolMonth:
 def month_figures(
     planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> MonthFigures:
-    """Return the row of a month: sums over the week's periods, each times its occurrences.
+    """Return the figures of a month: sums over the week's periods, each times its occurrences.
 
     With ``commitments``, a second cost includes committed GPUs, which are paid all month, used or
     not. A month without a feasible plan has only its conflict.
@@ -77,30 +79,34 @@ def month_figures(
     days, growth = month.hours / 24, planned.times
     if plan is None:
         return MonthFigures(month.label, days, growth, "infeasible", conflict=planned.conflict)
-    hours = planned.weights * (plan.period_s / 3600)  # [p]
-    totals = [window.totals for window in plan.windows]
-    cost = float(hours @ np.array([t.usd for t in totals]))
+    hours = planned.weights * (plan.period_s / 3600)  # by period of the week
+
+    def total(name: str) -> float:
+        """Return the sum over the month of a total per hour of the plan."""
+        return float(hours @ np.array([getattr(window.totals, name) for window in plan.windows]))
+
+    cost_usd = total("usd")
     gpus = _gpus_in_use(plan)
     usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]
-    by_column = np.einsum("p,plrg->g", hours, usd_per_hour)  # dollars in the month
-    spot = float(by_column[hardware.spot].sum())
-    on_demand = float(by_column[~hardware.spot].sum())
-    committed = cost + _commitments_extra_usd(plan, hours, hardware, commitments)
+    usd_by_column = np.einsum("p,plrg->g", hours, usd_per_hour)  # by GPU column
+    spot_usd = float(usd_by_column[hardware.spot].sum())
+    on_demand_usd = float(usd_by_column[~hardware.spot].sum())
+    committed_usd = cost_usd + _commitments_extra_usd(plan, hours, hardware, commitments)
     replicas = plan.target.sum(axis=(1, 2, 3))
     occurs = planned.weights > 0
     return MonthFigures(
         month=month.label,
         days=days,
         growth=growth,
-        status=max((window.status for window in plan.windows), key=_WORSE.index),
-        gpu_hours=float(hours @ np.array([t.gpu_hours for t in totals])),
-        cost_usd=cost,
-        on_demand_usd=on_demand,
-        spot_usd=spot,
-        starts_usd=cost - on_demand - spot,
-        cost_committed_usd=committed if commitments else None,
-        energy_kwh=float(hours @ np.array([t.kwh for t in totals])),
-        carbon_kg=float(hours @ np.array([t.kg for t in totals])),
+        status=max((window.status for window in plan.windows), key=STATES.index),
+        gpu_hours=total("gpu_hours"),
+        cost_usd=cost_usd,
+        on_demand_usd=on_demand_usd,
+        spot_usd=spot_usd,
+        starts_usd=cost_usd - on_demand_usd - spot_usd,
+        cost_committed_usd=committed_usd if commitments else None,
+        energy_kwh=total("kwh"),
+        carbon_kg=total("kg"),
         mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
         peak_replicas=int(replicas[occurs].max()),
         peak_gpus=int(gpus.sum(axis=(1, 2, 3))[occurs].max()),
@@ -114,7 +120,7 @@ def _commitments_extra_usd(
     """Return how many dollars ``commitments`` add to a plan's cost; negative: they save money.
 
     Committed GPUs are paid all the time, and replace the on-demand GPUs in use, up to their number.
-    ``hours [period]`` is the time that each period lasts in all.
+    ``hours [period]`` is the time of each period of the plan in the month.
     """
     gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)
     on_demand = np.flatnonzero(~hardware.spot)
@@ -128,19 +134,16 @@ def _commitments_extra_usd(
     return extra_usd
 
 
-_WORSE = ("optimal", "feasible", "timeout", "infeasible")  # solver states, the best first
-
-
 def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
-    """Return the rows of all pools that have a replica in some period of the month."""
-    plan = planned.plan
+    """Return the figures of all pools that have a replica in some period of the month."""
+    plan, rows = planned.plan, []
     if plan is None:
         return ()
     hours = planned.weights * (plan.period_s / 3600)
-    occurs, target, rows = planned.weights > 0, plan.target, []
+    occurs = planned.weights > 0
     prices = _gpu_prices(plan, hardware)
     for m, r, g in hardware.pool_index:
-        counts = target[:, m, r, g]
+        counts = plan.target[:, m, r, g]
         if not counts[occurs].any():
             continue
         gpus = int(plan.gpus_per_instance[m, g])
@@ -164,7 +167,7 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
 def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUse, ...]:
     """Return the on-demand GPUs in use by region and type, over all months that have a plan.
 
-    Models are counted together, because a commitment covers any model.
+    All models count together, because a commitment covers any model.
     """
     by_month = [(month.weights, month.plan) for month in planned if month.plan is not None]
     if not by_month:
@@ -196,11 +199,11 @@ def _gpus_in_use(plan: ScalingPlan) -> FloatArray:
 
 
 def _gpus_of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
-    """Return the on-demand GPUs of type ``gpu`` in a region, by period.
+    """Return the on-demand GPUs in use of type ``gpu`` in a region, by period.
 
-    ``gpus [period, model, region, GPU column]`` are those in use.
+    ``gpus [period, model, region, GPU column]`` are all GPUs in use.
     """
-    r = [listed.name for listed in hardware.regions].index(region)
+    r = [row.name for row in hardware.regions].index(region)
     columns = [
         g
         for g, column in enumerate(hardware.columns)

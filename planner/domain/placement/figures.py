@@ -1,4 +1,10 @@
-"""Define the figures and sentences of a placement run, for every method."""
+"""Define the figures and sentences of a placement run, for every method.
+
+A service is a model in a region. A unit is the smallest set of its prefill and decode replicas in
+their ratio: it passes KV caches within itself. A state is a placement at the start, after the
+scale-out (grown), or after the scale-in (shrunk). An S1 switch connects nodes; subgroups of S1
+switches form an RDMA network.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +32,12 @@ from planner.optimizer.placement.problem import TIERS
 
 # Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
 SAME_E2E, SAME_POINTS = 0.01, 0.002
+SAME_PENALTY = 1.001  # ratio of penalty points up to which a method is as good as the exact one
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Units of a service with the same replicas by role that have no place, and why."""
+    """Equal units of a service that have no place, and why."""
 
     service: str
     unit: tuple[int, ...]  # replicas by role
@@ -40,15 +47,15 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class StateFigures:
-    """The figures of one method at one step (start, grown or shrunk).
+    """The figures of one method in one state (start, grown or shrunk).
 
-    ``Measures`` explains them.
+    ``Measures`` in planner/optimizer/placement/measures.py explains them.
     """
 
     seconds: float
-    points: float
-    bound: float | None
-    gap: float | None
+    points: float  # penalty: fewer are better
+    bound: float | None  # proven lower bound of the points; None: the method has none
+    gap: float | None  # of the points to that bound
     units: int
     gpus: int
     unplaced_units: int
@@ -66,20 +73,20 @@ class StateFigures:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnits:
-    """The placement of the units of a service."""
+    """How the units of a service are placed."""
 
     service: str
     units: int
     groups: int  # number of RDMA subgroups, or of S1 switches if its affinity is "s1"
-    bandwidth_share: float | None  # None if no KV caches are transferred
-    worst_share: float | None
-    missed: int
-    split: int
+    bandwidth_share: float | None  # mean share of the KV bandwidth; None: no KV transfers
+    worst_share: float | None  # lowest share of a unit
+    missed: int  # units whose affinity is not honoured
+    split: int  # units across several subgroups
 
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
-    """The figures of one placement method at each step, and its simulation."""
+    """The figures of one placement method in each state, and its simulation."""
 
     label: str
     start: StateFigures = field(metadata={MERGED: True})
@@ -93,20 +100,20 @@ class MethodFigures:
 class RoleFigures:
     """The replicas of one role of a service.
 
-    ``parts`` holds the name of each part, its replicas and the GPUs of each.
+    A replica has several ``parts`` if its GPUs are divided between attention and experts.
     """
 
     role: str
     gpu: str
     gpus: int
     instances: int
-    parts: tuple[tuple[str, int, int], ...]  # name, replicas, GPUs each
+    parts: tuple[tuple[str, int, int], ...]  # (name, number in a replica, GPUs of each)
     fallbacks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The replicas by role of a unit, and the number of such units."""
+    """The replicas of a unit by role, and the number of such units."""
 
     instances: tuple[int, ...]
     units: int
@@ -114,7 +121,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFigures:
-    """The replicas and affinity that a service requires."""
+    """The replicas that a service places, and what it requires of the network."""
 
     name: str
     model: str
@@ -146,25 +153,25 @@ def method_figures(
 ) -> MethodFigures:
     """Return the figures of the placement method ``name``.
 
-    ``states`` are its placements by step: START, and GROWN and SHRUNK if they were computed.
-    ``placed`` are the services, in the order of the placement's indices. ``replay`` is the
-    simulation of the start; None: it was not simulated.
+    ``states`` are its placements: START, and GROWN and SHRUNK if they were computed. ``placed`` are
+    the services, in the order of the placement's indices. ``replay`` is the simulation of the
+    start; None: not simulated.
     """
-    by_step = {step: _state_figures(state) for step, state in states.items()}
+    by_state = {step: _state_figures(state) for step, state in states.items()}
     return MethodFigures(
         label=LABELS[name],
-        start=by_step[START],
+        start=by_state[START],
         services=tuple(
             _service_units(states[START], s, service) for s, service in enumerate(placed)
         ),
-        grown=by_step.get(GROWN),
-        shrunk=by_step.get(SHRUNK),
+        grown=by_state.get(GROWN),
+        shrunk=by_state.get(SHRUNK),
         simulated=replay,
     )
 
 
 def _state_figures(state: State) -> StateFigures:
-    """Return the figures of a placement at one step of a method: its points and their causes."""
+    """Return the figures of a placement: its penalty points and their causes."""
     measures, services = state.measures, state.problem.services
     return StateFigures(
         seconds=state.seconds,
@@ -191,11 +198,12 @@ def _state_figures(state: State) -> StateFigures:
 
 
 def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
-    """Return how the units of the service ``placed``, with index ``s``, are placed."""
+    """Return how the units of the service ``placed``, number ``s``, are placed."""
     units, placement, problem = state.measures.units, state.placement, state.problem
     is_own = units.service == s
-    shares = service_share(units, s) if placed.hands_over else None
+    shares = service_share(units, s) if placed.has_kv_transfers else None
     mean, worst = shares or (None, None)
+    # Groups that the service wants its units to stay in: S1 switches, or subgroups of them.
     groups = problem.topology.s1[placement.node[placement.service == s]]
     if problem.services[s].affinity != "s1":
         groups = problem.subgroup[groups]
@@ -211,13 +219,13 @@ def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits
 
 
 def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigures:
-    """Return what a service requires: its network tier, its GPUs per role, and its units."""
+    """Return what a service requires of the network, its replicas by role, and its units."""
     service = placed.service
     return ServiceFigures(
         name=service.name,
         model=hardware.models[placed.model].name,
         region=hardware.regions[placed.region].name,
-        affinity=service.affinity if placed.hands_over else None,
+        affinity=service.affinity if placed.has_kv_transfers else None,
         priority=service.priority,
         needs=TIERS[service.lowest_priority],
         roles=tuple(
@@ -256,32 +264,32 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
         )
 
 
-def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
-    """Return the main sentence of a placement run; ``pairs``: replicas pass KV caches on."""
-    chosen = methods.get(EXACT) or next(iter(methods.values()))
-    best = chosen.start
-    if not pairs:
+def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> str:
+    """Return the main sentence of a placement run: the KV bandwidth that is lost.
+
+    Without KV transfers between prefill and decode, it is on the GPUs left over.
+    """
+    best = methods.get(EXACT) or next(iter(methods.values()))
+    start = best.start
+    if not has_kv_transfers:
         return (
-            f"{best.units:,} replicas placed, {gpu_words(best.fragmented_gpus)} left over on "
+            f"{start.units:,} replicas placed, {gpu_words(start.fragmented_gpus)} left over on "
             "partly used nodes"
         )
-    blind = None if chosen.label == LABELS[BLIND] else methods.get(BLIND)
-    than = f", {blind.start.bandwidth_lost:.0%} without topology" if blind else ""
-    return f"{chosen.label} placement loses {best.bandwidth_lost:.0%} of KV bandwidth{than}"
+    blind = None if best.label == LABELS[BLIND] else methods.get(BLIND)
+    comparison = f", {blind.start.bandwidth_lost:.0%} without topology" if blind else ""
+    return f"{best.label} placement loses {start.bandwidth_lost:.0%} of KV bandwidth{comparison}"
 
 
-def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """Yield warnings: cases in which a simpler method is as good, and units without a place.
-
-    ``pairs`` tells whether the run has KV transfers.
-    """
-    if pairs and _equals_baseline(methods):
+def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> Iterator[str]:
+    """Yield warnings: cases in which a simpler method is as good, and units without a place."""
+    if has_kv_transfers and _topology_saves_no_time(methods):
         yield (
             "Topology saves bandwidth here, not time: E2E p95 is within "
             f"{SAME_E2E:.0%} without it, and attainment within {100 * SAME_POINTS:g} points."
         )
-    cheap, exact = methods.get(ALGORITHM4), methods.get(EXACT)
-    if cheap and exact and cheap.start.points <= exact.start.points * 1.001:
+    algorithm4, exact = methods.get(ALGORITHM4), methods.get(EXACT)
+    if algorithm4 and exact and algorithm4.start.points <= exact.start.points * SAME_PENALTY:
         yield "Algorithm 4 is as good as the exact placement here."
     for method in methods.values():
         for gap in method.start.unplaced:
@@ -291,7 +299,7 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
             )
 
 
-def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
+def _topology_saves_no_time(methods: Mapping[str, MethodFigures]) -> bool:
     """Return whether the method that ignores topology is as good as every other, in simulation.
 
     It must have placed all units, and every method must have been simulated.
@@ -305,16 +313,19 @@ def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
 
 
 def _is_as_good(replay: Replay, best: Replay) -> bool:
-    """Return whether ``replay`` about equals or beats ``best`` in p95 E2E and SLO attainment."""
+    """Return whether ``replay`` is not clearly worse than ``best`` in p95 E2E or SLO attainment."""
     p95_ms, best_ms = replay.e2e_ms.p95, best.e2e_ms.p95
     if p95_ms is None or best_ms is None or p95_ms > (1 + SAME_E2E) * best_ms:
         return False
-    pairs = zip(replay.slo_attainment.values(), best.slo_attainment.values(), strict=True)
-    return not any(a is not None and b is not None and a < b - SAME_POINTS for a, b in pairs)
+    shares = zip(replay.slo_attainment.values(), best.slo_attainment.values(), strict=True)
+    return not any(
+        share is not None and best_share is not None and share < best_share - SAME_POINTS
+        for share, best_share in shares
+    )
 
 
 def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
-    """Return the p95 latencies of each simulated method in words."""
+    """Return the p95 latencies of each simulated method in words; "" if none was simulated."""
     words = []
     for method in methods.values():
         replay = method.simulated and method.simulated.replay
@@ -326,8 +337,10 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
     return "; ".join(words) + "." if words else ""
 
 
-def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """Yield notes on the ``source`` of replicas, ``methods`` and, with ``pairs``, KV transfers."""
+def notes(
+    source: str, methods: Mapping[str, MethodFigures], has_kv_transfers: bool
+) -> Iterator[str]:
+    """Yield notes on the ``source`` of the replicas, the methods, and KV transfers if any."""
     yield f"Replicas: {source}."
     yield (
         "A unit is the smallest number of replicas in the ratio of prefill and decode. It "
@@ -341,7 +354,7 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
         "times the KV bandwidth lost, 0.01 per GPU left over on a partly used node (assumed: an "
         "order of precedence)."
     )
-    if pairs:
+    if has_kv_transfers:
         yield (
             "In the simulation each service's links run at the mean that its units' switches leave "
             "(harmonic, by GPUs). All requests use that rate. "

@@ -1,4 +1,4 @@
-"""Place services by each method: the fleet as it is, grown, and shrunk again."""
+"""Place services by each method: the fleet as it is, scaled out (grown), and scaled in (shrunk)."""
 
 import math
 import time
@@ -29,13 +29,16 @@ START, GROWN, SHRUNK = "start", "grown", "shrunk"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A placement made by one method at one step: start, grown or shrunk."""
+    """A placement by one method: at the start, grown or shrunk.
 
-    problem: PlacementProblem  # the problem at that step
+    ``gap`` and ``bound`` (of the penalty points) are those of the exact method.
+    """
+
+    problem: PlacementProblem
     placement: Placement
     measures: Measures
     seconds: float
-    gap: float | None = None  # only of the exact method
+    gap: float | None = None
     bound: float | None = None
 
 
@@ -57,20 +60,20 @@ class Placer:
 
     method: str
     seed: int
-    shares: Sequence[float]  # share of the network bandwidth, by level of the tree
+    shares: Sequence[float]  # share of the link bandwidth left, by lowest common network level
     time_limit_s: float
-    alive: Callable[[], None]  # called during the search, can raise to end it
+    alive: Callable[[], None]  # called during the search; may raise to end it
 
     def states(self, problem: PlacementProblem, grow: float) -> States:
-        """Return the placement at the start and, with ``grow``, after growing and shrinking.
+        """Return the placement at the start and, unless ``grow`` is 0, grown and shrunk.
 
-        ``grow`` is the share of replicas that is added and then removed again. 0: start only.
+        ``grow`` is the share of replicas that is added and then removed again.
         """
         steps = {START: problem}
         if grow > 0:
             grown = []
             for service in problem.services:
-                wanted = tuple(math.ceil(n * (1 + grow)) for n in service.wanted)
+                wanted = tuple(math.ceil(count * (1 + grow)) for count in service.wanted)
                 grown.append(replace(service, wanted=wanted))
             steps[GROWN] = PlacementProblem(problem.topology, tuple(grown), problem.taken)
             steps[SHRUNK] = problem
@@ -85,17 +88,19 @@ class Placer:
         return states
 
     def _solve(self, problem: PlacementProblem, before: Placement) -> SolvedPlacement:
-        """Place the services of ``problem``, starting from the placement ``before``.
+        """Return a placement of the services of ``problem`` that changes the one ``before``.
 
         If a service shrinks, every method uses the scale-in of Algorithm 4.
         """
         if self.method == ALGORITHM4:
             return SolvedPlacement(run_algorithm4(problem, before))
-        # The other methods leave the placed replicas, and place only the missing ones.
+        # The other methods leave the placed replicas where they are, and place the missing ones.
         services = []
         for s, service in enumerate(problem.services):
             present = placed_replicas(before, s, len(service.roles))
-            missing = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
+            missing = tuple(
+                wanted - placed for wanted, placed in zip(service.wanted, present, strict=True)
+            )
             if min(missing) < 0:
                 return SolvedPlacement(run_algorithm4(problem, before))
             services.append(replace(service, wanted=missing))
@@ -110,7 +115,7 @@ class Placer:
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:
-    """Join two placements; units and replicas of ``new`` get numbers after those of ``before``."""
+    """Return two placements as one; units and replicas of ``new`` are numbered after the others."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
     next_unit = np.zeros(services, int)  # of each service
     np.maximum.at(next_unit, before.service, before.unit + 1)

@@ -26,9 +26,10 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 class PlacingPolicy(Wrapper):
     """Wraps a policy so that its replicas are placed by Algorithm 4 at each scaling decision.
 
-    Added replicas are placed in the service's deployment groups. If a service grows in both roles,
-    they are placed in new groups. Replicas without a place do not start. Removals begin in the
-    most expensive subgroups.
+    A service is a model in a region; a unit is the smallest set of its prefill and decode replicas
+    in their ratio. Added replicas are placed in the service's deployment groups, or in new groups
+    if the service grows in both roles. Replicas without a place do not start. Removals begin in
+    the most expensive subgroups.
 
     KV transfers get the bandwidth that the switches between prefill and decode leave. The simulator
     has one link per pool, so a service uses the mean over its units.
@@ -44,36 +45,31 @@ class PlacingPolicy(Wrapper):
         one_per_pool[tuple(np.array(hardware.pool_index).T)] = 1
         pool_of_index = {pool: p for p, pool in enumerate(hardware.pool_index)}
         placed = services_by(network.rules, hardware, one_per_pool)
-        self._services = tuple(placed_service.service for placed_service in placed)
+        self._services = tuple(row.service for row in placed)
         self._decisions = 0
-        # [service][role] index of the pool.
+        # Index of the pool, by service and role.
         self._pools = [
-            [
-                pool_of_index[placed_service.model, placed_service.region, g]
-                for g in placed_service.columns
-            ]
-            for placed_service in placed
+            [pool_of_index[row.model, row.region, g] for g in row.columns] for row in placed
         ]
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Place the initial fleet, and return its counts by pool."""
+        """Place the replicas that the policy starts with, and return them by pool."""
         counts = super().reset(fleet)
         minimum, maximum = (
             np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
             for limit in ("minimum", "maximum")
         )
-        if not self._decisions:  # before the first decision
-            # Sums over decisions: replicas without a place, and shares of the bandwidth.
-            self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
         self._problem = self._placement_problem(np.clip(counts, minimum, maximum))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
-        if not self._decisions:  # after a controller restart, the existing placement stays
+        if not self._decisions:  # a controller that restarts keeps its placement and sums
+            # Sums over decisions: replicas without a place, and shares of the bandwidth.
+            self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
             self._placement = run_algorithm4(self._problem)
         self._share = self._kv_bandwidth_shares()
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the policy's actions without starts of replicas that cannot be placed."""
+        """Return the policy's actions, without starts of replicas that cannot be placed."""
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
@@ -86,9 +82,10 @@ class PlacingPolicy(Wrapper):
         return replace(actions, targets=targets, link_share=self._share)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return the policy's values and two of the placement, each a mean over decisions by pool.
+        """Return the parameters of the policy, and two means over decisions, by pool.
 
-        The share of the KV bandwidth is NaN for pools that send no KV caches.
+        They are the share of the KV bandwidth (NaN for pools that send no KV caches), and the
+        replicas without a place.
         """
         decisions = max(self._decisions, 1)
         mean_share = self._shares / decisions if self._decisions else self._share
@@ -101,9 +98,9 @@ class PlacingPolicy(Wrapper):
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:
-        """Place ``targets`` ``[pools]``; return the replicas without a place, ``[pools]``."""
+        """Place the replicas ``targets [pools]``; return those without a place, ``[pools]``."""
         problem = self._placement_problem(targets)
-        # With unplaced replicas, try again even at the same targets: places may have become free.
+        # If replicas are unplaced, try again even at the same targets: GPUs may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = run_algorithm4(problem, self._placement)
@@ -115,7 +112,7 @@ class PlacingPolicy(Wrapper):
         return missing
 
     def _placement_problem(self, targets: IntArray) -> PlacementProblem:
-        """Return the placement problem of ``targets``, ``[pools]``."""
+        """Return the problem of placing the replicas ``targets [pools]``."""
         services = tuple(
             replace(service, wanted=tuple(targets[pools].tolist()))
             for service, pools in zip(self._services, self._pools, strict=True)
@@ -127,6 +124,6 @@ class PlacingPolicy(Wrapper):
         units = measure_placement(self._problem, self._placement, self._network.shares).units
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):
-            shared = service_share(units, s)
-            share[pools] = 1.0 if shared is None else shared[0]
+            mean_and_worst = service_share(units, s)
+            share[pools] = 1.0 if mean_and_worst is None else mean_and_worst[0]
         return share

@@ -1,4 +1,7 @@
-"""Turn a fleet's replica counts into services to place; disaggregate them if requested."""
+"""Turn a fleet's replica counts into services to place; disaggregate them if requested.
+
+A GPU column is a GPU type with its number of GPUs and role.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +14,13 @@ from planner.inputs.scenario.columns import SHOWN
 from planner.inputs.scenario.schema import PlacedService, Replicas, Scenario
 from planner.inputs.scenario.topology import rules_of
 from planner.optimizer.placement import Part, Role, Service
+from planner.optimizer.problem import BOTH, DECODE, PREFILL
 from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceColumns:
-    """A service to place, with its pools: a model, a region and one column per role."""
+    """A service to place, with its pools: a model, a region and one GPU column per role."""
 
     service: Service
     model: int
@@ -24,18 +28,18 @@ class ServiceColumns:
     columns: tuple[int, ...]  # [role]
 
     @property
-    def hands_over(self) -> bool:
-        """Return whether KV caches are transferred from one role to the other."""
+    def has_kv_transfers(self) -> bool:
+        """Return whether prefill replicas transfer KV caches to decode replicas."""
         return len(self.columns) > 1
 
 
 def placed_services(
     scenario: Scenario, hardware: Hardware, counts: IntArray
 ) -> tuple[ServiceColumns, ...]:
-    """Return one service per model and region with prefill and decode pools, and per mixed pool.
+    """Return the services of the replicas ``counts [model, region, GPU column]``.
 
-    ``counts [model, region, GPU column]`` are the replicas to place. Raises ScenarioError if there
-    are none, or only one of the two roles.
+    The prefill and decode pools of a model and region are one service, and each mixed pool is one.
+    Raises ScenarioError if there are no replicas, or only those of prefill or of decode.
     """
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
@@ -45,32 +49,33 @@ def placed_services(
 
 
 def services_by(
-    rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
+    rules_by_model: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[ServiceColumns, ...]:
     """Return the services of the replicas ``counts [model, region, GPU column]``.
 
-    ``rules_of [model]`` has the placement rules of each model. Raises ScenarioError if prefill
+    The prefill and decode pools of a model and region are one service, and each mixed pool is one.
+    ``rules_by_model`` has the placement rules of each model. Raises ScenarioError if prefill
     replicas have no decode replicas, or vice versa.
     """
     services = []
     stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
-        rules = rules_of[m]
+        rules = rules_by_model[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
         with_replicas = np.flatnonzero(counts[m, r])
         disaggregated = tuple(
-            int(g) for stage in (1, 2) for g in with_replicas if stages[g] == stage
+            int(g) for stage in (PREFILL, DECODE) for g in with_replicas if stages[g] == stage
         )
         if len(set(stages[list(disaggregated)].tolist())) == 1:
             raise ScenarioError(
                 f"{name} has prefill replicas without decode replicas, or the other way round. "
                 "Give both in fleet.today."
             )
-        groups = [disaggregated] if disaggregated else []
-        mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
-        for columns in groups + mixed:
+        columns_of_services = [disaggregated] if disaggregated else []
+        columns_of_services += [(int(g),) for g in with_replicas if stages[g] == BOTH]
+        for columns in columns_of_services:
             label = name
-            if len(groups) + len(mixed) > 1:
+            if len(columns_of_services) > 1:
                 label = f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"
             roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
             ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
@@ -90,11 +95,11 @@ def services_by(
 def disaggregated_scenario(
     scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]
 ) -> Scenario:
-    """Return the scenario with aggregated serving replaced by disaggregated serving.
+    """Return the scenario with disaggregated in place of aggregated serving.
 
-    Every mixed profile becomes a prefill and a decode profile. ``today`` becomes the current fleet,
-    with its mixed replicas divided by ``ratio`` (prefill, decode), at least one of each role.
-    Raises ScenarioError if there is only one replica to divide.
+    Every mixed profile becomes a prefill and a decode profile. The rows ``today`` become the
+    current fleet, with their mixed replicas divided by ``ratio`` (prefill, decode), at least one of
+    each role. Raises ScenarioError if there is only one replica to divide.
     """
     profiles = []
     for profile in scenario.profiles:
@@ -110,19 +115,20 @@ def disaggregated_scenario(
                 f"{row.model} in {row.region} has one replica on {row.gpu}, too few for "
                 "separate prefill and decode. Leave the ratio out."
             )
-        share = row.replicas * ratio[0] / sum(ratio)
-        prefill = min(row.replicas - 1, max(1, round(share)))
-        plain = {"minimum": None, "maximum": None, "lent": None}
+        by_ratio = round(row.replicas * ratio[0] / sum(ratio))
+        prefill = min(row.replicas - 1, max(1, by_ratio))
+        # Limits of the mixed pool do not apply to its parts.
+        no_limits = {"minimum": None, "maximum": None, "lent": None}
         rows += [
-            row.model_copy(update={"role": "prefill", "replicas": prefill, **plain}),
-            row.model_copy(update={"role": "decode", "replicas": row.replicas - prefill, **plain}),
+            row.model_copy(update={"role": role, "replicas": replicas, **no_limits})
+            for role, replicas in (("prefill", prefill), ("decode", row.replicas - prefill))
         ]
     fleet = scenario.fleet.model_copy(update={"today": rows})
     return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
 
 
 def current_fleet_rows(hardware: Hardware, counts: IntArray) -> list[Replicas]:
-    """Return ``counts``, ``[l, r, g]``, as rows of the scenario section ``fleet.today``."""
+    """Return ``counts [model, region, GPU column]`` as rows of the section ``fleet.today``."""
     rows = []
     for m, r, g in np.argwhere(counts > 0).tolist():
         section = hardware.sections[m, g]
@@ -141,18 +147,18 @@ def current_fleet_rows(hardware: Hardware, counts: IntArray) -> list[Replicas]:
 
 
 def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
-    """Return the role of a replica of model ``m`` on column ``g``, with its parts and GPU types.
+    """Return the role of replicas of model ``m`` on GPU column ``g``, with parts and GPU types.
 
     A replica is one part, unless the rules divide a prefill replica's GPUs between attention and
-    FFN. ``name`` is the service, for errors.
+    FFN. ``name`` is that of the service, for errors.
     """
     column = hardware.columns[g]
     role, gpus = column.role, hardware.profiles[m, g].tp
-    types = [gpu.name for gpu in hardware.gpu_types]
-    fallbacks = [types.index(fallback) for fallback in rules.fallbacks]
-    order = tuple(dict.fromkeys([column.gpu, *fallbacks]))
+    type_names = [gpu.name for gpu in hardware.gpu_types]
+    fallbacks = [type_names.index(fallback) for fallback in rules.fallbacks]
+    gpu_types = tuple(dict.fromkeys([column.gpu, *fallbacks]))  # the preferred type first
     if role != "prefill" or rules.attention_to_ffn is None:
-        return Role(role, (Part(role, gpus, order),))
+        return Role(role, (Part(role, gpus, gpu_types),))
     attention, ffn = rules.attention_to_ffn
     if gpus % (attention + ffn):
         raise ScenarioError(
@@ -160,5 +166,6 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
             f"{attention} attention and {ffn} FFN replicas cannot share evenly. Choose an "
             "attention_to_ffn with a sum that divides it."
         )
-    each = gpus // (attention + ffn)
-    return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
+    part_gpus = gpus // (attention + ffn)
+    parts = ("attention", attention), ("ffn", ffn)
+    return Role(role, tuple(Part(part, part_gpus, gpu_types, count) for part, count in parts))

@@ -40,9 +40,9 @@ def busiest_load(
     span_s: float = HOUR_S,
     most: int = MOST_REQUESTS,
 ) -> ReplayLoad | None:
-    """Return the requests of the busiest ``span_s`` of the window, or None if nothing arrives.
+    """Return the requests of the busiest ``span_s`` seconds of the window; None: nothing arrives.
 
-    If the window is ahead of the trace, use the time of equal length before it, without growth. If
+    If the window is after the trace, use the time of equal length before it, without growth. If
     there are more than ``most`` requests, use only the first part.
     """
     demand = traffic.demand
@@ -50,15 +50,15 @@ def busiest_load(
     if not len(inside):
         return None
     amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
-    width = max(1, min(len(inside), round(span_s / demand.bin_s)))
+    span_bins = max(1, min(len(inside), round(span_s / demand.bin_s)))
     sums = np.cumsum(np.r_[0.0, amounts])
-    requests = sums[width:] - sums[:-width]  # of the span that begins in each bin
+    requests = sums[span_bins:] - sums[:-span_bins]  # of the span that begins in each bin
     busiest = int(requests.argmax())
     if requests[busiest] <= 0:
         return None
-    start_s, span = float(demand.edges_s[inside[busiest]]), width * demand.bin_s
-    duration = min(span, float(np.ceil(span * most / requests[busiest])))
-    return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
+    start_s, whole_s = float(demand.edges_s[inside[busiest]]), span_bins * demand.bin_s
+    duration_s = min(whole_s, float(np.ceil(whole_s * most / requests[busiest])))
+    return ReplayLoad(traffic.requests(start_s, start_s + duration_s, seed), duration_s, start_s)
 
 
 def placed_fleet(
@@ -75,20 +75,22 @@ def placed_fleet(
     ``worst``, they have that of the unit with the lowest bandwidth.
     """
     counts = np.zeros(hardware.minimum.shape, np.int64)
-    share: dict[tuple[int, int, int], float] = {}
+    shares: dict[tuple[int, int, int], float] = {}  # of the bandwidth, by pool
     for s, service in enumerate(services):
         present = placed_replicas(placement, s, len(service.columns))
+        mean_and_worst = service_share(measures.units, s)
         for g, count in zip(service.columns, present, strict=True):
             counts[service.model, service.region, g] += count
-            pair = service_share(measures.units, s)
-            if pair is not None:
-                share[service.model, service.region, g] = pair[worst]
+            if mean_and_worst is not None:
+                mean_share, worst_share = mean_and_worst
+                shares[service.model, service.region, g] = worst_share if worst else mean_share
     fleet = hardware.fleet(counts)
     pools = []
-    for pool, pool_place in zip(fleet.pools, hardware.pool_index, strict=True):
+    for pool, pool_index in zip(fleet.pools, hardware.pool_index, strict=True):
         pool = replace(pool, minimum=min(pool.minimum, pool.initial))
         if pool.link is not None:
-            rate = pool.link.bytes_s * max(1e-6, share.get(pool_place, 1.0))
+            # At least a millionth: a rate of 0 would never end a transfer.
+            rate = pool.link.bytes_s * max(1e-6, shares.get(pool_index, 1.0))
             pool = replace(pool, link=replace(pool.link, bytes_s=rate))
         pools.append(pool)
     index = tuple(np.array(hardware.pool_index).T)
@@ -97,7 +99,7 @@ def placed_fleet(
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Latency in milliseconds, and SLO attainment by tier."""
+    """The outcome of requests, their latencies in milliseconds, and SLO attainment by tier."""
 
     arrived: int
     completed: int
@@ -121,7 +123,10 @@ class MethodReplay:
 def replay_state(
     hardware: Hardware, placed: Sequence[ServiceColumns], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
-    """Simulate services ``placed`` as in ``state`` under ``load``, at mean and worst bandwidth."""
+    """Return simulations of ``load`` on the services ``placed``, at mean and worst bandwidth.
+
+    The bandwidth between prefill and decode replicas follows from the placement in ``state``.
+    """
     mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
     worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
     return MethodReplay(
@@ -131,7 +136,7 @@ def replay_state(
 
 
 def _replay(fleet: Fleet, counts: IntArray, load: ReplayLoad, seed: int) -> Replay:
-    """Simulate ``load`` on a static fleet of ``counts``."""
+    """Return the simulation of ``load`` on a static fleet of ``counts [pools]`` replicas."""
     result = simulate(load.trace, fleet, Static(counts), seed=seed, duration_s=load.duration_s)
     summary = summarise(result)
     return Replay(

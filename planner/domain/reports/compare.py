@@ -240,7 +240,10 @@ def comparison_report(
         clock=frame.window.clock,
         alternatives=tuple(_alternatives(view)),
         charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
-        trust=tuple(_trust(view)),
+        trust=(
+            _test_days_fact(view),
+            *trust_facts(view.frame, speed_tested=_speed_tested(view)),
+        ),
     )
 
 
@@ -392,7 +395,7 @@ def _schedule_if_guarded(
 
 
 def _comparison_words(view: ComparisonView) -> str:
-    """Return the words after a saving: the baseline with its cost or "at equal SLO".
+    """Return the words after a saving: the baseline, and whether SLO attainment is equal.
 
     Without a baseline, say why there is no saving; "" if the baseline was not simulated.
     """
@@ -467,12 +470,6 @@ def _risk_fact(view: ComparisonView) -> Fact:
     note = " · ".join(filter(None, (loss.effect, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
-
-
-def _trust(view: ComparisonView) -> Iterator[Fact]:
-    """Yield how sure the answer is: test days passed, error of speeds, and assumed inputs."""
-    yield _test_days_fact(view)
-    yield from trust_facts(view.frame, speed_tested=_speed_tested(view))
 
 
 def _speed_tested(view: ComparisonView) -> bool:

@@ -22,8 +22,9 @@ from planner.policies.registry import traits_of
 from simulation.arrays import FloatArray, IntArray
 from simulation.energy import hours_of
 
-DAY_S, MONTH = 86_400.0, 30  # days
-ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
+DAY_S = 86_400.0
+MONTH_DAYS = 30
+LIMIT_TOLERANCE = 0.01  # overlapping starts cost a little more than planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Pool:
 class ScheduleRow:
     """The replicas to request of each pool from ``begins`` until the next row.
 
-    They serve in the period that starts at ``period``. Results of earlier releases do not have it;
-    there, ``begins`` is the start of the period.
+    They serve in the period that starts at ``period``. It is None in results of earlier releases,
+    where ``begins`` is the start of the period.
     """
 
     begins: datetime
@@ -49,9 +50,9 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSchedule:
-    """A replica schedule with one row per change of what to request.
+    """A replica schedule: a row per change of the replicas to request, in the order of ``pools``.
 
-    If ``by_itself``, it has one row, and the policy then scales by its own rule.
+    With ``by_itself``, it has one row, and the policy then scales by its own rule.
     """
 
     pools: tuple[Pool, ...]
@@ -60,7 +61,7 @@ class ReplicaSchedule:
 
 
 def span_of(rows: Iterable[ScheduleRow]) -> tuple[int, int] | None:
-    """Return the least and the most replicas of a period; None without rows.
+    """Return the (fewest, most) replicas of a period, over all periods; None without rows.
 
     The last row of a period counts. Before it, replicas of two periods overlap for a cold start.
     """
@@ -70,9 +71,9 @@ def span_of(rows: Iterable[ScheduleRow]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One effect of the recommendation, as words.
+    """One effect of the recommendation, such as its cost, in words.
 
-    ``of`` is its label in a list. ``before`` is the text before it in a sentence.
+    ``of`` is its label in a list, ``before`` the text before the words in a sentence.
     """
 
     of: str
@@ -82,7 +83,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
+    """The recommendation as text: ``what`` to do, its effects (``facts``), and both in a sentence.
+
+    ``timetable`` is its replica schedule.
+    """
 
     sentence: str
     timetable: ReplicaSchedule
@@ -91,40 +95,43 @@ class Answer:
 
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
-    """Return the recommendation to run the policy of ``run``, with its savings against ``base``."""
+    """Return the recommendation to run a simulated policy, with its savings against ``base``."""
     orders = _replica_orders(study, run)
     what = _action_sentence(study, orders, run.label, run.traits)
     mean_replicas = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
-    lost = loss_words(spare) if spare else "one replica"
-    parts = (
+    loss = loss_words(spare) if spare else "one replica"
+    candidates = (
         Fact("Fleet", "" if run.traits.flat else f"{mean_replicas:,.1f} replicas on average"),
-        Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),
+        Fact("Cost", _cost_words(study, run) + cost_difference_words(run, base, usd=False)),
         Fact("Growth", _growth_words(study)),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
         Fact("SLO attainment", _attainment_words(run, study.window.ahead), "SLO attainment "),
         Fact(
-            f"Survives the loss of {lost}",
+            f"Survives the loss of {loss}",
             _survives_loss_words(run),
-            f"survives the loss of {lost}: ",
+            f"survives the loss of {loss}: ",
         ),
     )
-    facts = tuple(fact for fact in parts if fact.words)
+    facts = tuple(fact for fact in candidates if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
-    missed = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
-    timetable = _schedule(study, orders)
-    return Answer(f"{missed}{sentence}.", timetable, f"{missed}{what}.", facts)
+    missed = missed_tiers_sentence(run)
+    before = f"{missed} " if missed else ""
+    return Answer(f"{before}{sentence}.", _schedule(study, orders), f"{before}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
-    """Return a ``plan`` under ``policy`` as a recommendation, without its cost and attainment."""
+    """Return the recommendation to follow ``plan``, without its cost and attainment.
+
+    ``policy`` is the key of the policy that follows it.
+    """
     orders, traits = _orders_of_plan(study, plan), traits_of(policy)
     words = _action_sentence(study, orders, traits.label, traits)
     return Answer(words, _schedule(study, orders), f"{words}.")
 
 
 def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """Return the schedules of all policies: one row per change and pool that is ever used.
+    """Return a table of the schedules of all policies: a row per policy, change and used pool.
 
     Policies that scale by their own rule have no rows.
     """
@@ -148,9 +155,9 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
 
 def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame]:
-    """Return the table named ``timetable``: one row per change, one column of replicas per pool.
+    """Return {"timetable": table}: a row per change, with a column of replicas per pool.
 
-    Return no table if the schedule is empty or None.
+    Return {} if the schedule is empty or None.
     """
     if timetable is None or not timetable.pools:
         return {}
@@ -158,18 +165,18 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
         "begins": [row.begins for row in timetable.rows],
         "period": [row.period for row in timetable.rows],
     }
-    for p, pool in enumerate(timetable.pools):
-        head = f"{pool.replica.model} {pool.region} {pool.replica.arrangement}"
-        columns[head] = [row.replicas[p] for row in timetable.rows]
+    for i, pool in enumerate(timetable.pools):
+        name = f"{pool.replica.model} {pool.region} {pool.replica.arrangement}"
+        columns[name] = [row.replicas[i] for row in timetable.rows]
     return {"timetable": pl.DataFrame(columns)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ReplicaOrders:
-    """Replicas to request: ``counts [t, pools]`` from ``begins_s [t]`` on, epoch seconds.
+    """The replicas to request at each time t: ``counts [t, pools]``.
 
-    ``periods_s [t]`` is the start of the latest period that they are requested for. If
-    ``scales_itself``, the policy scales by its own rule after the first row.
+    They are requested at ``begins_s [t]``, for the period that starts at ``periods_s [t]``, both in
+    epoch seconds. With ``scales_itself``, the policy scales by its own rule after the first time.
     """
 
     begins_s: FloatArray
@@ -179,7 +186,10 @@ class _ReplicaOrders:
 
 
 def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
-    """Return the replicas to request over time: those of the run's plan, else its first fleet."""
+    """Return the replicas that a policy requests over time, by its plan.
+
+    Without a plan, they are the replicas that it starts with.
+    """
     if run.plan is not None:
         return _orders_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
@@ -187,34 +197,36 @@ def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
         initial[0, *index] = pool.initial
     constant = replace(study.window, period_s=study.window.duration_s)
     times, periods, counts = requests_over_time(initial, constant)
-    # A guard only adds to its first fleet.
+    # A guard never goes below its first replicas.
     keeps_first = run.traits.flat or run.traits.may_exceed_plan
     return _ReplicaOrders(times, periods, study.pools(counts), scales_itself=not keeps_first)
 
 
 def _orders_of_plan(study: Study, plan: ScalingPlan) -> _ReplicaOrders:
-    """Return the replicas that a plan asks for over time."""
+    """Return the replicas that a plan requests over time."""
     times, periods, counts = requests_over_time(plan.target, study.window)
     return _ReplicaOrders(times, periods, study.pools(counts))
 
 
 def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
-    """Return the orders as a schedule: one row per change, only pools that are ever used."""
-    counts, hardware = orders.counts, study.hardware
-    used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
-    places = [hardware.pool_index[p] for p in used]
-    changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # rows unlike the one before
+    """Return a schedule with a row per change of the replicas to request.
+
+    It has only the pools that are ever used.
+    """
+    hardware = study.hardware
+    used_pools = np.flatnonzero(orders.counts.any(axis=0)).tolist()
+    used = [hardware.pool_index[pool] for pool in used_pools]
+    counts = orders.counts[:, used_pools]
+    differs_from_row_before = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
     return ReplicaSchedule(
-        pools=tuple(
-            Pool(hardware.regions[r].name, replica_of(hardware, m, g)) for m, r, g in places
-        ),
+        pools=tuple(Pool(hardware.regions[r].name, replica_of(hardware, m, g)) for m, r, g in used),
         rows=tuple(
             ScheduleRow(
                 moment(orders.begins_s[t]),
-                tuple(int(counts[t, p]) for p in used),
+                tuple(counts[t].tolist()),
                 moment(orders.periods_s[t]),
             )
-            for t in np.flatnonzero(changed).tolist()
+            for t in np.flatnonzero(differs_from_row_before).tolist()
         ),
         by_itself=orders.scales_itself,
     )
@@ -223,7 +235,7 @@ def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
 def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: Traits) -> str:
     """Return what to run, as a sentence without its full stop.
 
-    ``label`` and ``traits`` are those of the policy.
+    ``orders`` are the replicas to request. ``label`` and ``traits`` are those of the policy.
     """
     start_s, clock, counts = study.window.start_s, study.traffic.clock, orders.counts
     first = _counts_words(study, counts[0])
@@ -234,9 +246,9 @@ def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: T
     if traits.flat:
         return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
     how_long = "all the time"
-    span = span_of(_schedule(study, orders).rows)
-    if (counts != counts[0]).any() and span is not None:
-        how_long = f"then by the schedule ({span[0]:,} to {span[1]:,})"
+    replicas = span_of(_schedule(study, orders).rows)
+    if (counts != counts[0]).any() and replicas is not None:
+        how_long = f"then by the schedule ({replicas[0]:,} to {replicas[1]:,})"
     guard_words = ", and more if load exceeds the plan" if traits.may_exceed_plan else ""
     return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
 
@@ -247,26 +259,25 @@ def _counts_words(study: Study, counts: IntArray) -> str:
     The GPU type is named if the model can run on several.
     """
     hardware = study.hardware
-    columns: dict[int, set[int]] = {}  # GPU columns by model
+    gpu_columns: dict[int, set[int]] = {}  # by model
     for m, _, g in hardware.pool_index:
-        columns.setdefault(m, set()).add(g)
+        gpu_columns.setdefault(m, set()).add(g)
     by_model: dict[str, list[str]] = {}
     for count, (m, r, g) in zip(counts, hardware.pool_index, strict=True):
         if count:
-            on_gpu = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
+            on_gpu = f" of {hardware.columns[g].label}" if len(gpu_columns[m]) > 1 else ""
             words = f"{count:,} in {hardware.regions[r].name}{on_gpu}"
             by_model.setdefault(hardware.models[m].name, []).append(words)
     return "; ".join(f"{model}: {', '.join(parts)}" for model, parts in by_model.items())
 
 
-def _money(study: Study, run: PolicyRun) -> str:
+def _cost_words(study: Study, run: PolicyRun) -> str:
     """Return the cost of a day and of a month of such days, in words."""
-    day = run.summary.recurring_usd * DAY_S / study.window.duration_s
+    day_usd = run.summary.recurring_usd * DAY_S / study.window.duration_s
+    day, month = _dollars(day_usd), _short_dollars(MONTH_DAYS * day_usd)
     if study.window.duration_s < DAY_S:
-        return (
-            f"${_dollars(day)} a day at this window's rate (${_short_dollars(MONTH * day)} a month)"
-        )
-    return f"${_dollars(day)} a day (${_short_dollars(MONTH * day)} a month of such days)"
+        return f"${day} a day at this window's rate (${month} a month)"
+    return f"${day} a day (${month} a month of such days)"
 
 
 def _dollars(usd: float) -> str:
@@ -283,9 +294,10 @@ def _short_dollars(usd: float) -> str:
 
 
 def _limits_exceeded(study: Study, run: PolicyRun) -> str:
-    """Return the scenario's limits that the replay exceeds, in words; "" if there are none.
+    """Return the scenario's limits on cost and carbon that a simulation exceeds, in words.
 
-    Checked are the dollars per hour of the dearest period, and the totals of the window.
+    They apply to the cost per hour of the dearest period, and to the totals of the window. Return
+    "" if none is exceeded.
     """
     limits = study.settings.plan
     limited = (
@@ -294,14 +306,14 @@ def _limits_exceeded(study: Study, run: PolicyRun) -> str:
         ("", " kg CO2e in this window", run.summary.carbon_kg, limits.in_all.carbon_kg),
     )
     return "; ".join(
-        f"{sign}{_dollars(taken)}{unit} where {sign}{_dollars(limit)} is the most"
-        for sign, unit, taken, limit in limited
-        if taken > limit * (1 + ABOUT)
+        f"{sign}{_dollars(amount)}{unit} where {sign}{_dollars(limit)} is the most"
+        for sign, unit, amount, limit in limited
+        if amount > limit * (1 + LIMIT_TOLERANCE)
     )
 
 
 def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
-    """Return dollars per hour in the dearest period; 0 if the scenario sets no such limit."""
+    """Return the dollars per hour of the dearest period; 0 if the scenario has no limit on them."""
     if study.settings.plan.each_hour.usd == np.inf:
         return 0.0
     series = run.series
@@ -311,22 +323,22 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
         (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]) * pool.gpus_per_instance
         for pool in run.fleet.pools
     ])  # fmt: skip
-    hourly = (usd * counts).sum(axis=0)  # by interval
-    period = (np.arange(len(hourly)) * series.interval_s // study.window.period_s).astype(np.int64)
-    means = np.bincount(period, hourly) / np.bincount(period)
-    return float(means.max())
+    hourly_usd = (usd * counts).sum(axis=0)  # by interval of the simulation
+    starts_s = np.arange(len(hourly_usd)) * series.interval_s
+    periods = (starts_s // study.window.period_s).astype(np.int64)
+    return float((np.bincount(periods, hourly_usd) / np.bincount(periods)).max())
 
 
 def _growth_words(study: Study) -> str:
-    """Return the growth that a plan ahead of the traffic assumes, in words; "" without any."""
+    """Return the growth that a plan after the end of the traffic assumes; "" if it assumes none."""
     window = study.window
     return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
 
 def _attainment_words(run: PolicyRun, ahead: bool) -> str:
-    """Return each tier's SLO attainment and target, in words.
+    """Return each tier's SLO attainment and target in words; "" without requests.
 
-    ``ahead``: the window is in the future, so that demand is a forecast.
+    ``ahead``: the window is in the future, so its demand is a forecast.
     """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
@@ -339,13 +351,13 @@ def _attainment_words(run: PolicyRun, ahead: bool) -> str:
 
 
 def missed_tiers_sentence(run: PolicyRun) -> str:
-    """Return a sentence on the tiers that the run misses in the window; empty if none."""
+    """Return a sentence on the tiers whose SLO the run misses in the window; "" if none."""
     missed = missed_tiers(run)
     return f"{run.label} misses in this window: {'; '.join(missed)}." if missed else ""
 
 
 def _survives_loss_words(run: PolicyRun) -> str:
-    """Return whether the run survives a replica loss, in words; "" if unknown."""
+    """Return whether the run meets its SLOs without a replica, in words; "" if unknown."""
     if run.n_plus_1 is None:
         return ""
     words = "yes" if run.n_plus_1 else "no"

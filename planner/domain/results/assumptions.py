@@ -1,6 +1,7 @@
 """List every input of a result that may be doubted.
 
-Each has a value and a provenance: measured, published, modelled or assumed.
+Each has a value and a provenance: measured, published, modelled or assumed. A GPU column is one
+way to run replicas: a GPU type, its number of GPUs and role, bought or as spot.
 """
 
 import math
@@ -37,7 +38,7 @@ from simulation.trace import CachedTokens
 ASSUMED, MODELLED = "assumed", "modelled"
 REQUESTS = "Requests in the window"
 LIMITS_OF = "Limits of "  # before the name of a tier
-OBSERVED = "measured"
+OBSERVED = "measured"  # provenance; MEASURED is an origin of requests
 GIGA = 1e9
 BATCHING = {
     "chunked": "prompts in chunks among decodes",
@@ -50,7 +51,7 @@ SCHEDULERS = {
     "pf": "priority first",
     "dpa": "deadline and priority aware",
 }
-LONGER = 1.2  # factor on the mean length, to show its effect
+LONGER = 1.2  # factor on a mean length, to show the effect on replicas and cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +63,30 @@ class Assumption:
     provenance: str  # measured, published, modelled or assumed
     source: str
     key: str
-    matters: str = ""  # effect on the result, from capacities alone
-    effect: float | None = None  # share of replicas and cost that ``matters`` states
+    matters: str = ""  # effect on replicas and cost in words, estimated from capacities alone
+    effect: float | None = None  # the same effect as a share
 
 
 def assumptions_of(study: Study) -> tuple[Assumption, ...]:
-    """Return the inputs: traffic first, then hardware, costs and planning."""
-    sources = dict(study.hardware.provenance)
+    """Return the inputs of a study: traffic first, then hardware, costs and planning."""
     assumptions = (
         *_traffic(study),
         *_tiers(study.hardware.tiers),
         *_speeds(study),
         *_serving(study.hardware),
-        *_places(study.hardware, sources),
+        *_regions(study.hardware, dict(study.hardware.provenance)),
         *_fleet(study),
         *_plan(study),
     )
-    return tuple(dict.fromkeys(assumptions))  # spot and owned columns share inputs
+    return tuple(dict.fromkeys(assumptions))  # spot and owned GPUs share inputs
 
 
 def replay_of(window: Window, traffic: Traffic) -> str:
-    """Return the origin of the replayed requests: measured, or drawn from counts or a forecast."""
+    """Return the origin of the replayed requests, such as MEASURED or FORECAST."""
     return FORECAST if window.ahead else traffic.replay
 
 
-def today_stands_in(seconds: float) -> str:
+def assumed_today(seconds: float) -> str:
     """Describe the fleet that is assumed to run today if the scenario does not state one.
 
     ``seconds`` is the length of the traffic before the window.
@@ -125,7 +125,10 @@ def _traffic(study: Study) -> Iterator[Assumption]:
 
 
 def _source(source: Source, key: str) -> Iterator[Assumption]:
-    """Yield a source's launch, its scale and its splits; ``key`` is its place in the scenario."""
+    """Yield the inputs of a traffic source: its launch, its scale, its split by region and tier.
+
+    ``key`` is its key in the scenario, such as "traffic.sources[0]".
+    """
     name = source.trace or source.file or ""
     if source.launch is not None:
         name = source.model or ""
@@ -146,7 +149,7 @@ def _source(source: Source, key: str) -> Iterator[Assumption]:
 
 
 def _launch(source: Source, key: str) -> Iterator[Assumption]:
-    """Yield the inputs of traffic that the scenario describes."""
+    """Yield the inputs of a launch: traffic that the scenario describes, without measurements."""
     launch = source.launch
     if launch is None:
         return
@@ -164,7 +167,7 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
-    """Yield the prompt and answer lengths of model ``m``, from requests and from counts."""
+    """Yield the prompt and answer lengths of model number ``m``, from requests and from counts."""
     has_requests = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
     for part, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         what, key = f"{part} lengths of {model}", f"traffic.sources.{field}"
@@ -178,7 +181,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _cached_prompts(study: Study, m: int, model: str) -> Iterator[Assumption]:
-    """Yield the share of prompt tokens that sources count as cached, and whether it is used."""
+    """Yield the share of prompt tokens that the traffic counts as cached, if it counts them."""
     traffic = study.traffic
     shared = traffic.shared[m] if traffic.shared else None
     if shared is None or not isinstance(shared.blocks, CachedTokens):
@@ -194,9 +197,9 @@ def _cached_prompts(study: Study, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
-    """Return (mean, standard deviation) of ``tokens`` over the requests of model ``m``.
+    """Return (mean, standard deviation) of ``tokens`` over the requests of model number ``m``.
 
-    ``tokens`` and ``models`` (codes) are by request.
+    ``tokens`` and ``models`` (model numbers) have one item per request.
     """
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
@@ -211,19 +214,20 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
 def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Assumption:
     """Return ``row``, on prompt or answer lengths of model ``m``, with the effect of longer ones.
 
-    The effect on replicas and cost is estimated from one replica's highest rate at mean lengths,
-    without a simulation.
+    The effect on replicas and cost is that on one replica's highest rate at mean lengths, computed
+    without a simulation. If it is not known, return ``row`` unchanged.
     """
     profiles = (p for (model, _), p in study.hardware.profiles.items() if model == m)
-    profile, lengths = next(profiles, None), study.traffic.lengths[m]
-    if profile is None or not len(lengths[0]):
+    profile = next(profiles, None)
+    inputs, outputs = study.traffic.lengths[m]
+    if profile is None or not len(inputs):
         return row
-    isl, osl = (float(tokens.mean()) for tokens in lengths)
+    isl, osl = float(inputs.mean()), float(outputs.mean())
     rate, _ = largest_rate(profile, isl, osl)
     is_prompt = row.what.startswith("Prompt")
     longer_isl, longer_osl = (LONGER * isl, osl) if is_prompt else (isl, LONGER * osl)
     rate_if_longer, _ = largest_rate(profile, longer_isl, longer_osl)
-    if not all(math.isfinite(each) and each > 0 for each in (rate, rate_if_longer)):
+    if not all(math.isfinite(rps) and rps > 0 for rps in (rate, rate_if_longer)):
         return row
     extra = rate / rate_if_longer - 1
     words = f"{LONGER - 1:.0%} longer: about {extra:+.0%} replicas and cost"
@@ -231,7 +235,11 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
 
 
 def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) -> Assumption:
-    """Return the lengths that a demand file or live source counts, as an input of the result."""
+    """Return the lengths of a source that only counts tokens per bin, as an input of the result.
+
+    ``what`` names them, ``field`` is their column ("input_tokens" or "output_tokens"), and ``key``
+    is their key in the scenario.
+    """
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, CV {drawn.cv:.3g}"
@@ -258,18 +266,18 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
 
 
 def _speeds(study: Study) -> Iterator[Assumption]:
-    """Yield speed and precision of each profile, with its error and source."""
+    """Yield the speed and the precision of each profile, with its error and source."""
     hardware, sizes = study.hardware, study.sizes
     for (m, g), profile in hardware.profiles.items():
         section, column = hardware.sections[m, g], hardware.columns[g]
-        if column.spot:  # same hardware as the owned column
+        if column.spot:  # the same hardware as the owned GPU column
             continue
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
         error, source = stated_error(profile), profile.provenance
-        if (m, g) in sizes.capacity:  # a size beyond the measured range has a weaker source
+        if (m, g) in sizes.capacity:  # beyond the measured range, the source is weaker
             source = provenance_at(profile, sizes.extrapolated_share((m, g)))
-        known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
-        value = f"{profile.kind} profile, {known}"
+        error_words = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
+        value = f"{profile.kind} profile, {error_words}"
         effect = None if error is None else error.value
         words = "" if effect is None else f"slower by its error: about {effect:+.0%} replicas"
         yield Assumption(
@@ -281,10 +289,10 @@ def _speeds(study: Study) -> Iterator[Assumption]:
 
 
 def _precision(profile: Profile, weights: str, cache: str) -> str:
-    """Return the precision of weights and KV cache; a graph profile states its own."""
+    """Return the precision of weights and KV cache in words; a graph profile has its own."""
     if isinstance(profile, GraphProfile):
-        spread = profile.graph.arrangement
-        weights, cache = spread.weights, spread.kv_cache
+        weights = profile.graph.arrangement.weights
+        cache = profile.graph.arrangement.kv_cache
     return f"weights {weights}, KV cache {cache}"
 
 
@@ -319,25 +327,27 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
 def _latency_words(home: str, other: str, there_s: float, back_s: float) -> str:
     """Return the latencies between two regions in words.
 
-    The arguments are in seconds; inf is a route closed by ``objective.reroute``.
+    ``there_s`` is that from ``home`` to ``other`` in seconds, ``back_s`` the reverse. inf is a
+    route closed by ``objective.reroute``.
     """
     if there_s == back_s:
         return "closed to requests both ways" if np.isinf(there_s) else _latency_one_way(there_s)
-    both = ((home, other, there_s), (other, home, back_s))
-    return "; ".join(
-        f"{start} to {end}: {_latency_one_way(seconds)}" for start, end, seconds in both
-    )
+    there, back = _latency_one_way(there_s), _latency_one_way(back_s)
+    return f"{home} to {other}: {there}; {other} to {home}: {back}"
 
 
 def _latency_one_way(seconds: float) -> str:
-    """Return the latency of a route in words; inf is a closed one."""
+    """Return the latency of one direction in words; inf: closed."""
     if np.isinf(seconds):
         return "closed to requests"
     return f"{1000 * seconds:,.4g} ms one way, always the same"
 
 
-def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
-    """Yield the prices, the carbon intensity and the PUE of each region."""
+def _regions(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
+    """Yield the prices, the carbon intensity and the PUE of each region.
+
+    ``sources`` is the provenance by input, such as "Price of H100 in us-east".
+    """
     for r, region in enumerate(hardware.regions):
         for g, column in enumerate(hardware.columns):
             name = "Spot price" if column.spot else "Price"
@@ -354,17 +364,15 @@ def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assu
             ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
             ("PUE", f"{region.pue:.4g}", "pue"),
         ):
-            provenance = sources.get(f"{what} in {region.name}", GIVEN)
             name = f"{what} in {region.name}"
+            provenance = sources.get(name, GIVEN)
             yield Assumption(name, value, provenance.kind, provenance.source, f"regions.{key}")
 
 
 def _fleet(study: Study) -> Iterator[Assumption]:
     """Yield today's fleet, the cold start and the faults."""
     hardware = study.hardware
-    source = "scenario"
-    if hardware.today is None:
-        source = today_stands_in(study.before.seconds)
+    source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{count:,} replica{'s' * (count != 1)} at the start of the window"
     yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today")
@@ -387,9 +395,9 @@ def _plan(study: Study) -> Iterator[Assumption]:
     value: str = plan.forecast.method
     source_words = "made at each scaling decision from past demand, with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
-    chosen = () if study.quantiles is None else study.quantiles.found
-    for at_once, quantile in chosen:
-        name = tier_label(quantile.tier, [other.tier for _, other in chosen])
+    quantiles = () if study.quantiles is None else study.quantiles.found
+    for at_once, quantile in quantiles:
+        name = tier_label(quantile.tier, [other.tier for _, other in quantiles])
         name += ", all periods at once" if at_once else ""
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
         yield Assumption(
@@ -416,7 +424,7 @@ def _plan(study: Study) -> Iterator[Assumption]:
 
 
 def _spare(plan: PlanSettings) -> Assumption:
-    """Return the losses for which the plan has spare replicas."""
+    """Return the losses (of replicas or of a region) for which the plan has spare replicas."""
     losses = []
     if plan.spare.instances:
         losses.append(f"any {plan.spare.instances} replica{'s' * (plan.spare.instances > 1)}")

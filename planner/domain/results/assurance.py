@@ -22,11 +22,12 @@ class PolicyOnDay:
 class TestDayFigures:
     """A test day with the results of the policies that were tried on it.
 
-    ``cases`` is the number of simulated days. ``not_applicable`` is the reason if the day does not
-    apply.
+    ``kind`` and ``parameters`` say how its traffic or fleet is changed. ``cases`` is the number of
+    past days that it was simulated on, of which a policy must pass the share ``pass_share``.
+    ``not_applicable`` is the reason if the day does not apply, else "".
     """
 
-    __test__ = False  # no class of tests, although its name begins like one
+    __test__ = False  # pytest would collect the class because of its name
 
     name: str
     kind: str
@@ -40,7 +41,7 @@ class TestDayFigures:
     level: str = ""  # lowest level of assurance that requires it; "": no level
 
     def required_by(self, level: str) -> bool:
-        """Return whether ``level`` of assurance requires the day."""
+        """Return whether a plan must pass this day to have the assurance ``level``."""
         return self.level in LEVELS and LEVELS.index(self.level) <= LEVELS.index(level)
 
 
@@ -73,7 +74,10 @@ class AssuranceFigures:
 def day_figures(
     days: Sequence[TestDay], candidates: Sequence[Candidate], level: int
 ) -> tuple[TestDayFigures, ...]:
-    """Return figures of ``days`` for ``level`` (index in LEVELS), with the ``candidates`` tried."""
+    """Return the figures of test days, with the results of the ``candidates`` tried on them.
+
+    ``level``, an index in LEVELS, decides which days are required.
+    """
     return tuple(
         TestDayFigures(
             name=day.name,
@@ -98,7 +102,7 @@ def day_figures(
 
 
 def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
-    """Return the choice of a level of assurance as figures of a result."""
+    """Return the policy chosen for a level of assurance as figures of a result."""
     candidate = choice.candidate
     tiers = dict.fromkeys(
         tier

@@ -1,4 +1,7 @@
-"""Describe the basis of a result: window, forecasts, capacities and sources."""
+"""Describe the basis of a result: window, forecasts, capacities and sources.
+
+A GPU column is one way to run replicas: a GPU type, its number of GPUs and role, bought or as spot.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +19,9 @@ from planner.domain.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, C
 from planner.domain.replicas import Replica, replica_of
 from planner.domain.results.assumptions import (
     Assumption,
+    assumed_today,
     assumptions_of,
     replay_of,
-    today_stands_in,
 )
 from planner.domain.serialise import COLUMNS, MERGED, milliseconds, moment
 from planner.domain.sizing.sizing import Sizes
@@ -39,14 +42,14 @@ CURRENT_FLEET = "Today's fleet"  # source that is listed if the scenario does no
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
-    """Return the columns that show forecasts and their errors in a backtest.
+    """Return the columns of a table of forecasts, with the errors of past forecasts.
 
     ``forecast`` is the prefix of the forecast's attributes in a row, such as "ahead."; "" if the
-    row itself is a forecast. ``more`` columns follow.
+    row itself is a forecast. ``unit`` returns the unit of a row's amounts. ``more`` columns follow.
     """
 
     def attribute(name: str) -> Callable[[Any], Any]:
-        """Return the function that reads an attribute of the forecast from a row."""
+        """Return a function that reads the attribute ``name`` of the forecast in a row."""
         return attrgetter(forecast + name)
 
     past, compared = attribute("past"), attribute("compared")
@@ -89,30 +92,28 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 
 
 def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
-    """Return (method, its error over that of the chosen one) of the best other method.
+    """Return the best method that was not chosen, and its error over that of the chosen one.
 
-    None if only one method was compared.
+    The ratio is None if the chosen method has no error. None if only one method was compared.
     """
-    chosen = next((score.error for score in scores if score.chosen), 0.0)
+    chosen_error = next((score.error for score in scores if score.chosen), 0.0)
     other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
     if other is None:
         return None
-    return other.method, other.error / chosen if chosen > 0 else None
+    return other.method, other.error / chosen_error if chosen_error > 0 else None
 
 
 def _drift_document(past: PastPeaks | None) -> dict[str, Any] | None:
     """Return whether past forecasts became worse, as JSON; None without past forecasts."""
     if past is None:
         return None
-    drifted = detect_drift(past)
-    since = None if drifted.since_s is None else moment(drifted.since_s)
-    return {"flagged": drifted.flagged, "since": since, "sentence": drifted.sentence}
+    drift = detect_drift(past)
+    since = None if drift.since_s is None else moment(drift.since_s)
+    return {"flagged": drift.flagged, "since": since, "sentence": drift.sentence}
 
 
 SERIES = series_columns("", lambda row: "input_tokens")
-
-
-QUIET = 1.5  # ratio of the busiest window to this one, from which to warn
+QUIET = 1.5  # demand of the busiest window over that of this one, from which to warn
 RHYTHM_FROM_H = 6.0  # length of a window from which on a daily rhythm matters (assumed)
 
 
@@ -125,9 +126,9 @@ class WindowFacts:
     period_s: float
     bin_s: float
     lead_s: float
-    clock: str
+    clock: str  # "utc", or "relative" for a trace without dates
     replay: str  # origin of the replayed requests
-    rank: WindowRank | None  # rank among windows of this length; None if ahead
+    rank: WindowRank | None  # rank among windows of this length; None: after the traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +149,10 @@ class SizedReplica:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTraffic:
-    """The replayed part of the window's traffic: all of it, or one of ``cells`` equal cells.
+    """The replayed part of the window's traffic.
 
-    ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
+    A large fleet is divided into ``cells`` equal parts, of which one is replayed; 1: all of it.
+    ``percentiles_within`` is the relative error of latency percentiles; 0: exact.
     """
 
     requests: int
@@ -184,22 +186,23 @@ class Forecasts:
 
 
 def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Frame:
-    """Return the basis of a result; ``kept`` means that it has a row for every request.
+    """Return the basis of a result.
 
-    ``simulated`` tells whether its figures come from a simulation, not only from the optimizer.
+    ``kept``: the result has a row for every request, so its percentiles are exact. ``simulated``:
+    its figures come from a simulation, not only from the optimizer.
     """
     errors = [stated_error(profile) for profile in study.hardware.profiles.values()]
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
-        replayed=replayed_traffic(study, kept=kept),
+        replayed=_replayed_traffic(study, kept=kept),
         capacity=sized_replicas(study.sizes, study.hardware),
         assumptions=assumptions_of(study),
-        provenance=provenance_of(study, simulated=simulated),
+        provenance=_sources_of_figures(study, simulated=simulated),
         notes=(
             *([] if simulated else short_history_warning(study.window, study.traffic)),
-            *gaps_noted(study.traffic, study.window),
-            *growth_noted(study.window),
+            *gaps_note(study.traffic, study.window),
+            *growth_note(study.window),
             *([study.misfit] if study.misfit else []),
             "Every policy begins with today's fleet. Replicas above it at the start of the window "
             "were started one cold start earlier. Those starts "
@@ -213,8 +216,8 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
     )
 
 
-def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
-    """Return how much traffic was replayed, on how many cells, and how accurate percentiles are.
+def _replayed_traffic(study: Study, *, kept: bool) -> ReplayedTraffic:
+    """Return how much traffic was replayed, and how accurate its percentiles are.
 
     ``kept``: all requests were kept in memory, so that percentiles are exact.
     """
@@ -238,7 +241,7 @@ def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
 
 
 def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
-    """Return how busy the window is by requests; None if it is after the traffic."""
+    """Return how busy the window is by requests, among others; None if it is after the traffic."""
     if window.ahead:
         return None
     requests = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
@@ -246,7 +249,7 @@ def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
 
 
 def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
-    """Return a warning if this fleet would not suffice for the busiest window of the traffic."""
+    """Return a warning if the traffic has a much busier window; else an empty list."""
     rank = rank_of(window, traffic)
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
         return []
@@ -254,16 +257,19 @@ def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
 
 
 def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
-    """Return a warning if a long window is forecast from less history than shows a daily rhythm."""
+    """Return a warning if the history is too short to show a daily rhythm in a long window.
+
+    A window whose whole demand is described by the scenario needs no history.
+    """
     demand = traffic.demand
     known_s = float(window.origins_s[0]) - demand.start_s
     if known_s >= RHYTHM_DAYS * DAY_S or window.duration_s <= known_s / 2:
         return []
-    forecast = (
+    is_forecast = (
         traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window) is None
         for key in demand.keys
     )
-    if window.duration_s < RHYTHM_FROM_H * 3600 or not any(forecast):
+    if window.duration_s < RHYTHM_FROM_H * 3600 or not any(is_forecast):
         return []
     return [
         f"The forecast rests on {known_s / 3600:,.3g} h of traffic. Use two days of traffic or "
@@ -272,16 +278,19 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
 
 
 def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
-    """Return a warning if a plan ahead begins before the end of some sources of the traffic."""
+    """Return a warning if a plan for the future begins before the end of some traffic sources.
+
+    It begins where the first source ends, so the rest of the others is not used.
+    """
     measured = traffic.measured
-    ends = [source.end_s for source in traffic.binned]
-    ends += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
-    later = max(ends, default=0.0) - traffic.demand.end_s
-    if not window.ahead or later < traffic.demand.bin_s:
+    ends_s = [source.end_s for source in traffic.binned]
+    ends_s += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
+    unused_s = max(ends_s, default=0.0) - traffic.demand.end_s
+    if not window.ahead or unused_s < traffic.demand.bin_s:
         return []
     return [
         "The plan begins where the first of the sources of its traffic ends. Of the "
-        f"{later / 3600:,.3g} h after that, the others are not used. Bring that source up to "
+        f"{unused_s / 3600:,.3g} h after that, the others are not used. Bring that source up to "
         "date, or leave it out."
     ]
 
@@ -300,8 +309,8 @@ def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
     )
 
 
-def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
-    """Return a note if bins of the window were not fully observed."""
+def gaps_note(traffic: Traffic, window: Window) -> list[str]:
+    """Return a note if bins of the window were not fully observed, else []."""
     gaps = traffic.demand.gaps(window.start_s, window.end_s)
     if not gaps:
         return []
@@ -311,8 +320,8 @@ def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
     ]
 
 
-def growth_noted(window: Window) -> list[str]:
-    """Return a sentence on the use of the scenario's growth; none if it states no growth."""
+def growth_note(window: Window) -> list[str]:
+    """Return a note on whether the scenario's growth is used; [] if it states no growth."""
     if not window.growth:
         return []
     if window.ahead:
@@ -327,7 +336,7 @@ def growth_noted(window: Window) -> list[str]:
 
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
-    """Return the capacity of each model and column that was sized."""
+    """Return the capacity of a replica of each model and GPU column that was sized."""
     return tuple(
         _sized_replica(hardware, model_column, tier, capacity, sizes)
         for model_column, (tier, capacity) in sizes.capacity.items()
@@ -337,17 +346,17 @@ def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
     """Return the source of each figure of the hardware, at the ``sizes`` that a run used.
 
-    A speed counts as measured only if the measurements cover the range of its sizing.
+    A speed counts as measured only if the measurements cover the loads at which it was sized.
     """
-    speeds = {}
+    speeds = {}  # by name and provenance of the profile
     for model_column, profile in hardware.profiles.items():
         if model_column in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
             provenance = provenance_at(profile, sizes.extrapolated_share(model_column))
-            # Of several roles on one profile, a size beyond the measured range decides.
+            # If several roles use a profile, one beyond the measured range decides.
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
-    # Figures that are no speed, and speeds that were not sized, keep their source.
+    # Other figures than speeds, and speeds that were not sized, keep their source.
     return facts_of(
         (what, speeds.get((what, source), source)) for what, source in hardware.provenance
     )
@@ -356,9 +365,10 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
 def _sized_replica(
     hardware: Hardware, model_column: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
-    """Return the capacity of a replica at its most limiting ``tier``, as figures of a result.
+    """Return the capacity of a replica as figures of a result.
 
-    ``model_column`` is an index (model, GPU column).
+    ``model_column`` is (number of the model, number of the GPU column). ``tier`` is the tier that
+    limits the capacity most.
     """
     source = provenance_at(hardware.profiles[model_column], sizes.extrapolated_share(model_column))
     return SizedReplica(
@@ -375,12 +385,12 @@ def _sized_replica(
     )
 
 
-def provenance_of(study: Study, *, simulated: bool = True) -> tuple[Fact, ...]:
-    """Return the sources of all figures of a study."""
+def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:
+    """Return the sources of all figures of a study; ``simulated``: not from the optimizer alone."""
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
     if study.hardware.today is None:
-        known.append(Fact(CURRENT_FLEET, "assumed", today_stands_in(study.before.seconds)))
+        known.append(Fact(CURRENT_FLEET, "assumed", assumed_today(study.before.seconds)))
     return (
         *facts_at(study.hardware, study.sizes),
         *known,

@@ -1,24 +1,28 @@
-"""Compute savings at equal attainment (methods.md X4).
+"""Compute savings at equal SLO attainment (methods.md X4).
 
-They use the cost that a policy would have with the attainment of its baseline.
+A policy that costs less but serves fewer requests within the SLO does not save. So its cost is
+scaled to what it would be with the attainment of its baseline.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.domain.formats import lower_first
 from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.study import PolicyRun
 
-NOTHING = 0.005  # smaller shares of the cost are shown as 0%
+NOTHING = 0.005  # smaller shares of a cost are shown as 0%
+CENT_USD = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class EqualSlo:
-    """The cost of a policy at its baseline's SLO attainment; the two differ most in ``tier``.
+    """The cost of a policy at its baseline's SLO attainment.
 
-    ``cost_usd`` is the policy's cost as paid, times a ratio: the cost of the smallest static fleet
-    with the baseline's attainment, over that with the policy's. It is None if no such fleet was
-    found, or if one of the two policies is far below a target.
+    ``tier`` is the tier in which their attainments differ most. ``cost_usd`` is the policy's cost,
+    times the cost of the smallest static fleet with the baseline's attainment, over that of the
+    smallest static fleet with the policy's. It is None if no such fleet was found, or if one of the
+    two policies is far below a target.
     """
 
     policy: str
@@ -49,7 +53,7 @@ def largest_attainment_difference(
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
-    """Return the cost of ``run`` at the attainment of ``base``; None if both serve equally well."""
+    """Return the cost of ``run`` at the attainment of ``base``; None if both attain the same."""
     difference = largest_attainment_difference(run, base)
     if difference is None:
         return None
@@ -61,22 +65,22 @@ def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
 
 
 def saving(run: PolicyRun, base: PolicyRun) -> float | None:
-    """Return what ``run`` saves at the baseline's attainment, as a share of the baseline's cost.
+    """Return what ``run`` saves at the attainment of ``base``, as a share of the cost of ``base``.
 
     Return None if it is not known.
     """
     at_equal_attainment = equal_slo(run, base)
     if at_equal_attainment is not None:
         return at_equal_attainment.saving
-    # Their attainments are equal as they are.
+    # Both attain the same, so their costs compare as they are.
     return 1 - run.summary.cost_usd / base.summary.cost_usd if base.summary.cost_usd else None
 
 
 def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
-    """Return the difference in cost from ``base`` in words, beginning with a comma.
+    """Return the difference in cost from ``base`` in words, such as ", 12% less than today".
 
-    It is the difference of the costs in the simulation, with ``usd`` also in dollars. If both serve
-    unequally, the difference at equal attainment follows. Oracle baselines are marked.
+    It is the difference of the simulated costs, with ``usd`` also in dollars. If the attainments
+    differ, the difference at equal attainment follows. Oracle baselines are marked.
     """
     if run is base:
         return ""
@@ -84,7 +88,7 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     saved_usd = base_usd - run.summary.cost_usd
     words = "as much as"
     # The dollars that count as no difference: half a cent, or a share rounded to 0%.
-    if abs(saved_usd) > max(0.005, NOTHING * base_usd):
+    if abs(saved_usd) > max(CENT_USD / 2, NOTHING * base_usd):
         difference = f"${amount(abs(saved_usd))}"
         if base_usd:
             share = f"{abs(saved_usd) / base_usd:.0%}"
@@ -98,7 +102,7 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     notes = list(filter(None, [oracle, *_reasons_unequal(unequal, base)]))
     remarks = f" ({'; '.join(notes)})" if notes else ""
     equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""
-    return f", {words} {base.label[:1].lower()}{base.label[1:]}{remarks}{equal}"
+    return f", {words} {lower_first(base.label)}{remarks}{equal}"
 
 
 def oracle_words(run: PolicyRun) -> str:
@@ -109,14 +113,14 @@ def oracle_words(run: PolicyRun) -> str:
 
 
 def amount(value: float) -> str:
-    """Return a figure for a sentence, with cents below a thousand."""
+    """Return a number of dollars without a sign, with cents below a thousand."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
 def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
-    """Yield reasons in words why the costs of a policy and its baseline do not compare directly.
+    """Yield the reasons why the cost of a policy does not compare directly with that of ``base``.
 
-    ``unequal`` compares them at equal attainment; None: they serve equally well.
+    ``unequal`` compares both at equal attainment; None: they attain the same.
     """
     if not base.meets_slo:
         yield "it misses a tier"

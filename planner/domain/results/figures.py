@@ -1,7 +1,6 @@
-"""Define the figures of a policy and of its tiers, and where they are shown.
+"""Declare the figures of a policy and of its tiers, with the tables that show them.
 
-A figure that a simulation has to count is a field of ``Summary``. All others are computed
-here.
+A figure that a simulation has to count is a field of ``Summary``. All others are computed here.
 """
 
 import resource
@@ -38,9 +37,9 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """Return a sentence if a signal never triggered a scale-out, or triggered it all the time.
+    """Return a sentence if the policy's signal never triggered a scale-out, or always did.
 
-    Otherwise return "".
+    Otherwise, and without a signal, return "".
     """
     signal = run.signal_range
     if signal is None:
@@ -48,12 +47,9 @@ def note_of(run: PolicyRun) -> str:
     always_more = signal.low > signal.out_above and not signal.asked_fewer
     if signal.asked_more and not always_more:
         return ""
-    stayed = (
-        f"Its signal, {signal.words}, stayed at {_signal_text(signal, signal.low)}"
-        if _signal_text(signal, signal.low) == _signal_text(signal, signal.high)
-        else f"Its signal, {signal.words}, stayed between {_signal_text(signal, signal.low)} and "
-        f"{_signal_text(signal, signal.high)}"
-    )
+    low, high = _signal_text(signal, signal.low), _signal_text(signal, signal.high)
+    span = f"at {low}" if low == high else f"between {low} and {high}"
+    stayed = f"Its signal, {signal.words}, stayed {span}"
     above, below = _signal_text(signal, signal.out_above), _signal_text(signal, signal.in_below)
     if signal.asked_more:
         return f"{stayed}, above {above} all the time: it always scaled out."
@@ -67,13 +63,13 @@ def note_of(run: PolicyRun) -> str:
 
 
 def _signal_text(signal: SignalRange, value: float) -> str:
-    """Return a value of the signal as text, as a percentage if the signal is a share."""
+    """Return a value of a signal as text, as a percentage if the signal is a share."""
     if signal.share:
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-TAIL = ("p95",)
+TAIL = ("p95",)  # the percentile that flat tables have of a latency
 POLICY_TABLE, HOUR_TABLE, START_TABLE = "policies", "hours", "starts"  # of pages
 REQUEST_TABLE, GROUP_TABLE = "requests", "groups"
 ENERGY_TABLE, LATENCY_TABLE = "energy", "latency"
@@ -85,7 +81,7 @@ DETAIL_TABLES = {  # with their titles, in the order of pages
 
 @dataclass(frozen=True, slots=True)
 class TierFigures:
-    """Figures of one tier under one policy."""
+    """The figures of one tier under one policy; ``worst_hour`` and ``target`` are attainments."""
 
     policy: str
     tier: str
@@ -113,31 +109,34 @@ def utility_of(run: PolicyRun) -> float | None:
     for tier in run.fleet.tiers:
         requests = run.summary.tiers.get(tier.name)
         if requests is not None:
-            judged = requests.arrived - requests.not_due
-            total += tier.utility * (requests.attainment or 0.0) * judged
+            due = requests.arrived - requests.not_due
+            total += tier.utility * (requests.attainment or 0.0) * due
     return total
 
 
 def _group_column(name: str, unit: str, help: str, **more: Any) -> Column:
-    """Declare a column that shows a field of ``GroupSummary``."""
+    """Declare a column with the field ``name`` of ``GroupSummary``."""
     return Column(name, unit, help, attrgetter(f"group.{name}"), **more)
 
 
 def _summary(name: str, unit: str, help: str, on: str = "", head: str = "", **more: Any) -> Column:
-    """Declare a column that shows a field of ``Summary``, with a heading in the table ``on``."""
+    """Declare a column with the field ``name`` of ``Summary``.
+
+    The page's table ``on`` shows it under the heading ``head``; "": no table.
+    """
     heads = {on: head} if on else {}
     return Column(name, unit, help, attrgetter(f"summary.{name}"), **({"heads": heads} | more))
 
 
-def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
-    """Declare a column with the 95th percentile of each tier.
+def _p95_by_tier(name: str, help: str, head: str, **more: Any) -> Column:
+    """Declare a column with the 95th percentile of a latency in each tier, such as "ttft_p95_ms".
 
     A percentile over deferrable and interactive tiers together would mean nothing.
     """
     latency = name.replace("_p95", "")
 
     def p95_by_tier(run: PolicyRun) -> dict[str, float | None]:
-        """Return the 95th percentile of each tier of a run."""
+        """Return the 95th percentile of the latency by tier."""
         return {tier: getattr(group, latency).p95 for tier, group in run.summary.tiers.items()}
 
     heads = {LATENCY_TABLE: head}
@@ -235,10 +234,10 @@ POLICIES = Columns(
                  "Worst hour: {}", flat=False, better=MORE),
         _summary("missed_hours", COUNT, "by tier: hours with 100 requests or more below the target",
                  LATENCY_TABLE, "Hours below target: {}", flat=False, better=LESS),
-        _by_tier("ttft_p95_ms", "TTFT", "TTFT p95: {}", better=LESS),
-        _by_tier("tbt_p95_ms", "mean gap between output tokens", "TPOT p95: {}",
+        _p95_by_tier("ttft_p95_ms", "TTFT", "TTFT p95: {}", better=LESS),
+        _p95_by_tier("tbt_p95_ms", "mean gap between output tokens", "TPOT p95: {}",
                  better=LESS),
-        _by_tier("e2e_p95_ms", "E2E latency", "E2E p95: {}", better=LESS),
+        _p95_by_tier("e2e_p95_ms", "E2E latency", "E2E p95: {}", better=LESS),
         _summary("ttft_ms", MS, "TTFT: mean, p50, p95, p99", parts=TAIL),
         _summary("tbt_ms", MS, "mean gap between output tokens", parts=TAIL),
         _summary("e2e_ms", MS, "E2E latency", parts=TAIL),
@@ -323,10 +322,10 @@ def peak_rss_mb() -> float:
 
 
 def policies_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """Return one row per policy."""
+    """Return a flat table of the figures of policies, with a row per policy."""
     return POLICIES.table(runs)
 
 
 def tiers_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """Return one row per policy and tier."""
+    """Return a flat table of the figures of tiers, with a row per policy and tier."""
     return TIERS.table(tier for run in runs for tier in tiers_of(run))

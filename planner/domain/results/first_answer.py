@@ -25,9 +25,9 @@ class PoolRange:
 class FirstAnswer:
     """The plan of a window before any simulation; dollars and GPU-hours are of the whole window.
 
-    ``attainment`` is the expected share of requests within every limit, by tier of the forecast. It
-    is the share of past demand that a plan at this percentile would have covered. Replicas are
-    sized by simulation to serve covered demand within its limits.
+    ``attainment`` is the expected SLO attainment, by tier of the forecast. It is the share of past
+    demand that a plan at this percentile of the forecast would have covered, since replicas are
+    sized to serve covered demand within the SLO.
     """
 
     pools: tuple[PoolRange, ...]
@@ -38,7 +38,7 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DayProgress:
-    """Which policies (by label) pass a test day, each with the parameter value tried last.
+    """A test day, with whether each policy passes it (by label) at the parameter value tried last.
 
     ``level`` is the lowest level of assurance that requires the day; "": none.
     """
@@ -61,7 +61,7 @@ class Preview:
 
 
 def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
-    """Return the plan of a window, with its expected attainment by the forecasts of past days."""
+    """Return the plan of a window, with the attainment expected from the forecasts of past days."""
     totals = plan_figures(study.plan_input, planned_window.plan).totals
     hardware, pools = study.hardware, []
     for m, r, g in hardware.pool_index:
@@ -81,7 +81,10 @@ def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
 def days_so_far(
     days: Sequence[TestDay], candidates: Sequence[Candidate]
 ) -> tuple[DayProgress, ...]:
-    """Return which candidates pass each test day that applies, as far as they were simulated."""
+    """Return which candidates pass each test day, as far as they were simulated.
+
+    Days that do not apply are left out.
+    """
     return tuple(
         DayProgress(
             day.name,

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from planner.domain.formats import MINUS
-from planner.domain.results.equal_attainment_savings import amount
+from planner.domain.results.equal_attainment_savings import CENT_USD, amount
 from planner.domain.study import PolicyRun
 
-APART = 0.01  # smallest difference that is reported, as a share of the plan's cost
-CENT = 0.005  # dollars, of rounding
+LEAST_DIFFERENCE = 0.01  # that is reported, as a share of the plan's cost
 FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
 
 
@@ -19,18 +18,18 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
         if planned_usd is None:
             continue
         other_usd = summary.cost_usd - summary.after_cost_usd - planned_usd
-        reasons = [
+        differences = (
             (summary.after_cost_usd, "for work that was left when the window ended"),
             (other_usd, "for other start times than planned, and for draining replicas"),
-        ]  # fmt: skip
-        parts = ", ".join(
-            f"{MINUS * (usd < 0)}${amount(abs(usd))} {what}"
-            for usd, what in reasons
-            if abs(usd) >= CENT
+        )
+        reasons = ", ".join(
+            f"{MINUS * (usd < 0)}${amount(abs(usd))} {reason}"
+            for usd, reason in differences
+            if abs(usd) >= CENT_USD / 2
         )
         sentences.append(
             f"{run.label}: the plan says ${amount(planned_usd)} and its replay pays "
-            f"${amount(summary.cost_usd)}: {parts}."
+            f"${amount(summary.cost_usd)}: {reasons}."
         )
     return sentences
 
@@ -38,10 +37,11 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
 def differing_plan_usd(run: PolicyRun) -> float | None:
     """Return the cost of a run's plan in dollars, if the run itself costs more or less.
 
-    Return None if they agree, or if the policy does not follow a plan without changes.
+    None if both cost the same, or if the policy does not follow a plan on the scenario's forecast.
     """
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:
         return None
     planned_usd = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
-    return planned_usd if abs(run.summary.cost_usd - planned_usd) > APART * planned_usd else None
+    differs = abs(run.summary.cost_usd - planned_usd) > LEAST_DIFFERENCE * planned_usd
+    return planned_usd if differs else None

@@ -1,6 +1,7 @@
-"""Rank the policies and write the recommendation (methods.md X1); ``warnings`` has those.
+"""Rank the policies of a comparison, and describe the recommended one (methods.md X1).
 
-Sentences compare the autoscaler that runs today with the recommended policy.
+"The plan" is the recommended policy if it follows a plan, else the best one that does. Today's
+autoscaler is the policy with the label "today" in the scenario, such as "hpa:today".
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.domain.formats import figure, signed_percent
+from planner.domain.formats import figure, lower_first, signed_percent
 from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
-from planner.domain.results import warnings as cautions
+from planner.domain.results import warnings
 from planner.domain.results.answer import DAY_S, Answer, missed_tiers_sentence
 from planner.domain.results.equal_attainment_savings import (
     NOTHING,
@@ -24,13 +25,12 @@ from planner.domain.results.equal_attainment_savings import (
 )
 from planner.domain.results.figures import BY_NAME
 from planner.domain.results.recommended_policy import Recommended, recommended_of
-from planner.domain.results.warnings import lower_first, missed_tiers
 from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
 from planner.policies.base import SEPARATOR, TODAY
 from planner.policies.registry import plan_policy
 
-MOVES = 100  # sorts policies that scale after all static fleets
+COMPLEXITY_OF_SCALING = 100  # above that of all static fleets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,21 +42,22 @@ class PolicyComparison:
     """
 
     runs: tuple[PolicyRun, ...] = field(metadata={KEY: "policies", COLUMNS: BY_NAME})
-    baselines: tuple[str, ...]  # baselines, the first is the default
+    baselines: tuple[str, ...]  # keys of all policies, any of which may be the baseline
     ranking: tuple[str, ...]
     baseline: str
     headline: str
     warnings: tuple[str, ...]
-    flat_wins: bool  # a static fleet beats the plan: in the headline, else the first warning
+    flat_wins: bool  # whether a static fleet meets every SLO at no higher cost than the plan
     # Policies whose attainment differs from the baseline, compared at equal attainment.
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # None if no deployable policy was run
     autoscaler: str = ""  # today's autoscaler against the recommended policy, in sentences
 
     def with_answer(self, answer: Answer) -> PolicyComparison:
-        """Return the comparison with ``answer`` as its recommendation.
+        """Return the comparison with ``answer`` as the text of its recommendation.
 
-        The earlier sentence becomes the reason. The headline omits what the answer says.
+        The sentence that it has so far becomes the reason (``why``). The headline no longer has
+        what the answer says.
         """
         without_answer = self.recommended
         assert without_answer is not None
@@ -83,7 +84,7 @@ class ChoiceOfPolicy:
 
     choice: Choice
     days: Sequence[TestDay]
-    level: int
+    level: int  # of assurance, as index in LEVELS
 
 
 def compare(
@@ -94,24 +95,24 @@ def compare(
 ) -> PolicyComparison:
     """Rank the simulated policies, describe the chosen one, and write the headline and warnings.
 
-    Savings are relative to ``baseline``, or to another policy if it was not run (None: not stated).
-    ``left_out`` has a sentence for every policy that could not be run. ``chosen`` is None if no
-    policy can be deployed.
+    Savings are relative to the policy ``baseline``; None, or if it was not run: to the first usual
+    baseline that was. ``left_out`` has a sentence for every policy that could not be run.
+    ``chosen`` is None if no policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
     base = by_name[_baseline_run(by_name, baseline)]
     best = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
     recommended, autoscaler = None, ""
     if best is not None and chosen is not None:
-        autoscaler = autoscaler_sentences(runs, best, qualifies=chosen.choice.qualifies)
+        autoscaler = _autoscaler_sentences(by_name, best, qualifies=chosen.choice.qualifies)
         recommended = replace(
             recommended_of(best, runs, chosen.choice, chosen.days, chosen.level),
             equal_slo_saving=saving(best, base),
         )
-    static_wins = cautions.static_beats_plan(by_name, _run_of_plan(by_name, best))
+    better_static = warnings.static_beats_plan(by_name, _run_of_plan(by_name, best))
     other_baseline = []
     if baseline not in (None, base.name):
-        label = cautions.lower_first(base.label)
+        label = lower_first(base.label)
         other_baseline = [f"{baseline} was not run, so savings count against {label}."]
     differences = [equal_slo(run, base) for run in runs]
     return PolicyComparison(
@@ -121,11 +122,11 @@ def compare(
         baseline=base.name,
         headline=_headline(by_name, recommended, base.name),
         warnings=(
-            *_policy_warnings(by_name, best, static_wins, any_deployable=chosen is not None),
+            *_policy_warnings(by_name, best, better_static, any_deployable=chosen is not None),
             *other_baseline,
             *left_out,
         ),
-        flat_wins=bool(static_wins),
+        flat_wins=bool(better_static),
         equal_slo=tuple(row for row in differences if row is not None),
         recommended=recommended,
         autoscaler=autoscaler,
@@ -135,70 +136,71 @@ def compare(
 def _policy_warnings(
     by_name: dict[str, PolicyRun],
     best: PolicyRun | None,
-    static_wins: Sequence[str],
+    better_static: Sequence[str],
     *,
     any_deployable: bool,
 ) -> Iterator[str]:
     """Yield the warnings on the simulated policies, by name; ``best`` is the recommended one.
 
-    ``static_wins`` are the warnings that a static fleet beats the plan.
+    ``better_static`` is the warning that a static fleet beats the plan, if one does.
+    ``any_deployable``: at least one policy can be deployed.
     """
     runs = list(by_name.values())
     requested = [run for run in runs if run.asked]
-    # The headline covers a recommended static fleet.
+    # The headline already describes a recommended static fleet.
     about_plan = best is None or not best.traits.flat
     if about_plan:
-        yield from static_wins
+        yield from better_static
     current = [run for run in runs if run is best or run.traits.needs_current_fleet]
-    yield from cautions.no_spare(current if any_deployable else runs)
-    yield from cautions.over_power(runs)
+    yield from warnings.no_spare(current if any_deployable else runs)
+    yield from warnings.over_power(runs)
     if about_plan:
-        yield from cautions.plan_is_constant(_run_of_plan(by_name, best))
+        yield from warnings.plan_is_constant(_run_of_plan(by_name, best))
     # What the recommended policy and today's autoscaler miss is in the headline or next to it.
-    described = set() if best is None else {best.name, setting_of_today(by_name)}
-    yield from cautions.misses([run for run in requested if run.name not in described])
-    yield from cautions.losses(requested)
-    yield from cautions.unfinished_work_warnings(requested)
-    yield from cautions.extrapolation_warning(runs, best)
+    described = set() if best is None else {best.name, _autoscaler_of_today(by_name)}
+    yield from warnings.misses([run for run in requested if run.name not in described])
+    yield from warnings.losses(requested)
+    yield from warnings.unfinished_work_warnings(requested)
+    yield from warnings.extrapolation_warning(runs, best)
 
 
 def shortfall(run: PolicyRun) -> float:
-    """Return how far the worst tier is below its target, as a fraction; 0 if all meet it."""
+    """Return how far the attainment of the worst tier is below its target; 0: all meet it."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     return shortfall_of(run.summary.slo_attainment, targets)
 
 
 def _baseline_run(by_name: dict[str, PolicyRun], stated: str | None) -> str:
-    """Return the name of the policy that savings count against: ``stated`` if it was simulated.
+    """Return the name of the baseline of savings: ``stated`` if it was simulated.
 
-    Else it is today's autoscaler, today's fleet, the static fleet sized on history, the static
-    fleet for the peak, or the dearest policy.
+    Otherwise it is the first of these that was: today's autoscaler, today's fleet, the static fleet
+    sized on history, and the static fleet for the peak. If none was, it is the dearest policy.
     """
-    names = [stated, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
+    names = [stated, _autoscaler_of_today(by_name), TODAY, "flat-before", "flat-peak"]
     dearest = max(by_name.values(), key=lambda run: run.summary.cost_usd).name
     return next((name for name in names if name is not None and name in by_name), dearest)
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
-    """Return the sort key of a run: (misses an SLO, shortfall, cents, complexity, name).
+    """Return the sort key of a run: (misses an SLO, shortfall, dollars, complexity, name).
 
     The best run has the smallest key.
     """
     missing = 0.0 if run.meets_slo else shortfall(run)
-    cents = round(run.summary.cost_usd, 2)
-    return not run.meets_slo, missing, cents, _complexity(run), run.name
+    usd = round(run.summary.cost_usd, 2)
+    return not run.meets_slo, missing, usd, _complexity(run), run.name
 
 
 def _complexity(run: PolicyRun) -> int:
-    """Return how complex a run's fleet is, which decides between runs of equal cost.
+    """Return how complex a policy is, which decides between policies of equal cost.
 
-    0 is a static fleet such as today's, 1 a scaling policy that never changed the fleet. More than
-    1 is a static fleet sized with future data, and ``MOVES`` a policy that scales.
+    0 is a static fleet such as today's, 1 a plan that never changes the fleet. A static fleet sized
+    with future data has more than 1, and a policy that scales ``COMPLEXITY_OF_SCALING``.
     """
-    if cautions.never_moves(run):
+    if warnings.never_moves(run):
         return 1
     if not run.traits.flat:
-        return MOVES
+        return COMPLEXITY_OF_SCALING
     if run.traits.hindsight:
         return 1 + run.traits.complexity
     return 0
@@ -213,7 +215,8 @@ def _headline(
 ) -> str:
     """Return sentences on the recommended policy, its results in the window and its savings.
 
-    ``answered`` leaves out savings and missed tiers, because an answer next to it has them.
+    ``answered``: leave out savings and missed tiers, because the answer says them. Without requests
+    or a recommended policy, return a sentence that says so.
     """
     if not any(run.summary.arrived for run in by_name.values()):
         return "No request arrives in this window, so there is nothing to compare. Choose another."
@@ -227,14 +230,14 @@ def _headline(
     saved = "" if answered else cost_difference_words(best, base, usd=True)
     in_window = "In this window it meets every tier" if best.meets_slo else "In this window"
     sentence = f"{recommended.sentence} {in_window}: {spent}{saved}."
-    missing = "" if answered else missed_tiers_sentence(best)
-    if not recommended.qualifies:  # the most important fact comes first
-        return " ".join(part for part in (sentence, missing) if part)
-    return " ".join(part for part in (missing, sentence) if part)
+    missed = "" if answered else missed_tiers_sentence(best)
+    # The most important fact comes first: no policy passes the test days, or else missed tiers.
+    sentences = (missed, sentence) if recommended.qualifies else (sentence, missed)
+    return " ".join(filter(None, sentences))
 
 
 def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -> PolicyRun | None:
-    """Return the run that is reported as "the plan", or None if no requested policy has a plan.
+    """Return the run that is reported as "the plan"; None if no requested policy follows a plan.
 
     It is the recommended policy if that follows a plan, else the best requested policy that does.
     """
@@ -246,27 +249,27 @@ def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -
 
 
 def hours(value: float) -> str:
-    """Return hours as text with one decimal, or without from a hundred on."""
+    """Return hours as text with one decimal, or with none from 100 hours on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
 
-def setting_of_today(policies: Iterable[str]) -> str | None:
-    """Return the key of the policy labelled ``today``, the autoscaler that runs now, or None."""
+def _autoscaler_of_today(policies: Iterable[str]) -> str | None:
+    """Return the key of today's autoscaler, labelled ``today``; None if ``policies`` lack it."""
     return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
 
 
-def autoscaler_sentences(
-    runs: Sequence[PolicyRun], recommended: PolicyRun, *, qualifies: bool
+def _autoscaler_sentences(
+    by_name: dict[str, PolicyRun], recommended: PolicyRun, *, qualifies: bool
 ) -> str:
     """Return what today's autoscaler costs and misses, and whether ``recommended`` does better.
 
-    ``qualifies``: the recommended policy passes every required test day. The result is "" if no run
-    is today's autoscaler.
+    ``qualifies``: the recommended policy passes every required test day. Return "" if no policy is
+    today's autoscaler.
     """
-    key = setting_of_today(run.name for run in runs)
+    key = _autoscaler_of_today(by_name)
     if key is None:
         return ""
-    today = next(run for run in runs if run.name == key)
+    today = by_name[key]
     # Costs are per day, and a shorter window shows only part of one.
     rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
     text = (
@@ -275,37 +278,39 @@ def autoscaler_sentences(
     )
     if recommended is today:
         return f"{text} It is the recommended policy."
-    more = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
-    change = f" ({signed_percent(more, 0)})" if abs(more) >= NOTHING else ""
+    extra = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
+    change = f" ({signed_percent(extra, 0)})" if abs(extra) >= NOTHING else ""
     text += (
         f" The recommended policy, {lower_first(recommended.label)}, costs "
         f"{_cost_per_day(recommended)}{change} and {_result(recommended)}."
     )
     if recommended.meets_slo:
-        preferred = today.meets_slo and more >= NOTHING and qualifies
+        preferred = today.meets_slo and extra >= NOTHING and qualifies
         return f"{text} It is preferred for its results on the test days." if preferred else text
-    meeting = [run for run in runs if run.meets_slo and not run.traits.uses_future_data]
-    if not meeting:
+    feasible = [
+        run for run in by_name.values() if run.meets_slo and not run.traits.uses_future_data
+    ]
+    if not feasible:
         return f"{text} No policy in this comparison meets every SLO."
-    cheapest = min(meeting, key=lambda run: run.summary.cost_usd)
+    cheapest = min(feasible, key=lambda run: run.summary.cost_usd)
     if cheapest is today:
         return text
     return f"{text} {cheapest.label} costs {_cost_per_day(cheapest)} and {_result(cheapest)}."
 
 
 def _usd_per_day(run: PolicyRun) -> float:
-    """Return dollars per day, without what is paid once."""
+    """Return the dollars per day of a run, without costs that are paid once."""
     return run.summary.recurring_usd * DAY_S / run.summary.duration_s
 
 
 def _cost_per_day(run: PolicyRun) -> str:
-    """Return the cost of a day in words."""
+    """Return the cost of a run per day, such as "$120 a day"."""
     return f"{figure(_usd_per_day(run), '$')} a day"
 
 
 def _result(run: PolicyRun) -> str:
-    """Return the tiers that a run misses, with their hours below the target, in words."""
-    missed = missed_tiers(run)
+    """Return in words which tiers a run misses, or that it meets every SLO."""
+    missed = warnings.missed_tiers(run)
     if missed:
         return f"misses {'; '.join(missed)}"
     hours = sum(run.summary.missed_hours.values())

@@ -9,18 +9,17 @@ from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.results.answer import Fact, ReplicaSchedule, plan_answer
 from planner.domain.results.assurance import Expected, figures_of_choice
+from planner.domain.results.equal_attainment_savings import oracle_words
 from planner.domain.serialise import shares_in_time
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 
-HINDSIGHT, READS_FUTURE = "sized with future data", "knows future demand"
-
 
 @dataclass(frozen=True, slots=True)
 class OracleBaseline:
-    """The results of a baseline that uses future data; ``word`` marks it as such."""
+    """The results of a baseline that uses future data; ``word`` says how it uses them."""
 
     policy: str
     label: str
@@ -53,7 +52,7 @@ class Recommended:
     policy: str
     label: str
     parameters: dict[str, float]
-    follows_plan: bool  # its next decision follows the plan
+    follows_plan: bool
     begins: tuple[FirstReplicas, ...]
     sentence: str
     assurance: str
@@ -68,15 +67,15 @@ class Recommended:
     yardsticks: tuple[OracleBaseline, ...]
     why: str = ""  # reason of the choice
     timetable: ReplicaSchedule | None = None
-    what: str = ""  # the action, without its effects
-    facts: tuple[Fact, ...] = ()  # effects of the action
+    what: str = ""  # what to run
+    facts: tuple[Fact, ...] = ()  # its effects, such as the cost
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendedPlan:
-    """A plan recommended without a comparison of policies.
+    """A plan that is recommended without a comparison of policies.
 
-    Its attainment is known only if a replay verified it.
+    ``attainment`` and ``meets_slo`` are None unless a simulation verified the plan.
     """
 
     policy: str
@@ -100,8 +99,9 @@ def recommended_plan(
 ) -> RecommendedPlan:
     """Return a plan as a recommendation, without a comparison of policies.
 
-    ``totals`` are those of the plan. ``verified`` is its replay; None: not replayed.
-    ``lacks_spare`` is the level of assurance at which a comparison adds a spare replica, or "".
+    ``totals`` are those of the plan. ``verified`` is its simulation; None: not simulated.
+    ``lacks_spare`` is the level of assurance at which a comparison would add a spare replica; "":
+    the plan has one.
     """
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
@@ -133,10 +133,10 @@ def recommended_plan(
 def recommended_of(
     run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
-    """Return ``choice`` as a recommendation; ``run`` is its simulation of the window.
+    """Return the chosen policy as a recommendation; ``run`` is its simulation of the window.
 
     ``runs`` are the simulations of all policies, for the oracle baselines among them. ``level`` is
-    the index in ``LEVELS`` of the assurance level, which decides the test ``days`` to pass.
+    the level of assurance, as index in ``LEVELS``, that decides which test ``days`` to pass.
     """
     figures = figures_of_choice(choice, days)
     return Recommended(
@@ -169,8 +169,7 @@ def recommended_of(
             OracleBaseline(
                 policy=other.name,
                 label=other.label,
-                # Some oracles decide with future data; the others are only sized with it.
-                word=READS_FUTURE if other.traits.reads_future else HINDSIGHT,
+                word=oracle_words(other),
                 cost_usd=other.summary.cost_usd,
                 gpu_hours=other.summary.gpu_hours,
                 meets_slo=other.meets_slo,
@@ -182,24 +181,25 @@ def recommended_of(
 
 
 def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: int) -> str:
-    """Return the reason for the choice, one fact per sentence."""
-    what = run.label
+    """Return sentences on the chosen policy, its test days and the next best policy.
+
+    ``level`` is the level of assurance, as index in ``LEVELS``.
+    """
     if run.traits.flat:
         count = sum(pool.initial for pool in run.fleet.pools)
-        what = f"static fleet of {count:,} replica{'s' * (count != 1)}"
-    values = "".join(
-        f", {key_words(name).lower()} {value:g}"
-        for name, value in choice.candidate.parameters.items()
-        if not run.traits.flat
-    )  # fmt: skip
+        policy = f"static fleet of {count:,} replica{'s' * (count != 1)}"
+    else:
+        parameters = choice.candidate.parameters.items()
+        values = (f"{key_words(name).lower()} {value:g}" for name, value in parameters)
+        policy = ", ".join((run.label, *values))
     required = sum(day.required_at(level) for day in days)
     if not choice.qualifies:
         failed = ", ".join(choice.failing)
         return (
-            f"No policy passes every required test day ({LEVELS[level]}). Nearest: {what}{values}. "
+            f"No policy passes every required test day ({LEVELS[level]}). Nearest: {policy}. "
             f"It fails: {failed}."
         )
-    words = f"{LEVELS[level].capitalize()} plan: {what}{values}. "
+    words = f"{LEVELS[level].capitalize()} plan: {policy}. "
     words += f"It passes all {required} required test days at the lowest expected cost."
     runner_up = choice.runner_up
     if runner_up is not None:

@@ -21,9 +21,9 @@ from planner.policies.registry import plan_policy, traits_of
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """The figures of one policy; ``columns`` has them all, by the name of their column.
+    """The figures of one policy; ``columns`` has all of them, by the name of their column.
 
-    Costs are in dollars of the window. ``asked`` is False for a baseline that was added.
+    Costs are in dollars over the window. ``asked`` is False for a baseline that the run added.
     """
 
     label: str = ""
@@ -62,7 +62,7 @@ class StoredRecommendation:
 
 @dataclass(frozen=True, slots=True)
 class StoredLevel:
-    """A level of assurance; ``spare``: its plan keeps a spare replica (N+1)."""
+    """A level of assurance; ``spare``: its recommended policy keeps a spare replica (N+1)."""
 
     spare: bool = False
 
@@ -98,7 +98,7 @@ class StoredForecasts:
 
 @dataclass(frozen=True, slots=True)
 class StoredRatio:
-    """The best P:D ratio of ``instances`` replicas of a model; without one, it has no replicas."""
+    """The best P:D ratio of ``instances`` replicas of a model; 0 and 0 if no ratio was found."""
 
     model: str
     instances: int
@@ -108,7 +108,7 @@ class StoredRatio:
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """The shared parts of a stored result of any kind of run."""
+    """The parts of a stored result that several kinds of run have."""
 
     scenario: str = ""
     headline: str = ""
@@ -120,7 +120,7 @@ class StoredResult:
     baselines: tuple[str, ...] = ()
     ranking: tuple[str, ...] = ()
     assurance: dict[str, StoredLevel] = field(default_factory=dict)  # by level
-    alternatives: dict[str, str] = field(default_factory=dict)  # levels of assurance: policies
+    alternatives: dict[str, str] = field(default_factory=dict)  # policy by level, or "static"
     plan: StoredPlan | None = None
     forecast: StoredForecasts | None = None
     series: tuple[StoredForecast, ...] = ()  # of a forecast run
@@ -128,7 +128,7 @@ class StoredResult:
     deferrable: tuple[str, ...] = ()  # tiers that may wait
     pd_ratios: tuple[StoredRatio, ...] = ()
     test_days: tuple[TestDayFigures, ...] = ()
-    pools: tuple[SizedReplica, ...] = ()  # of a size run; of other kinds they have no max_rps
+    pools: tuple[SizedReplica, ...] = ()  # of a size run; those of other kinds lack max_rps
 
     @property
     def recommended_policy(self) -> str:
@@ -142,21 +142,22 @@ class StoredResult:
 
     @property
     def policies_in_order(self) -> dict[str, StoredPolicy]:
-        """Return the policies in the scenario's order, as PostgreSQL keeps no key order."""
+        """Return the policies in the order of the scenario."""
+        # ``policies`` was stored as JSON in PostgreSQL, which does not keep the order of keys.
         order = dict.fromkeys([*self.baselines, *self.policies])
         return {name: self.policies[name] for name in order if name in self.policies}
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of the policies in order."""
+        """Return the label of each policy, in the order of the scenario."""
         return {name: row.label or name for name, row in self.policies_in_order.items()}
 
     @property
     def default_policy(self) -> str:
-        """Return the recommended policy.
+        """Return the policy to show if none is chosen: the recommended one.
 
-        In a result without one, it is the policy reported as the plan, else the best deployable
-        one.
+        In a result without one, it is the policy that follows the plan, else the best deployable
+        one, else the best one. "" without policies.
         """
         policies = self.policies_in_order
         if self.recommended_policy in policies:
@@ -164,19 +165,19 @@ class StoredResult:
         ranking = [name for name in self.ranking if name in policies]
         best_first = dict.fromkeys([*ranking, *policies])
         deployable = [name for name in best_first if not traits_of(name).reads_future]
-        in_comparison = [name for name in best_first if policies[name].asked]
-        return plan_policy(in_comparison) or next(iter([*deployable, *best_first]), "")
+        asked = [name for name in best_first if policies[name].asked]
+        return plan_policy(asked) or next(iter([*deployable, *best_first]), "")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDecisions:
-    """The decisions of a plan; there can be thousands, so most readers leave them out."""
+    """The decisions of a plan, read apart from ``StoredPlan`` because there can be thousands."""
 
     decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedReplicas:
-    """The decisions of a result with a plan."""
+    """The part of a stored result with the decisions of its plan."""
 
     plan: StoredDecisions | None = None

@@ -1,4 +1,7 @@
-"""Convert typed values to tables, stored as Parquet, drawn as charts, downloaded as CSV."""
+"""Convert figures over time to tables, which are stored, drawn as charts and downloaded.
+
+Amounts are numbers of requests or tokens. A series is the demand of one model, region and tier.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +17,7 @@ from planner.domain.results.figures import policies_table, tiers_table
 from planner.domain.results.ranking import PolicyComparison
 from planner.domain.serialise import times
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.study import Study
+from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.past_forecasts import PastForecasts
@@ -27,7 +30,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:
-    """Return a row for each bin and series with its requests and tokens."""
+    """Return a table of demand, with a row per series and bin: requests and tokens."""
     when = times(demand.start_s, demand.bin_s, demand.bins)
     columns = {name: getattr(demand, name) for name in AMOUNTS}
     return _concatenate(
@@ -37,10 +40,13 @@ def demand_table(demand: Demand) -> pl.DataFrame:
 
 
 def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
-    """Return forecasts in input tokens/s per bin of the window; no rows without a forecast."""
-    shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
-    shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
-    shape |= dict.fromkeys(("actual", "mean", "p10", "p90", "planned"), pl.Float64())
+    """Return a table of forecasts in input tokens/s, with a row per series and bin of the window.
+
+    It has its columns even without forecasts.
+    """
+    schema: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
+    schema |= dict.fromkeys(("model", "region", "tier"), pl.String())
+    schema |= dict.fromkeys(("actual", "mean", "p10", "p90", "planned"), pl.Float64())
     frames = (
         _series(
             forecast.key,
@@ -53,13 +59,13 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
         )
         for forecast in forecasts
     )
-    return _concatenate((pl.DataFrame(schema=shape), *frames))
+    return _concatenate((pl.DataFrame(schema=schema), *frames))
 
 
 def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFrame]:
-    """Return tables of forecasts from past moments ("moments") and of actual demand ("history").
+    """Return tables of forecasts made at past moments ("moments") and of demand ("history").
 
-    Amounts are in units per second. Without series, there are no tables.
+    Amounts are per second, in the unit of each series. Return {} without series.
     """
     if not series:
         return {}
@@ -82,9 +88,13 @@ def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFra
 def series_table(
     rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
 ) -> pl.DataFrame:
-    """Return history and forecast (mean, 10%, 90%) of each series, in its unit per bin."""
+    """Return a table with the history and the forecast of each series, in its unit per bin.
+
+    ``rows`` are (history, forecast mean, 10th percentile, 90th percentile).
+    """
     frames = []
     for series, *band in rows:
+        # The forecast begins where the history ends.
         mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
         actual = np.r_[series.values, np.full(len(band[0]), np.nan)]
         when = times(series.start_s, series.bin_s, len(mean))
@@ -95,23 +105,25 @@ def series_table(
 
 
 def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
-    """Return a row for each time in ``when``, with the key of the series in the first columns."""
+    """Return a table with a row per time, and the model, region and tier of the series."""
     return pl.DataFrame(
         {"time": when, "model": key.model, "region": key.region, "tier": key.tier, **columns}
     )
 
 
 def _concatenate(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the frames concatenated, with gaps as null."""
+    """Return the tables as one, with null for NaN."""
     return pl.concat(frames).fill_nan(None)
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFrame:
-    """Return a table of a plan with one row per period and pool, with its GPUs.
+    """Return a table of a plan, with a row per period and pool: replicas, GPUs and cost.
 
-    Each row also has the demand and the joint capacity of the model's replicas in the region.
+    Each row also has the demand of its model in its region, and the capacity of all its pools
+    there.
     """
-    capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)  # [p, l, r, g]
+    # [period, model, region, GPU column]
+    capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
     usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
     indices = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
@@ -133,26 +145,15 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     return pl.DataFrame(rows)
 
 
-def capacity_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """Return the capacity of each model's serving replicas by region, under every policy."""
-    parts = [(run.name, run.detail.capacity) for run in comparison.runs]
-    return _by_policy([(name, table) for name, table in parts if table is not None])
-
-
-def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """Return the results by tier, model and home region, under every policy."""
-    return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
-
-
-def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
-    """Return (policy, table) pairs as one table, with the policy as first column."""
+def _by_policy(tables: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    """Return (policy, table) pairs as one table, with the policy as its first column."""
     return pl.concat(
         table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
     )
 
 
 def planned_tables(study: Study, planned_window: PlannedWindow) -> dict[str, pl.DataFrame]:
-    """Return the tables of a plan by name."""
+    """Return the tables of a plan by name: demand, forecast and plan."""
     return {
         "demand": demand_table(study.traffic.demand),
         "forecast": forecast_table(planned_window.forecasts),
@@ -161,24 +162,34 @@ def planned_tables(study: Study, planned_window: PlannedWindow) -> dict[str, pl.
 
 
 def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """Return the tables of all simulated policies by name."""
+    """Return the tables of all simulated policies by name.
+
+    "capacity" has that of the serving replicas by model and region, and "groups" the results by
+    tier, model and home region.
+    """
+    runs = comparison.runs
     return {
-        "replicas": _by_policy([(run.name, run.detail.minutes) for run in comparison.runs]),
-        "capacity": capacity_table(comparison),
-        "policies": policies_table(comparison.runs),
-        "tiers": tiers_table(comparison.runs),
-        "groups": groups_table(comparison),
-        **_modules(comparison),
+        "replicas": _by_policy((run.name, run.detail.minutes) for run in runs),
+        "capacity": _by_policy(
+            (run.name, run.detail.capacity) for run in runs if run.detail.capacity is not None
+        ),
+        "policies": policies_table(runs),
+        "tiers": tiers_table(runs),
+        "groups": _by_policy((run.name, run.detail.groups) for run in runs),
+        **_modules(runs),
     }
 
 
-def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """Return tables of the placement of modules and of their operations, if policies move them."""
-    rows: dict[str, list[tuple[str, pl.DataFrame]]] = {}
-    for run in comparison.runs:
+def _modules(runs: Sequence[PolicyRun]) -> dict[str, pl.DataFrame]:
+    """Return the tables of placements and operations of modules, of policies that move them.
+
+    A table that would be empty is left out.
+    """
+    by_name: dict[str, list[tuple[str, pl.DataFrame]]] = {}
+    for run in runs:
         if run.modules is not None:
             tables = {"modules": run.modules.standings, "module_operations": run.modules.operations}
             for name, table in tables.items():
                 if not table.is_empty():
-                    rows.setdefault(name, []).append((run.name, table))
-    return {name: _by_policy(tables) for name, tables in rows.items()}
+                    by_name.setdefault(name, []).append((run.name, table))
+    return {name: _by_policy(tables) for name, tables in by_name.items()}

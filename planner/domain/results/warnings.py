@@ -6,12 +6,13 @@ extrapolated profiles.
 
 from collections.abc import Sequence
 
+from planner.domain.formats import lower_first
 from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference
 from planner.domain.results.plan_versus_replay import differing_plan_usd
 from planner.domain.sources import BEYOND
 from planner.domain.study import PolicyRun
 
-AFTER = 0.01  # smallest share of the cost after the window that is reported
+LEAST_SHARE_AFTER = 0.01  # of the cost: less cost after the window is not reported
 
 
 def never_moves(run: PolicyRun) -> bool:
@@ -35,10 +36,10 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
             return False
         if planned.n_plus_1 and run.n_plus_1 is False:
             return False
-        cents, plan_cents = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
-        # At equal cost it is the plan itself if the plan never changes.
-        as_cheap = cents == plan_cents and not never_moves(planned)
-        return not planned.meets_slo or cents < plan_cents or as_cheap
+        usd, plan_usd = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
+        # A plan that never changes is such a fleet itself, so it is not beaten at equal cost.
+        as_cheap = usd == plan_usd and not never_moves(planned)
+        return not planned.meets_slo or usd < plan_usd or as_cheap
 
     better = list(filter(beats_plan, by_name.values()))
     if not better:
@@ -61,7 +62,7 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a warning that names policies that meet every SLO without required spares."""
+    """Return a warning that names the policies that meet every SLO but lack required spares."""
     names = [
         run.label
         for run in runs
@@ -73,7 +74,7 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def over_power(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a warning on each site whose power limit a policy exceeded in the simulation."""
+    """Return a warning on each region whose power limit a policy exceeded in the simulation."""
     above: dict[tuple[str, float], list[str]] = {}
     for run in runs:
         for region in run.fleet.regions:
@@ -87,15 +88,15 @@ def over_power(runs: Sequence[PolicyRun]) -> list[str]:
     ]
 
 
-def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
-    """Return a sentence if two attainments differ by over 0.2 points in a tier, else ""."""
-    difference = largest_attainment_difference(flat, planned)
+def _attainment_differs_sentence(static: PolicyRun, planned: PolicyRun) -> str:
+    """Return a sentence, after a space, if the attainments of two runs differ; else ""."""
+    difference = largest_attainment_difference(static, planned)
     if difference is None:
         return ""
-    tier, flat_share, plan_share = difference
+    tier, static_share, plan_share = difference
     return (
-        f" SLO attainment of {tier} differs: {flat_share:.1%} with the static fleet"
-        f"{_in_worst_hour(flat, tier)} and {plan_share:.1%} with the plan"
+        f" SLO attainment of {tier} differs: {static_share:.1%} with the static fleet"
+        f"{_in_worst_hour(static, tier)} and {plan_share:.1%} with the plan"
         f"{_in_worst_hour(planned, tier)}."
     )
 
@@ -107,7 +108,10 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 
 
 def plan_is_constant(planned: PolicyRun | None) -> list[str]:
-    """Return a warning if the plan (None: no plan) meets the SLO and never changes its fleet."""
+    """Return a warning if the plan meets every SLO but never changes the fleet; else [].
+
+    ``planned`` is the run of the plan; None: there is none.
+    """
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
     return ["The plan never changes in this window: a static fleet of the same size does the same."]
@@ -124,7 +128,7 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def missed_tiers(run: PolicyRun) -> list[str]:
-    """Return each tier that the run misses: attainment, target, and hours below it.
+    """Return each tier whose SLO the run misses, in words: attainment, target, hours below it.
 
     A window below an hour has no hours to count.
     """
@@ -139,7 +143,7 @@ def missed_tiers(run: PolicyRun) -> list[str]:
 
 
 def _refused_starts_sentence(run: PolicyRun) -> str:
-    """Return how many replicas did not start because no GPU was left, with a remedy, or ""."""
+    """Return how many replicas did not start for lack of GPUs, with a remedy; "" if none."""
     if not run.refused_starts:
         return ""
     starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
@@ -150,23 +154,29 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return sentences on lost requests; policies with equal losses of a kind share a sentence."""
-    labels: dict[str, list[str]] = {}
+    """Return sentences on rejected and unfinished requests.
+
+    Policies that lost equally many requests for one reason share a sentence.
+    """
+    labels: dict[str, list[str]] = {}  # of policies, by what they lost
     for run in runs:
         summary = run.summary
-        kinds = [f"{n:,} rejected ({why})" for why, n in summary.reject_reasons.items()]
+        lost = [f"{count:,} rejected ({why})" for why, count in summary.reject_reasons.items()]
         if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
-            kinds.append(f"{without_reason:,} rejected")
+            lost.append(f"{without_reason:,} rejected")
         if summary.unfinished:
-            kinds.append(f"{summary.unfinished:,} unfinished")
-        for kind in kinds:
-            labels.setdefault(f"Of {summary.arrived:,} requests, {kind}", []).append(run.label)
-    return [f"{lost}: {_policies_words(names, len(runs))}." for lost, names in labels.items()]
+            lost.append(f"{summary.unfinished:,} unfinished")
+        for words in lost:
+            labels.setdefault(f"Of {summary.arrived:,} requests, {words}", []).append(run.label)
+    return [f"{words}: {_policies_words(names, len(runs))}." for words, names in labels.items()]
 
 
-def _policies_words(labels: Sequence[str], of: int) -> str:
-    """Return the first of these policies and the number of the others, or "every policy"."""
-    if len(labels) == of > 1:
+def _policies_words(labels: Sequence[str], all_count: int) -> str:
+    """Return the first of these policies and the number of the others, in words.
+
+    Return "every policy" if they are all of the ``all_count`` (2 or more) policies.
+    """
+    if len(labels) == all_count > 1:
         return "every policy"
     others = len(labels) - 1
     more = f" and {others} other {'policy' if others == 1 else 'policies'}" if others else ""
@@ -174,14 +184,15 @@ def _policies_words(labels: Sequence[str], of: int) -> str:
 
 
 def unfinished_work_warnings(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return sentences on work that each policy finishes after the window, and on its cost.
+    """Return sentences on work that policies do after the window, and on its cost.
 
-    The cost is omitted if another sentence explains why the replay cost more than the plan.
+    The cost is left out if another sentence explains why the replay costs more than the plan.
     """
     sentences = []
     for run in runs:
         summary = run.summary
-        if summary.after_cost_usd > AFTER * summary.cost_usd and differing_plan_usd(run) is None:
+        notable_cost_after = summary.after_cost_usd > LEAST_SHARE_AFTER * summary.cost_usd
+        if notable_cost_after and differing_plan_usd(run) is None:
             sentences.append(
                 f"{run.label}: ${amount(summary.after_cost_usd)} of its "
                 f"${amount(summary.cost_usd)} is for work left after the window."
@@ -197,8 +208,8 @@ def unfinished_work_warnings(runs: Sequence[PolicyRun]) -> list[str]:
 def extrapolation_warning(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
     """Return a warning if too many simulated steps are outside a profile's measured range.
 
-    It names the recommended policy (None: no policy) if its share is above ``BEYOND``, else the
-    policy with the largest share.
+    Too many is a share of ``BEYOND`` or more. The warning names the ``recommended`` policy (None:
+    there is none) if that has so many, else the policy with the largest share.
     """
 
     def share(run: PolicyRun) -> float:
@@ -214,8 +225,3 @@ def extrapolation_warning(runs: Sequence[PolicyRun], recommended: PolicyRun | No
         f"{worst.label}: {share(worst):.0%} of simulated steps are outside the measured range. "
         "Their latencies are extrapolated."
     ]
-
-
-def lower_first(label: str) -> str:
-    """Return a label as it stands within a sentence."""
-    return label[:1].lower() + label[1:]

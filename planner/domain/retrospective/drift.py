@@ -32,7 +32,7 @@ from simulation.performance.profile import Profile, iteration_s
 
 LEAST_OBSERVATIONS = 12  # fewest observations for a drift (assumed)
 TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
-SLOWER = 0.05  # smallest drift of the iteration time to flag: a profile's own tolerance (assumed)
+LEAST_DRIFT = 0.05  # of the iteration time, to be flagged: a profile's own tolerance (assumed)
 
 
 def speed_drifts(
@@ -40,30 +40,31 @@ def speed_drifts(
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
     """Return (drifts, notes): the speed drift of each observed service, and why some have none.
 
-    ``held [steps, pools]`` are the requested replicas. A drift needs exactly one kind of replica of
-    the model in the region, an aggregated one, because metrics do not distinguish kinds.
+    ``held [steps, pools]`` are the replicas that the plan requested, and ``served`` the observed
+    speeds by model and region. A drift needs exactly one pool of the model in the region, an
+    aggregated one, because metrics do not distinguish pools.
     """
     drifts, notes = [], []
     for observed in served:
-        kinds = [
+        pools = [
             (m, g)
             for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
             if counts.any()
             and replica_of(hardware, m, g).model == observed.model
             and hardware.regions[r].name == observed.region
         ]
-        if len(kinds) > 1:
+        if len(pools) > 1:
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
-                f"observations do not separate its {len(kinds)} kinds of replica."
+                f"observations do not separate its {len(pools)} kinds of replica."
             )
-        elif not kinds or replica_of(hardware, *kinds[0]).role != "mixed":
+        elif not pools or replica_of(hardware, *pools[0]).role != "mixed":
             notes.append(
                 f"The speed of {observed.model or 'a model'} in {observed.region or 'a region'} "
                 "was observed, but the plan has no replicas that do both prefill and decode."
             )
         elif observed.at_s.size >= LEAST_OBSERVATIONS:
-            drift = _drift(hardware.profiles[kinds[0]], observed)
+            drift = _drift(hardware.profiles[pools[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
 
@@ -76,9 +77,10 @@ def speeds_now(
     start_s: float,
     end_s: float,
 ) -> tuple[SpeedDrift, ...]:
-    """Return the speed drifts of a plan that is still active, from its start until now.
+    """Return the speed drifts of a plan that is still active, between two times (epoch seconds).
 
-    Times are epoch seconds. Raises ScenarioError if the scenario lacks a pool of the plan.
+    ``held`` are the replicas that it requested, ``served`` the observed speeds. Raises
+    ScenarioError if the scenario lacks a pool of the plan.
     """
     hardware = build_hardware(scenario, user_facts, spot=True)
     _, counts = requested_counts(hardware, held, start_s, end_s)
@@ -86,12 +88,12 @@ def speeds_now(
 
 
 def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
-    """Return the drift of the observed service from ``profile``; the profile may be of any kind."""
+    """Return the drift of the observed speed from ``profile``, which may be of any kind."""
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)
-    # The filter needs a linear profile. Replace another kind by a line, and scale the observations
-    # by line over profile, so that only the drift remains.
+    # The filter needs a linear profile. Replace another kind by a linear one, and scale the
+    # observed times by linear over other times, so that only the drift remains.
     linear = _equivalent_linear_profile(profile, observed, observations)
     linear_s = linear.alpha_s + linear.beta_s * observations.decodes
     linear_s = linear_s + linear.delta_s * observations.prefill_tokens
@@ -105,7 +107,7 @@ def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
 def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
     """Return the mean batch and time of an iteration in each observation of a service.
 
-    Sequences are assumed to be spread evenly over the replicas.
+    Its sequences are assumed to be spread evenly over the replicas.
     """
     # Prompts that arrive during an iteration are prefilled by the next one, in chunks.
     prompts = observed.requests_per_s * observed.tbt_s
@@ -123,9 +125,9 @@ def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
 def _equivalent_linear_profile(
     profile: Profile, observed: ServedSpeed, observations: Observations
 ) -> LinearProfile:
-    """Return a linear profile equal to ``profile`` at one sequence and at the mean load.
+    """Return a linear profile with the times of ``profile`` at one sequence and at the mean load.
 
-    At the mean load, it is equal with and without prefill.
+    At the mean load, both the times with and without prefill are equal.
     """
     sequences = observations.decodes.mean(keepdims=True)
     prefill_tokens = observations.prefill_tokens.mean(keepdims=True)
@@ -136,20 +138,20 @@ def _equivalent_linear_profile(
         input_tokens=observed.input_tokens.mean(keepdims=True),
         output_tokens=observed.output_tokens.mean(keepdims=True),
     )
-    alone = float(_mean_iteration_s(profile, mean, one, zero, zero)[0])
-    decoding = float(_mean_iteration_s(profile, mean, sequences, zero, zero)[0])
-    with_prefill = float(_mean_iteration_s(profile, mean, sequences, prefill_tokens, share)[0])
-    beta = max((decoding - alone) / max(float(sequences[0]) - 1, 1.0), TINY_S)
-    delta = max((with_prefill - decoding) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
-    alpha = max(alone - beta, TINY_S)
+    alone_s = float(_mean_iteration_s(profile, mean, one, zero, zero)[0])
+    decoding_s = float(_mean_iteration_s(profile, mean, sequences, zero, zero)[0])
+    with_prefill_s = float(_mean_iteration_s(profile, mean, sequences, prefill_tokens, share)[0])
+    beta_s = max((decoding_s - alone_s) / max(float(sequences[0]) - 1, 1.0), TINY_S)
+    delta_s = max((with_prefill_s - decoding_s) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
+    alpha_s = max(alone_s - beta_s, TINY_S)
     return LinearProfile(
         profile.model,
         profile.gpu,
         profile.tp,
-        alpha_s=alpha,
-        beta_s=beta,
-        gamma_s=alpha,  # prefill has the same constant part
-        delta_s=delta,
+        alpha_s=alpha_s,
+        beta_s=beta_s,
+        gamma_s=alpha_s,  # prefill has the same constant part
+        delta_s=delta_s,
         max_batch=profile.max_batch,
         max_batch_tokens=profile.max_batch_tokens,
         kv_capacity_tokens=profile.kv_capacity_tokens,
@@ -164,10 +166,10 @@ def _mean_iteration_s(
     prefill_tokens: FloatArray,
     share: FloatArray,
 ) -> FloatArray:
-    """Return the profile's mean iteration time in seconds with ``sequences`` decoding.
+    """Return the profile's mean iteration time in seconds with ``sequences`` in decode.
 
-    They are assumed halfway through their answers. A ``share`` of the iterations prefills, with
-    ``prefill_tokens`` on average over all iterations.
+    They are assumed to be halfway through their answers, with the lengths in ``observed``. A
+    ``share`` of the iterations also prefills, ``prefill_tokens`` on average over all iterations.
     """
     context = sequences * (observed.input_tokens + observed.output_tokens / 2)
     tokens_per_prefill = prefill_tokens / np.where(share > 0, share, 1.0)
@@ -181,8 +183,8 @@ def _mean_iteration_s(
 def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDrift, ...]:
     """Return the change of mean lengths for each model with requests in the window.
 
-    ``traffic.lengths`` are the lengths known before the window. A change is flagged only if the
-    window has at least ``LEAST`` requests of the model.
+    It is the change from ``traffic.lengths``, which are known before the window. It is flagged only
+    if the window has at least ``LEAST`` requests of the model.
     """
     rng = generator(seed, Stream.KNOWN)
     drifts = []
@@ -209,12 +211,12 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     """Return how many times slower a service runs than ``profile``, at the mean observed load.
 
     A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
-    exceeds ``SLOWER`` and its 95% interval excludes 1.
+    exceeds ``LEAST_DRIFT`` and its 95% interval excludes 1.
     """
     tuned = tune(profile, observations)
     load = tuple(
-        float(each.mean())
-        for each in (observations.decodes, observations.prefill_tokens, observations.share)
+        float(values.mean())
+        for values in (observations.decodes, observations.prefill_tokens, observations.share)
     )
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     profile_s, _ = mean_iteration_seconds(coefficients, *load)
@@ -224,7 +226,7 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     error = float(np.sqrt(gradient @ tuned.covariance @ gradient))
     times = fitted_s / profile_s
     low, high = times * np.exp(-Z95 * error), times * np.exp(Z95 * error)
-    has_drifted = abs(times - 1) > SLOWER and not low <= 1 <= high
+    has_drifted = abs(times - 1) > LEAST_DRIFT and not low <= 1 <= high
     since = None
     if has_drifted:
         path = (
@@ -246,46 +248,48 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
 
 
 def _drift_start(path: FloatArray) -> int:
-    """Return the index of the first observation from which the drift stays beyond ``SLOWER``.
+    """Return the index of the first observation from which the drift stays above ``LEAST_DRIFT``.
 
-    ``path`` is the iteration time over the profile's, after each observation. All later values must
-    be on the same side of 1.
+    ``path`` is the fitted iteration time over the profile's, after each observation. The drift is
+    in the direction of its last value.
     """
-    sign = np.sign(path[-1] - 1)
-    returns = np.flatnonzero((path - 1) * sign <= SLOWER)
-    return int(returns[-1]) + 1 if len(returns) else 0
+    direction = np.sign(path[-1] - 1)
+    not_drifted = np.flatnonzero((path - 1) * direction <= LEAST_DRIFT)
+    return int(not_drifted[-1]) + 1 if len(not_drifted) else 0
 
 
 def requested_counts(
     hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
 ) -> tuple[FloatArray, IntArray]:
-    """Return when the requested replicas change, and the counts from then on, ``[steps, pools]``.
+    """Return (times, counts): when requested replicas change, and how many there are from then on.
 
-    Times are seconds from ``start_s``. Raises ScenarioError if the scenario lacks a pool of the
-    plan.
+    Counts are ``[times, pools]``, with the pools of ``hardware``. The returned times are seconds
+    from ``start_s``. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     edges = np.unique(np.concatenate([pool.times_s for pool in pools] or [np.zeros(0)]))
     inside = edges[(edges > start_s) & (edges < end_s)]
     times = np.concatenate([[start_s], inside])
     counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
     for pool in pools:
-        # Before its first step a pool has the count of that step.
+        # Before its first time, a pool has the first count.
         step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
         counts[:, _pool_index_of(hardware, pool)] += pool.replicas[step]
     return times - start_s, counts
 
 
 def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
-    """Return the index of ``pool`` among the scenario's pools; raise ScenarioError if none."""
-    for p, (m, r, g) in enumerate(hardware.pool_index):
+    """Return the index of a plan's pool among the scenario's; raise ScenarioError if missing."""
+    for index, (m, r, g) in enumerate(hardware.pool_index):
         replica = replica_of(hardware, m, g)
-        same = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
+        names_match = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
             pool.model, pool.region, pool.gpu, pool.role
         )  # fmt: skip
         # Plans of older releases do not have these fields; None matches any.
-        finer = ("tp", "market", "arrangement")
-        if same and all(getattr(pool, n) in (None, getattr(replica, n)) for n in finer):
-            return p
+        optional = ("tp", "market", "arrangement")
+        if names_match and all(
+            getattr(pool, name) in (None, getattr(replica, name)) for name in optional
+        ):
+            return index
     raise ScenarioError(
         f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario no longer "
         "has this pool. Its result cannot be replayed."

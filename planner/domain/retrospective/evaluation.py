@@ -39,7 +39,7 @@ from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 
 PERFECT = "perfect"
-NEARLY = 1e-9  # relative tolerance for rounding
+ROUNDING = 1e-9  # relative tolerance
 Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start of the bin, epoch s
 
 
@@ -55,8 +55,8 @@ def evaluate_plan(
 ) -> PlanEvaluation:
     """Compare a plan with the traffic that came in the window of ``scenario``.
 
-    ``held`` are the replicas that the plan requested, ``forecast`` is the forecast it was made for,
-    and ``served`` has live measurements of the replicas' speed. The window must lie within the
+    ``held`` are the replicas that the plan requested, ``forecast`` is the forecast that it was made
+    for, and ``served`` has live measurements of the replicas' speed. The window must lie within the
     scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
@@ -69,10 +69,10 @@ def evaluate_plan(
     needed, notes = _cheapest_plan(study, perfect.load, part(progress, 0.4, 0.6))
     run = _replay_counts(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
-    by_period = _ready_at(
+    ready = _ready_at(
         times_s, counts, window.period_starts_s - window.start_s, study.hardware.startup_s
     )
-    speed, unsure = speed_drifts(study.hardware, counts, served)
+    speed, speed_notes = speed_drifts(study.hardware, counts, served)
     hours = window.period_s / 3600
     required = None if needed is None else study.pools(needed.target)
     return PlanEvaluation(
@@ -84,22 +84,22 @@ def evaluate_plan(
         met=dict(summary.slo_met),
         cost_usd=summary.cost_usd,
         gpu_hours=summary.gpu_hours,
-        replica_hours=float(by_period.sum()) * hours,
+        replica_hours=float(ready.sum()) * hours,
         needed_replica_hours=None if required is None else float(required.sum()) * hours,
         needed_usd=None if required is None else _usd_per_hour(study, required) * hours,
-        planned_usd=_usd_per_hour(study, by_period) * hours,
-        short_hours=_short_periods(study, by_period, perfect.load) * hours,
+        planned_usd=_usd_per_hour(study, ready) * hours,
+        short_hours=_short_periods(study, ready, perfect.load) * hours,
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
-        hours=_hourly_rows(study, perfect.forecasts, forecast, by_period, required),
-        notes=(*notes, *unsure),
+        hours=_period_rows(study, perfect.forecasts, forecast, ready, required),
+        notes=(*notes, *speed_notes),
     )
 
 
 def _with_running_replicas(study: Study, first: IntArray) -> Study:
-    """Return ``study`` with the counts ``first [pools]`` already running at the window's start.
+    """Return ``study`` with the replicas ``first [pools]`` running at the start of the window.
 
-    The preceding plan started these replicas, so they need no cold start.
+    The plan before started them, so they need no cold start.
     """
     today = np.zeros(study.hardware.minimum.shape, np.int64)
     for pool_index, count in zip(study.hardware.pool_index, first, strict=True):
@@ -110,7 +110,10 @@ def _with_running_replicas(study: Study, first: IntArray) -> Study:
 def _cheapest_plan(
     study: Study, load: Load, progress: Progress
 ) -> tuple[ScalingPlan | None, tuple[str, ...]]:
-    """Return (cheapest plan for the demand ``load``, notes); None with a note: there is none."""
+    """Return (cheapest plan for the demand ``load``, notes).
+
+    If there is no plan, return None with a note that says why.
+    """
     try:
         return plan_load(study.plan_input, load, progress), ()
     except Infeasible as problem:
@@ -120,9 +123,9 @@ def _cheapest_plan(
 def _replay_counts(
     study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
 ) -> PolicyRun:
-    """Replay the window's requests on replicas ``counts [steps, pools]`` from ``times_s`` on.
+    """Replay the window's requests on replicas ``counts [times, pools]``, requested at ``times_s``.
 
-    Times are seconds from the window's start.
+    Times are seconds from the start of the window.
     """
     policy = PlannedPolicy(name="lt-i", label="Active plan")
     rule = ScheduleFollower(
@@ -137,15 +140,15 @@ def _replay_counts(
 def _ready_at(
     times_s: FloatArray, counts: IntArray, starts_s: FloatArray, startup_s: float
 ) -> IntArray:
-    """Return the replicas that serve at the start of each period, ``[periods, pools]``.
+    """Return the replicas that serve at ``starts_s``, the starts of periods: ``[periods, pools]``.
 
-    ``counts [steps, pools]`` are requested from ``times_s`` on. A replica serves if it was
-    requested throughout the ``startup_s`` before. Those of the first step serve from the start.
+    ``counts [times, pools]`` are requested from ``times_s`` on. A replica serves if it was
+    requested throughout the ``startup_s`` before. Those of the first time serve from the start.
     """
     first = np.searchsorted(times_s, starts_s - startup_s, side="right") - 1
-    last = np.searchsorted(times_s, starts_s, side="right")
-    steps = zip(first.clip(0), last, strict=True)
-    return np.stack([counts[since:until].min(axis=0) for since, until in steps])
+    end = np.searchsorted(times_s, starts_s, side="right")
+    spans = zip(first.clip(0), end, strict=True)
+    return np.stack([counts[since:until].min(axis=0) for since, until in spans])
 
 
 def _usd_per_hour(study: Study, counts: IntArray) -> float:
@@ -169,11 +172,11 @@ def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:
     by_pool = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     capacity = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
-    return float((capacity < peak * (1 - NEARLY)).any(axis=1).sum())
+    return float((capacity < peak * (1 - ROUNDING)).any(axis=1).sum())
 
 
 def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
-    """Return the errors of a plan's stored forecast over the bins that it covers.
+    """Return the errors of a plan's stored forecast (``forecast``) over the bins that it covers.
 
     ``forecasts`` have the actual demand. Bins that were not observed are left out.
     """
@@ -181,7 +184,7 @@ def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) ->
     observed = ~np.isnan(actual)
     known = observed & ~np.isnan(mean)
     total = float(actual[known].sum())
-    # Observed hours are the mean over series, so that more series do not add hours.
+    # Hours are the mean over series, so that more series do not add hours.
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
     hours = float(observed.sum()) * bin_h / max(1, len(forecasts))
     if total <= 0:
@@ -195,36 +198,37 @@ def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) ->
 
 
 def _actual_and_forecast(
-    forecasts: Sequence[SeriesForecast], stated: Forecast
+    forecasts: Sequence[SeriesForecast], stored: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return (actual, mean forecast, planned) demand in tokens/s, each ``[series, bins]``.
 
-    ``forecasts`` have the actual demand, ``stated`` is the plan's stored forecast. NaN: the bin was
-    not observed, or the plan has no forecast for it.
+    ``forecasts`` have the actual demand, ``stored`` is the plan's forecast. NaN: the bin was not
+    observed, or the plan has no forecast of it.
     """
     actual = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(actual.shape, np.nan), np.full(actual.shape, np.nan)
     for s, series in enumerate(forecasts):
         for b in range(actual.shape[1]):
-            forecast = stated.get((series.key, series.start_s + b * series.bin_s))
+            forecast = stored.get((series.key, series.start_s + b * series.bin_s))
             if forecast is not None:
                 mean[s, b], planned[s, b] = forecast.mean, forecast.planned
     return actual, mean, planned
 
 
-def _hourly_rows(
+def _period_rows(
     study: Study,
     forecasts: Sequence[SeriesForecast],
     forecast: Forecast,
     held: IntArray,
     needed: IntArray | None,
 ) -> tuple[Hour, ...]:
-    """Return one row per period: forecast and actual demand, requested and needed replicas.
+    """Return a row per period: forecast and actual demand, replicas of the plan and needed ones.
 
-    ``held`` and ``needed`` (None: unknown) are those replicas, ``[periods, pools]``.
+    ``held`` are the plan's replicas that serve, ``needed`` those of the cheapest plan (None: there
+    is none), both ``[periods, pools]``.
     """
     window = study.window
-    # Each [periods, bins of a period], summed over the series.
+    # [period, bin of the period], summed over the series.
     shape = len(window.period_starts_s), window.bins_per_period
     by_series = _actual_and_forecast(forecasts, forecast)
     actual, mean, planned = (rates.sum(axis=0).reshape(shape) for rates in by_series)

@@ -1,4 +1,4 @@
-"""Results of plan versus actual: the replicas of an active plan, and how well it did."""
+"""Define the results of plan versus actual: the replicas of an active plan, and how well it did."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,9 +9,9 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldPool:
-    """The replicas that a plan requested for one deployment, over time.
+    """The replicas that a plan requested for one pool over time.
 
-    ``replicas[i]`` apply from ``times_s[i]`` (epoch seconds) on, both ``[steps]``.
+    ``replicas[i]`` apply from ``times_s[i]`` (epoch seconds) on.
     """
 
     model: str
@@ -35,9 +35,9 @@ class ForecastBin:
 
 @dataclass(frozen=True, slots=True)
 class DemandError:
-    """Error of the plan's forecast over all series, in input tokens.
+    """The error of the plan's forecast over all series, in input tokens.
 
-    None: the run with the forecast was deleted, or no tokens came.
+    Errors are None if the run with the forecast was deleted, or if no tokens came.
     """
 
     wape: float | None  # sum of absolute errors of the mean over the sum of actual tokens
@@ -48,7 +48,7 @@ class DemandError:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """One period: input tokens/s of all series, and replicas of all pools."""
+    """One period of a plan: input tokens/s of all series, and replicas of all pools."""
 
     begins: datetime
     forecast_tps: float | None  # mean forecast; None: not stored
@@ -63,7 +63,7 @@ class Hour:
 class LengthDrift:
     """The mean tokens of a model's requests before the window and in it.
 
-    ``flagged`` means that a mean differs by more than a tenth and by more than chance.
+    ``flagged``: a mean differs by more than a tenth, and by more than chance explains.
     """
 
     model: str
@@ -76,10 +76,10 @@ class LengthDrift:
 
 @dataclass(frozen=True, slots=True)
 class SpeedDrift:
-    """The observed iteration time over the profile's, at the mean load (Kalman filter).
+    """The observed iteration time over the profile's (``times``), at the mean load.
 
-    ``low`` and ``high`` are the ends of the 95% interval. ``flagged`` means that the drift exceeds
-    a twentieth and the interval excludes 1.
+    ``low`` and ``high`` are the ends of the 95% interval. ``flagged``: the drift exceeds a
+    twentieth, and the interval excludes 1.
     """
 
     model: str
@@ -95,7 +95,7 @@ class SpeedDrift:
 
     @property
     def sentence(self) -> str:
-        """Return the drift as a clause."""
+        """Return the drift as a clause for a sentence."""
         direction = "longer" if self.times > 1 else "shorter"
         region_words = f" in {self.region}" if self.region else ""
         since = f" since {self.since.day} {self.since:%b %Y, %H:%M} UTC" if self.since else ""
@@ -112,7 +112,7 @@ SpeedKey = tuple[str, str, str, str, int]  # scenario, model, region, GPU type, 
 class JudgedSpeed:
     """The speed drift in an active plan, as stored with the live source that measured it.
 
-    ``told`` means that a notification was sent, and the drift lasts.
+    ``told``: a notification of the drift was sent.
     """
 
     drift: SpeedDrift = field(metadata={MERGED: True})
@@ -130,10 +130,10 @@ class JudgedSpeed:
 
 @dataclass(frozen=True, slots=True)
 class PlanEvaluation:
-    """Plan versus actual.
+    """Plan versus actual: how a plan did on the traffic that came.
 
-    ``cost_usd`` and ``gpu_hours`` come from the replay of the actual traffic. The ``needed`` fields
-    are those of the cheapest plan for the known traffic, period by period (oracle).
+    ``cost_usd`` and ``gpu_hours`` come from a replay of that traffic. The ``needed`` fields are
+    those of the cheapest plan for it, period by period (oracle).
     """
 
     begins: datetime
@@ -156,7 +156,7 @@ class PlanEvaluation:
 
     @property
     def missed_tiers(self) -> tuple[str, ...]:
-        """Return the tiers that missed their targets."""
+        """Return the tiers that missed their SLO attainment targets."""
         return tuple(tier for tier, is_met in self.met.items() if not is_met)
 
     @property
@@ -164,7 +164,11 @@ class PlanEvaluation:
         """Return the result in a sentence: targets, forecast error, cost and drifts."""
         parts = [
             f"It missed {', '.join(self.missed_tiers)}" if self.missed_tiers else "It came true",
-            *self._in_time(),
+            *(
+                f"{tier}: SLO attainment {share:.1%} (target {100 * self.targets[tier]:.4g}%)"
+                for tier, share in self.attainment.items()
+                if share is not None
+            ),
         ]
         if (error := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
             direction = "more" if bias > 0 else "less"
@@ -181,11 +185,3 @@ class PlanEvaluation:
             parts.append(f"lengths of {', '.join(drifted)} drifted")
         slow = [speed.sentence for speed in self.speed if speed.flagged]
         return "; ".join([*parts, *slow]) + "."
-
-    def _in_time(self) -> list[str]:
-        """Return a phrase for each tier with its SLO attainment and target."""
-        return [
-            f"{tier}: SLO attainment {share:.1%} (target {100 * self.targets[tier]:.4g}%)"
-            for tier, share in self.attainment.items()
-            if share is not None
-        ]

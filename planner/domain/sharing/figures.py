@@ -1,4 +1,8 @@
-"""Figures of models that share GPUs, next to one or more replicas of each model alone."""
+"""Compute the figures of models that share GPUs, and of the same models on dedicated GPUs.
+
+A part is what a GPU is assigned to: one of the replicas that a model needs alone, with an equal
+share of its requests.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ WAYS = {MEMORY: "by memory", "time": "by time", ALONE: "alone"}
 
 @dataclass(frozen=True, slots=True)
 class ServedFigures:
-    """How the requests of a model were served."""
+    """How the requests of a model were served in a replay."""
 
     attainment: float  # share within every limit, rejected ones included
     met: bool  # whether every tier reaches its attainment
@@ -28,7 +32,7 @@ class ServedFigures:
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """One model in one region, on GPUs of its own and on shared ones."""
+    """One model in one region, on dedicated GPUs (alone) and on shared ones."""
 
     model: str
     region: str
@@ -52,7 +56,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class GpuFigures:
-    """One GPU, or the GPUs of one replica, and the models on it."""
+    """One GPU (or the GPUs of one replica), and the models on it."""
 
     name: str
     region: str
@@ -70,7 +74,7 @@ class GpuFigures:
 
 @dataclass(frozen=True, slots=True)
 class FleetFigures:
-    """GPUs and cost of a fleet."""
+    """The GPUs and the cost of a fleet."""
 
     gpus: int
     usd_per_day: float
@@ -89,11 +93,8 @@ class Ledger:
 def served_figures(
     pairs: Sequence[tuple[SharingModel, ModelReplay]],
 ) -> ServedFigures:
-    """Return how the requests of all parts of a model were served.
-
-    ``pairs`` has each part with its replay.
-    """
-    # The replay leaves out ``start_s``, the seconds before the first iteration, which use no GPU.
+    """Return how the requests of a model were served; ``pairs`` are (one replica, its replay)."""
+    # A replay leaves out the seconds before the first iteration (``start_s``), which use no GPU.
     ttft = [replay.first_s - part.arrival_s + part.profile.start_s for part, replay in pairs]
     tbt = [_token_gaps(part, replay) for part, replay in pairs]
     late = np.concatenate([replay.late for _, replay in pairs])
@@ -106,10 +107,7 @@ def served_figures(
 
 
 def _token_gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
-    """Return the mean seconds between the tokens of each request, ``[requests]``.
-
-    It is NaN for an answer of a single token.
-    """
+    """Return the mean seconds between the tokens of each answer; NaN for a single token."""
     gaps = np.where(part.output_tokens > 1, part.output_tokens - 1.0, np.nan)
     return np.asarray((replay.end_s - replay.first_s) / gaps)
 
@@ -124,16 +122,16 @@ def model_figures(
 ) -> Iterator[ModelFigures]:
     """Yield the figures of each model of a pool, on shared GPUs and alone.
 
-    ``plans`` are the shared GPUs. ``alone`` has the replay of each part of the pool on GPUs of its
-    own. The requests span ``span_s`` seconds.
+    ``plans`` are the shared GPUs. ``alone`` has the replay of each part of the pool on dedicated
+    GPUs. The requests span ``span_s`` seconds.
     """
-    # The shared GPU of each part, and the part's index on it.
-    place_of = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
+    # The shared GPU of each part, and the index of the part on it.
+    gpu_of_part = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
     for m, model in enumerate(pool.models):
         parts = [part for part, number in enumerate(pool.model) if number == m]
-        places = [place_of[part] for part in parts]
-        on_shared = [plan.replay.models[i] for plan, i in places]
-        neighbours = {part for plan, _ in places for part in plan.parts} - set(parts)
+        gpus = [gpu_of_part[part] for part in parts]
+        on_shared = [plan.replay.models[i] for plan, i in gpus]
+        neighbours = {part for plan, _ in gpus for part in plan.parts} - set(parts)
         others = {pool.models[pool.model[part]].name for part in neighbours}
         loads = sum(replay.loads for replay in on_shared)
         yield ModelFigures(
@@ -146,12 +144,12 @@ def model_figures(
             weights_gb=model.weight_bytes / 1e9,
             replicas_alone=len(parts),
             shared_with=tuple(sorted(others)),
-            ways=tuple(plan.way for plan, _ in places),
+            ways=tuple(plan.way for plan, _ in gpus),
             loads=loads,
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
             alone=_served_parts(pool, parts, [alone[part] for part in parts]),
             shared=_served_parts(pool, parts, on_shared),
-            unseen_attainment=min(plan.unseen[i] for plan, i in places),
+            unseen_attainment=min(plan.unseen[i] for plan, i in gpus),
             why_alone="" if others else _why_alone(pool, m),
             longest_tokens=model.longest,
             kv_floor_gib=pool.kv_floor_bytes[m] / 2**30,
@@ -161,12 +159,12 @@ def model_figures(
 def _served_parts(
     pool: SharingPool, parts: Sequence[int], replays: Sequence[ModelReplay]
 ) -> ServedFigures:
-    """Return how the requests of ``parts`` (indices) of a pool were served in their replays."""
+    """Return how the requests of the parts with these indices were served in their replays."""
     return served_figures(list(zip([pool.parts[i] for i in parts], replays, strict=True)))
 
 
 def _why_alone(pool: SharingPool, m: int) -> str:
-    """Return why a model shares no GPU."""
+    """Return a sentence on why model number ``m`` shares no GPU."""
     model, host = pool.models[m], pool.host
     if not pool.feasible[m]:
         return "It misses its SLO without sharing too."
@@ -184,7 +182,10 @@ def _why_alone(pool: SharingPool, m: int) -> str:
 def gpu_figures(
     pool: SharingPool, plans: Sequence[SharedGpuPlan], span_s: float
 ) -> Iterator[GpuFigures]:
-    """Yield the figures of each GPU of ``pool`` in ``plans``, over at least ``span_s`` seconds."""
+    """Yield the figures of each shared GPU of a pool.
+
+    Shares of time are over the replay, but at least over ``span_s`` seconds.
+    """
     for number, plan in enumerate(plans, 1):
         replays, end_s = plan.replay.models, max(plan.replay.end_s, span_s)
         yield GpuFigures(
@@ -204,19 +205,16 @@ def gpu_figures(
 
 
 def fleet_figures(pools: Sequence[SharingPool], replicas: Sequence[int]) -> FleetFigures:
-    """Return the GPUs and the cost in USD per day of ``replicas``, one count per pool."""
+    """Return the GPUs and the cost of a fleet; ``replicas`` has one count per pool."""
     gpus = [pool.gpus * count for pool, count in zip(pools, replicas, strict=True)]
-    return FleetFigures(
-        sum(gpus),
-        sum(
-            HOURS_A_DAY * pool.usd_per_gpu_hour * count
-            for pool, count in zip(pools, gpus, strict=True)
-        ),
+    usd_per_hour = sum(
+        pool.usd_per_gpu_hour * count for pool, count in zip(pools, gpus, strict=True)
     )
+    return FleetFigures(sum(gpus), HOURS_A_DAY * usd_per_hour)
 
 
 def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
-    """Return the number of requests by outcome, over all GPUs."""
+    """Return the number of requests by outcome, over all shared GPUs."""
     replays = [replay for plan in plans for replay in plan.replay.models]
     return Ledger(
         arrived=sum(len(replay.end_s) for replay in replays),
@@ -227,7 +225,7 @@ def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
 
 
 def headline(shared: FleetFigures, dedicated: FleetFigures) -> str:
-    """Return the answer in one or two sentences."""
+    """Return in one or two sentences how many GPUs and dollars sharing saves."""
     if shared.gpus >= dedicated.gpus:
         cost = f"${dedicated.usd_per_day:,.0f} a day at this load"
         return f"Sharing GPUs saves nothing: {gpu_words(dedicated.gpus)} either way, {cost}."

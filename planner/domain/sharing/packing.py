@@ -1,4 +1,8 @@
-"""Assign the models of a pool to GPUs, so that a replay of each GPU meets every SLO."""
+"""Assign the models of a pool to GPUs, so that a replay of each GPU meets every SLO.
+
+A part is what a GPU is assigned to: one of the replicas that a model needs alone, with an equal
+share of its requests. A group is a set of parts (by index) on one GPU.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,40 +14,43 @@ from planner.domain.sharing.pools import SharingPool
 from planner.optimizer.sharing import Group, pack, pack_exact
 from simulation.sharing.replay import GpuReplay, SharedHost, fits_by_memory, replay_gpu
 
-MEMORY, TIME, ALONE = "memory", "time", "alone"
-UNSEEN = 5  # shifts of models against each other that only judge the packing
+MEMORY, TIME, ALONE = "memory", "time", "alone"  # ways to share a GPU
+UNSEEN = 5  # replays with shifted requests that only judge the packing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedGpuPlan:
-    """The parts on one GPU (or on the GPUs of one replica), how they share it, and the replay."""
+    """The replicas on one GPU (or on the GPUs of one replica), how they share it, and the replay.
+
+    ``parts`` are their indices in the pool. ``unseen`` is the mean attainment of each replica in
+    the ``UNSEEN`` replays that judge the packing.
+    """
 
     parts: Group
     way: str  # MEMORY, TIME or ALONE
     replay: GpuReplay
-    unseen: tuple[float, ...]  # [part] attainment over ``UNSEEN`` further shifts
+    unseen: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How models may share, and the replays of which all must meet the SLOs.
+    """How models may share a GPU, and in how many replays they must meet their SLOs.
 
     The first replay has the requests as they are. In each further one, the models are shifted
     against each other by random times within ``span_s``.
     """
 
-    ways: tuple[str, ...]
-    whole_requests: bool
+    ways: tuple[str, ...]  # MEMORY and TIME, the preferred one first
+    whole_requests: bool  # whether models switch only after a batch, not between tokens
     replays: int
     span_s: float
     seed: int
 
 
 class Sharing:
-    """Finds which parts of a pool's models can share a GPU, by replays.
+    """Finds which replicas of a pool can share a GPU, by replays.
 
-    The way in which each set of parts shares its GPU is kept. ``check_alive`` is called before the
-    replays of each set, and raises if the run has been cancelled.
+    ``check_alive`` is called before the replays of each group, and raises if the run is cancelled.
     """
 
     def __init__(self, pool: SharingPool, rules: Rules, check_alive: Callable[[], None]) -> None:
@@ -53,7 +60,7 @@ class Sharing:
         rng = generator(rules.seed, Stream.SHIFTS)
         shifted_replays = rules.replays - 1 + UNSEEN
         shifts_s = rng.uniform(0, rules.span_s, (shifted_replays, len(pool.parts)))
-        # The parts of each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
+        # The parts in each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
         self._parts_by_replay = [
             list(pool.parts),
             *(
@@ -66,51 +73,49 @@ class Sharing:
         ]
 
     def fits(self, group: Group) -> bool:
-        """Return whether the parts ``group`` (indices) meet their SLOs on one GPU, in some way.
+        """Return whether a group of replicas (by index) meets its SLOs together on one GPU.
 
-        Two parts of one model never share a GPU.
+        The first of the allowed ways of sharing in which it does is remembered. Two replicas of one
+        model never share a GPU.
         """
         self._check_alive()
         models = [self._pool.model[i] for i in group]
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
             return False
-        seen = [[parts[i] for i in group] for parts in self._parts_by_replay[: self._rules.replays]]
+        required = self._parts_by_replay[: self._rules.replays]
+        replays = [[parts[i] for i in group] for parts in required]
         for way in self._rules.ways:
             host = self._host_of(way)
-            if way == MEMORY and not fits_by_memory(seen[0], host):
+            if way == MEMORY and not fits_by_memory(replays[0], host):
                 continue
-            if all(replay_gpu(parts, host, to_the_end=False).met for parts in seen):
+            if all(replay_gpu(parts, host, to_the_end=False).met for parts in replays):
                 self._chosen_way[group] = way
                 return True
         return False
 
     def plan(self, method: str) -> list[SharedGpuPlan]:
-        """Return the fewest GPUs that ``method`` finds for all parts, each replayed to the end."""
-        exact = method == "exact"
-        groups = (
-            pack_exact(len(self._pool.parts), self.fits)
-            if exact
-            else pack(self._pool.busy_s, self.fits)
-        )
+        """Return the fewest GPUs that ``method`` finds for all replicas, with a replay of each."""
+        if method == "exact":
+            groups = pack_exact(len(self._pool.parts), self.fits)
+        else:
+            groups = pack(self._pool.busy_s, self.fits)
         return [self._plan_group(group) for group in groups]
 
     def _plan_group(self, group: Group) -> SharedGpuPlan:
-        """Return the plan of a group of models on one GPU, with its replays.
-
-        The first replay has the requests that the plan was made for. The others have shifted
-        requests, for a test of the plan; they give ``unseen``.
-        """
+        """Return the plan of a group on one GPU, with its replay and the replays that judge it."""
         self._check_alive()
         way = ALONE if len(group) == 1 else self._chosen_way[group]
         host = self._host_of(way)
         unseen_parts = self._parts_by_replay[self._rules.replays :]
-        seen, *unseen = (
+        replay, *unseen = (
             replay_gpu([parts[i] for i in group], host)
             for parts in (self._parts_by_replay[0], *unseen_parts)
         )
-        attained = np.mean([[1 - own.late.mean() for own in run.models] for run in unseen], axis=0)
-        return SharedGpuPlan(group, way, seen, tuple(float(share) for share in attained))
+        attainment = np.mean(
+            [[1 - part.late.mean() for part in judged.models] for judged in unseen], axis=0
+        )
+        return SharedGpuPlan(group, way, replay, tuple(attainment.tolist()))
 
     def _host_of(self, way: str) -> SharedHost:
-        """Return the host as models share it in this way: weights stay loaded, unless by time."""
+        """Return the host as models share it in this way: only by TIME are weights swapped."""
         return replace(self._host, by_memory=way != TIME)

@@ -1,4 +1,8 @@
-"""Build the models of a scenario that may share GPUs, and their requests."""
+"""Build the models of a scenario that may share GPUs, and their requests.
+
+A part is what a GPU is assigned to: one of the replicas that a model needs alone, with an equal
+share of its requests. A GPU column is a GPU type with its number of GPUs and role.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +22,7 @@ from simulation.performance.specs import GpuSpec, Provenance
 from simulation.sharing.replay import SharedHost, SharingModel, replay_gpu
 from simulation.trace import Trace
 
-# PCI Express x16, GB/s one way: generation 3, 4 or 5. Other families: generation 4.
+# PCI Express x16 by GPU family, GB/s one way: generation 3, 4 or 5. Other families: generation 4.
 PCIE_GB_S = {
     "volta": 16.0, "turing": 16.0, "ampere": 32.0, "ada": 32.0, "hopper": 64.0, "blackwell": 64.0,
     "cdna3": 64.0, "cdna4": 64.0,
@@ -28,7 +32,7 @@ GRACE_GB_S = 450.0  # NVLink-C2C one way, of GH200, GB200 and GB300 (NVIDIA data
 # at 16 MB to 2 GB. Assumed for other links. Copies from pageable memory reach 16 to 19 GB/s.
 REACHED_SHARE = 0.86
 PROCESS_BYTES = 1e9  # CUDA context of each further engine, as in simulation.performance.memory
-MOST_REPLICAS = 256  # of one model and region that are tried
+MOST_REPLICAS = 256  # largest number of replicas of a model that is tried
 # kvcached maps memory in pages of 2 MiB, one each for keys and values of every layer
 # (kvcached/kv_cache_manager.py).
 PAGE_BYTES = 2 * 2**21
@@ -37,10 +41,10 @@ PAGE_BYTES = 2 * 2**21
 def host_of(
     sharing: Sharing, gpu: GpuSpec, gpus: int, facts: list[tuple[str, Provenance]]
 ) -> SharedHost:
-    """Return memory and load rates of the host of a replica with ``gpus`` GPUs.
+    """Return the memory and the load rates of the host of a replica with ``gpus`` GPUs.
 
-    The GPUs load in parallel, so each rate is that of one GPU times ``gpus``. Append the source of
-    the host link's rate to ``facts``.
+    The GPUs load in parallel, so each rate is that of one GPU times ``gpus``. The source of the
+    rate of the host link is appended to ``facts``.
     """
     link_gb_s, link_name = PCIE_GB_S.get(gpu.family, 32.0), "PCI Express x16"
     if gpu.name in ("GH200", "GB200", "GB300"):
@@ -66,10 +70,10 @@ def host_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingPool:
-    """The models of one region that may share GPUs: replicas of as many GPUs of one type.
+    """The models of one region that may share GPUs: with replicas of equally many GPUs of one type.
 
-    ``parts`` are what GPUs are assigned to: each replica that a model needs alone has an equal
-    share of its requests. ``model`` ``[part]`` is the index of the part's model.
+    ``parts`` are the replicas that each model needs alone, with equal shares of its requests.
+    ``model[part]`` is the index of the part's model.
     """
 
     region: str
@@ -83,7 +87,7 @@ class SharingPool:
     feasible: tuple[bool, ...]  # [model] whether some number of replicas meets its SLOs
     host: SharedHost
     memory_gib: float  # of one GPU
-    kv_floor_bytes: tuple[float, ...]  # [model] of its longest request on each GPU, in pages
+    kv_floor_bytes: tuple[float, ...]  # [model] KV cache of its longest request on each GPU
 
     def replicas(self, m: int) -> int:
         """Return the replicas that model ``m`` needs alone."""
@@ -95,8 +99,8 @@ def sharing_pools(
 ) -> Iterator[SharingPool]:
     """Yield a pool for each region, GPU type and number of GPUs of a replica.
 
-    A model runs on the arrangement with the cheapest replica on owned GPUs (``sharing_columns``).
-    Append the source of each host link's rate to ``facts``.
+    A model is in the pool of its cheapest replica on owned GPUs. The sources of the rates of host
+    links are appended to ``facts``.
     """
     for r, region in enumerate(hardware.regions):
         for (gpu, tp), members in _members_by_kind(hardware, r, trace).items():
@@ -107,17 +111,13 @@ def sharing_pools(
                 _kv_floor_bytes(hardware, m, g, member.longest)
                 for (m, g), member in zip(members, models, strict=True)
             )
-            parts_alone = _parts_of(models, host)
             yield SharingPool(
                 region=region.name,
                 gpu=gpu,
                 gpus=tp,
                 usd_per_gpu_hour=float(hardware.usd_per_gpu_hour[r, g]),
                 models=models,
-                parts=parts_alone.parts,
-                model=parts_alone.model,
-                busy_s=parts_alone.busy_s,
-                feasible=parts_alone.feasible,
+                **_parts_of(models, host)._asdict(),
                 host=host,
                 memory_gib=hardware.gpus[g].memory_bytes / 2**30,
                 kv_floor_bytes=floors,
@@ -127,9 +127,9 @@ def sharing_pools(
 def _members_by_kind(
     hardware: Hardware, r: int, trace: Trace
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Return the (model, GPU column) that run in region ``r``, by GPU type and GPUs of a replica.
+    """Return the models of region ``r`` by (GPU type, GPUs of a replica), as (model, GPU column).
 
-    Models without requests there are left out.
+    Each model has its cheapest column. Models without requests there are left out.
     """
     members: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for m, model in enumerate(hardware.models):
@@ -143,10 +143,10 @@ def _members_by_kind(
 
 
 def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
-    """Return the columns on which a replica of model ``m`` may share GPUs in region ``r``.
+    """Return the GPU columns on which replicas of model ``m`` may share GPUs in region ``r``.
 
-    A model with only prefill and decode pools has those of decode. On a shared GPU, such a replica
-    also computes the prompts, at the speed of its profile.
+    They are owned and aggregated. A model without aggregated ones has those of decode, with
+    replicas that also compute the prompts.
     """
     owned = [
         g
@@ -160,7 +160,7 @@ def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
 
 
 def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:
-    """Return model ``m`` on column ``g`` with its requests in region ``r``."""
+    """Return model number ``m`` on GPU column ``g``, with its requests in region number ``r``."""
     spec, section = hardware.models[m], hardware.sections[m, g]
     weights = spec.weight_bytes
     if spec.shape is not None:
@@ -190,21 +190,22 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
 
 
 def _kv_floor_bytes(hardware: Hardware, m: int, g: int, tokens: int) -> float:
-    """Return the KV cache of a request of ``tokens`` on each GPU of a replica, in whole pages.
+    """Return the bytes of the KV cache of ``tokens`` tokens on each GPU of a replica.
 
-    Without the model's shape, each GPU is assumed to hold all of it.
+    They are a whole number of pages. If the model's shape is not known, each GPU is assumed to hold
+    all of the cache.
     """
     spec, arrangement = hardware.models[m], arrangement_of(hardware.sections[m, g])
     if spec.shape is None:
-        used, page = tokens * spec.kv_bytes_per_token, PAGE_BYTES
+        used_bytes, page_bytes = tokens * spec.kv_bytes_per_token, PAGE_BYTES
     else:
-        used = gpu_kv_bytes(spec.shape, tokens, arrangement)
-        page = PAGE_BYTES * ceil(spec.shape.layers / arrangement.pp)
-    return float(ceil(used / page) * page)
+        used_bytes = gpu_kv_bytes(spec.shape, tokens, arrangement)
+        page_bytes = PAGE_BYTES * ceil(spec.shape.layers / arrangement.pp)
+    return float(ceil(used_bytes / page_bytes) * page_bytes)
 
 
 def requests_of(trace: Trace, model: str, region: str) -> BoolArray:
-    """Return a mask of the requests of a model in a region; none if the trace has neither."""
+    """Return a mask of the requests of a model in a region; all False if the trace lacks either."""
     if model not in trace.models or region not in trace.regions:
         return np.zeros(len(trace), np.bool_)
     m, r = trace.models.index(model), trace.regions.index(region)
@@ -212,7 +213,7 @@ def requests_of(trace: Trace, model: str, region: str) -> BoolArray:
 
 
 def _limits(tiers: list[Tier], name: str) -> FloatArray:
-    """Return a limit of each tier in seconds, inf if it has none."""
+    """Return the limit ``name`` of each tier in seconds; inf: no limit."""
     values = [getattr(tier, name) for tier in tiers]
     return np.array([np.inf if value is None else value for value in values])
 
@@ -227,16 +228,19 @@ class _Parts(NamedTuple):
 
 
 def _parts_of(models: tuple[SharingModel, ...], host: SharedHost) -> _Parts:
-    """Divide each model into the parts, one per replica, that it needs alone on ``host``."""
+    """Return the parts of each model: its replicas, as many as it needs alone on ``host``.
+
+    A model that misses its SLOs with any number of replicas has one part.
+    """
     parts: list[SharingModel] = []
     model_of_part: list[int] = []
     busy_s: list[float] = []
     feasible: list[bool] = []
     for m, model in enumerate(models):
-        own, seconds = _parts_alone(model, host)
-        feasible.append(own is not None)
-        parts += own or [model]
-        model_of_part += [m] * len(own or [model])
+        parts_of_model, seconds = _parts_alone(model, host)
+        feasible.append(parts_of_model is not None)
+        parts += parts_of_model or [model]
+        model_of_part += [m] * len(seconds)
         busy_s += seconds
     return _Parts(tuple(parts), tuple(model_of_part), np.array(busy_s), tuple(feasible))
 
@@ -244,16 +248,16 @@ def _parts_of(models: tuple[SharingModel, ...], host: SharedHost) -> _Parts:
 def _parts_alone(
     model: SharingModel, host: SharedHost
 ) -> tuple[list[SharingModel] | None, list[float]]:
-    """Return (parts, busy seconds): a model's requests in as few parts as meet the SLOs alone.
+    """Return (parts, busy seconds of each): as few parts as meet the SLOs of a model alone.
 
-    Parts have equally many requests, one replica each. They are None if no number of replicas meets
-    the SLOs; there is then one entry of seconds, for all requests on one replica.
+    Each part is a replica with an equal number of requests. If no number of replicas meets the
+    SLOs, return None and the busy seconds of all requests on one replica.
     """
     alone = replace(host, by_memory=True)
-    busy = replay_gpu([model], alone).models[0].busy_s
-    span = float(model.arrival_s[-1] - model.arrival_s[0])
+    busy_s = replay_gpu([model], alone).models[0].busy_s
+    span_s = float(model.arrival_s[-1] - model.arrival_s[0])
     # Begin below the count that keeps every replica busy all the time, and grow by an eighth.
-    count = max(1, ceil(0.8 * busy / span)) if span > 0 and busy > span else 1
+    count = max(1, ceil(0.8 * busy_s / span_s)) if span_s > 0 and busy_s > span_s else 1
     while count <= min(MOST_REPLICAS, len(model)):
         parts = [model.part(slice(i, None, count)) for i in range(count)]
         replays = []
@@ -264,4 +268,4 @@ def _parts_alone(
         else:
             return parts, [replay.models[0].busy_s for replay in replays]
         count += max(1, count // 8)
-    return None, [busy]
+    return None, [busy_s]

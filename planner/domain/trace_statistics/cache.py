@@ -1,4 +1,4 @@
-"""Store the characterisation with its trace, so that it is computed once."""
+"""Store the figures of a trace with it, so that they are computed once."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-
 
 
 def write_character(store: Path) -> dict[str, Any]:
-    """Compute and store the characterisation, and return its figures as plain data."""
+    """Compute and store the figures of the trace in the folder ``store``; return them as JSON."""
     with damage_reported(STORED, AGAIN):
         characterised = characterise(store)
     figures: dict[str, Any] = as_json(characterised.character)
@@ -35,7 +35,7 @@ def write_character(store: Path) -> dict[str, Any]:
 
 
 def stored_character(store: Path) -> dict[str, Any]:
-    """Return the statistics of a stored trace as plain data; compute them if they are missing."""
+    """Return the figures of a stored trace as JSON; compute them if they are missing."""
     try:
         stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
     except (ValueError, FileNotFoundError):
@@ -47,13 +47,13 @@ def stored_character(store: Path) -> dict[str, Any]:
 
 
 def stored_rates(store: Path, by: str) -> pl.DataFrame:
-    """Return the amounts over time of the labels of one kind, for charts."""
+    """Return the amounts over time of all labels of the kind ``by``, such as "model"."""
     stored_character(store)
     return _table(store, RATES).filter(pl.col("by") == by)
 
 
 def stored_total(store: Path) -> DemandSeries:
-    """Return the stored total demand per bin, in the unit that ranks days."""
+    """Return the total demand of a trace per bin, in the unit by which days are ranked."""
     figures = stored_character(store)
     table = _table(store, TOTAL)
     unit = figures["unit"]
@@ -63,7 +63,7 @@ def stored_total(store: Path) -> DemandSeries:
 
 
 def _table(store: Path, name: str) -> pl.DataFrame:
-    """Read one of the tables; compute it again when it is damaged."""
+    """Return the stored table ``name``; compute it again if the file is damaged."""
     try:
         with damage_reported(name, AGAIN):
             return pl.read_parquet(store / name)
@@ -73,7 +73,7 @@ def _table(store: Path, name: str) -> pl.DataFrame:
 
 
 def _total_table(characterised: Characterisation) -> pl.DataFrame:
-    """Return the total demand of a trace, one row per bin and one column per unit."""
+    """Return a table of the total demand of a trace, with a row per bin and a column per unit."""
     first = characterised.total[0]
     return pl.DataFrame(
         {

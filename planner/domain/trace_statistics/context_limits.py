@@ -31,9 +31,9 @@ class BeyondContext:
 def requests_beyond_context(
     store_dir: Path | str, contexts: Mapping[str, tuple[str, int]]
 ) -> tuple[BeyondContext, ...]:
-    """Return the labels with requests beyond the context, the most requests first.
+    """Return the labels with requests that exceed the context of their model, most requests first.
 
-    ``contexts`` maps a label of the trace to the model's name and its context in tokens.
+    ``contexts`` maps a label of the trace to (name of the model, its context in tokens).
     """
     least = min(context for _, context in contexts.values())
     if longest_request(store_dir) <= least:
@@ -50,12 +50,12 @@ def requests_beyond_context(
         if beyond.height:
             totals = beyond["total"].to_list()
             found.append(BeyondContext(name, model, context, int(beyond["len"].sum()), max(totals)))
-    return tuple(sorted(found, key=lambda each: -each.requests))
+    return tuple(sorted(found, key=lambda row: -row.requests))
 
 
 @lru_cache(maxsize=KEPT)  # a stored trace does not change
 def longest_request(store_dir: Path | str) -> int:
-    """Return the tokens of the longest request, prompt and answer together."""
+    """Return the tokens of the longest request of a stored trace, prompt and answer together."""
     _, requests = scan_requests(store_dir)
     return int(requests.select(TOTAL.max()).collect(engine="streaming").item() or 0)
 
@@ -63,9 +63,9 @@ def longest_request(store_dir: Path | str) -> int:
 def repeated_blocks(store_dir: Path | str) -> float:
     """Return the share of prompt tokens that repeats earlier ones; 0 if the file does not show it.
 
-    It is the most that prefix caches can save. It is counted from block hashes of the first
-    MOST_COUNTED requests. Without hashes, each growing prompt of a session is assumed to begin with
-    the prompt before.
+    Prefix caches can save no more than this share. It is counted from block hashes of the first
+    ``MOST_COUNTED`` requests. Without hashes, each growing prompt of a session is assumed to begin
+    with the prompt before.
     """
     _, requests = scan_requests(store_dir)
     if "hash_ids" not in requests.collect_schema().names():
@@ -77,7 +77,7 @@ def repeated_blocks(store_dir: Path | str) -> float:
 
 
 def _repeated_in_sessions(requests: pl.LazyFrame) -> float:
-    """Return the share of input tokens that growing prompts of a session repeat."""
+    """Return the share of input tokens that repeat a shorter prompt before in their session."""
     session = stored_sessions(requests)
     if session is None:
         return 0.0

@@ -1,4 +1,7 @@
-"""Figures of a trace, each with its unit."""
+"""Define the figures of a trace, each with its unit.
+
+A kind of label is a column that splits the traffic, such as "model"; a label is one of its values.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +20,7 @@ LEVELS = (0.0, 0.01, *(round(0.02 * step, 2) for step in range(1, 50)), 0.99, 0.
 class Lengths:
     """Tokens per request, of all requests or of those with one label.
 
-    From requests every figure is exact. From counts per bin only the mean is known.
+    A file of requests has all figures. A file of counts per bin has only the mean (others: None).
     """
 
     field: str  # "input_tokens" or "output_tokens"
@@ -35,9 +38,9 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Traffic of one label."""
+    """The traffic of one label."""
 
-    by: str
+    by: str  # "all", or one of BY
     label: str
     requests: float | None  # None: the file does not count them
     input_tokens: float | None
@@ -65,7 +68,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Imbalance of traffic between the labels of one kind."""
+    """The imbalance of traffic between the labels of one kind."""
 
     by: str
     labels: int
@@ -78,12 +81,12 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class Burstiness:
-    """Variation of the amounts per bin, for one bin width."""
+    """The variation of the amounts per bin, for one bin width."""
 
     bin_s: float
     bins: int
     dispersion: float | None  # variance over mean; 1 for Poisson arrivals at one rate
-    within_10_min: float | None  # within ten minutes: without the daily cycle
+    within_10_min: float | None  # the same within ten minutes, so without the daily cycle
     peak_to_mean: float | None
     cv: float | None
     empty: float  # share of empty bins
@@ -91,7 +94,7 @@ class Burstiness:
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """Rates by hour and weekday in UTC, or from the trace's origin for a relative clock."""
+    """Rates by hour and weekday in UTC; for a relative clock, counted from the trace's start."""
 
     bin_s: float  # bin of the autocorrelations, s
     autocorrelation_day: float | None  # None: less than two days
@@ -127,12 +130,12 @@ class Days:
     ranked: int
     busiest_day: TimeSpan | None
     busiest_week: TimeSpan | None
-    words: tuple[str, ...]  # the last day, busiest day and busiest week in sentences
+    words: tuple[str, ...]  # sentences on the last day, the busiest week and partial days
 
 
 @dataclass(frozen=True, slots=True)
 class LostBins:
-    """Bins without a request that are outages rather than demand."""
+    """A run of bins without a request that is an outage rather than demand."""
 
     series: str  # "all": an outage of the whole trace
     start_s: float
@@ -193,9 +196,10 @@ class Character:
 class Characterisation:
     """The figures of a trace, with the data for charts and rankings.
 
-    ``rates`` has one row per label and interval: by, label, place (0 for the largest), start_s,
-    seconds, and the amounts requests, input_tokens, output_tokens and total_tokens (null: not
-    known).
+    ``rates`` has a row per label and interval of time. Its columns are by (kind of label), label,
+    place (rank of the label by amount, 0 for the largest), start_s, seconds (length of the
+    interval), and the amounts requests, input_tokens, output_tokens and total_tokens (null:
+    unknown).
     """
 
     character: Character

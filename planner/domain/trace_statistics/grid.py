@@ -1,7 +1,12 @@
-"""Put the amounts of either kind of trace on one grid of series and bins."""
+"""Put the amounts of a trace on one grid of series and bins.
+
+A series is the traffic with one model, region and tier. An amount is a number of requests or
+tokens. A gap is a bin whose amount is not known.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +30,8 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 WIDTHS_S = (1, 10, 60, 300, 900, 3600)
 MAX_BINS = 20_000  # per series of a request trace: enough for a week of minutes
-MAX_CELLS = 4_000_000  # series times bins of a request trace
-MAX_DEMAND_CELLS = 20_000_000  # series times bins of a file of counts: 0.6 GB
+MAX_CELLS = 4_000_000  # most series times bins of a file of requests
+MAX_DEMAND_CELLS = 20_000_000  # most series times bins of a file of counts: 0.6 GB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +39,7 @@ class Grid:
     """The amounts of all series, on common bins."""
 
     names: tuple[str, ...]
-    labels: dict[str, tuple[str, ...]]  # [series] by one of BY
+    labels: dict[str, tuple[str, ...]]  # [series] by kind of label, one of BY
     start_s: float
     bin_s: float
     amounts: dict[str, FloatArray]  # [series, bins] by field; NaN: gap; 0 outside ``present``
@@ -56,21 +61,21 @@ class Grid:
         return next(iter(self.amounts))
 
     def sum_over_series(self, field: str, rows: IntArray | slice = slice(None)) -> FloatArray:
-        """Return the sum over series, ``[bins]``.
+        """Return the sum of the amount ``field`` over series (``rows``), ``[bins]``.
 
-        A bin is a gap (NaN) if a series has a gap there, or if no series is present.
+        A bin is a gap (NaN) if one of the series has a gap there, or if none is present.
         """
         total = self.amounts[field][rows].sum(axis=0)
         return np.asarray(np.where(self.present[rows].any(axis=0), total, np.nan))
 
     def total(self, field: str) -> DemandSeries:
-        """Return the sum over all series as a demand series."""
+        """Return the sum of the amount ``field`` over all series, as a demand series."""
         return DemandSeries(ALL, self.start_s, self.bin_s, self.sum_over_series(field), field)
 
     def groups(self, most: int) -> Iterator[tuple[str, str, IntArray]]:
-        """Yield (kind, label, indices of its series): for all series, then for the largest labels.
+        """Yield (kind, label, indices of its series) for all series, then for single labels.
 
-        There are at most ``most`` labels of each kind.
+        Of each kind, only the ``most`` labels with the largest amounts are yielded.
         """
         yield "all", "all", np.arange(len(self.names))
         for by in self.labels:
@@ -79,22 +84,26 @@ class Grid:
                 yield by, name, np.flatnonzero(codes == code)
 
     def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
-        """Return (labels, label of each series as an index) of one kind, largest amounts first."""
+        """Return (labels of the kind ``by``, index of each series' label among them).
+
+        Labels with the largest amounts come first.
+        """
         names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
         sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
         order = np.argsort(-sums, kind="stable")
-        return tuple(names[order].tolist()), np.argsort(order)[codes]
+        rank_of_name = np.argsort(order)
+        return tuple(names[order].tolist()), rank_of_name[codes]
 
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     """Return the grid of demand series, read from a file or counted from requests."""
-    start_s, bin_s, first_bins, bins = _extent(columns)
+    start_s, bin_s, first_bins, bins = _common_bins(columns)
     present = np.zeros((len(columns), bins), bool)
     for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
         present[row, first_bin : first_bin + len(series.requests)] = True
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
-        values = np.where(present, np.nan, 0.0)
+        values = np.where(present, np.nan, 0.0)  # a gap where the file has no amount
         for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
             column = getattr(series, field)
             if column is not None:
@@ -115,24 +124,21 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     return Grid(names, ordered, start_s, bin_s, amounts, present)
 
 
-def _extent(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
-    """Return (start, bin width, first bins, bins) of the grid that holds all series.
-
-    Start and width are in seconds. Each series has a first bin, an index into the grid's bins.
-    """
+def _common_bins(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
+    """Return (start_s, bin_s, first bin of each series, number of bins) of bins for all series."""
     bin_s, start_s = columns[0].bin_s, min(series.start_s for series in columns)
-    first = [round((series.start_s - start_s) / bin_s) for series in columns]
-    ends = (begin + len(s.requests) for begin, s in zip(first, columns, strict=True))
-    return start_s, bin_s, first, max(ends)
+    first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
+    ends = (first + len(series.requests) for first, series in zip(first_bins, columns, strict=True))
+    return start_s, bin_s, first_bins, max(ends)
 
 
 def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
-    """Return the series with bins merged until they fit into MAX_DEMAND_CELLS.
+    """Return the series with bins merged until there are at most ``MAX_DEMAND_CELLS`` in all.
 
     A merged bin with a gap is a gap. Before and after its own bins, a series counts as 0.
     """
-    start_s, bin_s, first_bins, bins = _extent(columns)
-    factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
+    start_s, bin_s, first_bins, bins = _common_bins(columns)
+    factor = ceil(bins * len(columns) / MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
     # A day must be a whole number of bins, or days could not be ranked.
@@ -143,6 +149,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
         """Return sums over ``factor`` bins each; None if the file has no such amounts."""
         if values is None:
             return None
+        # Fill the first and the last merged bin with zeros.
         before = first_bin % factor
         after = -(before + len(values)) % factor
         return np.asarray(np.pad(values, (before, after)).reshape(-1, factor).sum(axis=1))
@@ -172,6 +179,6 @@ def stored_grid(store: Path, report: IngestReport) -> Grid:
 
 
 def base_width(span_s: float, series: int = 1) -> float:
-    """Return the narrowest of WIDTHS_S, or a day, that leaves few enough bins."""
+    """Return the narrowest width of ``WIDTHS_S`` with few enough bins in ``span_s``, or a day."""
     bins = min(MAX_BINS, MAX_CELLS // max(1, series))
     return next((width for width in WIDTHS_S if span_s / width <= bins), 86_400)

@@ -11,12 +11,12 @@ from planner.domain.traffic.window_rank import WEEK_S
 from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import FloatArray
 
-SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)
+SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)  # widths of bins
 LOCAL_S = 600.0  # span in which the rate is assumed to be steady
-LEAST_BINS = 10  # fewest bins of a scale
-MAX_FINE = 20_000_000  # most bins of the finest scale
-SPARSE = 100  # most bins per request of the finest scale: with more, nearly all are empty
-ENOUGH_FINE = 1_000_000  # so many bins are always allowed, because they are cheap
+LEAST_BINS = 10  # fewest bins of a width
+MAX_FINE = 20_000_000  # most bins of the narrowest width
+SPARSE = 100  # most bins per request: with more, nearly all are empty
+ENOUGH_FINE = 1_000_000  # bins that are always allowed, because they are cheap
 WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday; Monday is 0
 WEEKEND = 5
 
@@ -24,7 +24,7 @@ WEEKEND = 5
 def autocorrelation(values: FloatArray, lag: int) -> float | None:
     """Return the Pearson correlation between bins that are ``lag`` bins apart.
 
-    Returns None if there are too few known pairs, or if the values do not vary.
+    None if there are too few pairs of known bins, or if the values do not vary.
     """
     if lag < 1 or len(values) < 2 * lag:
         return None
@@ -37,19 +37,19 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
 
 
 def coarser_sums(values: FloatArray, factor: int) -> FloatArray:
-    """Return sums of ``factor`` bins each; a gap makes its sum a gap.
+    """Return sums of ``factor`` bins each; a sum with a gap (NaN) is a gap.
 
-    An incomplete last sum is dropped.
+    Bins at the end that do not fill a sum are dropped.
     """
-    covered = len(values) // factor * factor
-    return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
+    complete = len(values) // factor * factor
+    return np.asarray(values[:complete].reshape(-1, factor).sum(axis=1))
 
 
 def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
-    """Return the compared bin width (s), and the autocorrelations at a day's and a week's distance.
+    """Return (width of the compared bins in s, autocorrelation after a day, and after a week).
 
-    The width is an hour if whole bins make an hour. Autocorrelations are None if bins do not divide
-    a day, or if they are not known.
+    The width is an hour if an hour is a whole number of bins, else ``bin_s``. An autocorrelation is
+    None if a day is not a whole number of bins, or if it is not known.
     """
     factor = max(1, round(HOUR_S / bin_s))
     if abs(factor * bin_s - HOUR_S) < 1e-6:
@@ -61,18 +61,20 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
 
 
 def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:
-    """Return mean ``values`` by hour and weekday; each bin of ``bin_s`` counts where it starts."""
-    width, day, week = day_and_week(values, bin_s)
-    begin = start_s + bin_s * np.arange(len(values))
-    shift = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
-    weekday = (np.floor(begin / DAY_S).astype(np.int64) + shift) % 7
-    hour = (begin % DAY_S // HOUR_S).astype(np.int64)
-    seen = ~np.isnan(values)
-    if bin_s > HOUR_S:
-        seen = np.zeros_like(seen)  # wider bins do not show the hour
-    hour_of_week = weekday * 24 + hour
-    amount = np.bincount(hour_of_week[seen], values[seen], 168).reshape(7, 24)
-    seconds = np.bincount(hour_of_week[seen], minlength=168).reshape(7, 24) * float(bin_s)
+    """Return the mean rates of ``values [bins]`` by hour and weekday.
+
+    A bin of ``bin_s`` seconds counts in the hour in which it starts. Bins wider than an hour do not
+    show the hour, so all its rates are then None.
+    """
+    compared_s, day, week = day_and_week(values, bin_s)
+    starts_s = start_s + bin_s * np.arange(len(values))
+    first_weekday = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
+    weekday = (np.floor(starts_s / DAY_S).astype(np.int64) + first_weekday) % 7
+    hour = (starts_s % DAY_S // HOUR_S).astype(np.int64)
+    counted = ~np.isnan(values) & (bin_s <= HOUR_S)
+    hour_of_week = (weekday * 24 + hour)[counted]
+    amount = np.bincount(hour_of_week, values[counted], 7 * 24).reshape(7, 24)
+    seconds = np.bincount(hour_of_week, minlength=7 * 24).reshape(7, 24) * float(bin_s)
 
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
     known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
@@ -84,7 +86,7 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
         (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
         (weekend_rate,) = _rates(amount[WEEKEND:].sum(), seconds[WEEKEND:].sum())
     return Rhythm(
-        bin_s=width,
+        bin_s=compared_s,
         autocorrelation_day=day,
         autocorrelation_week=week,
         weekday_hour=tuple(_rates(amount[day], seconds[day]) for day in range(7)),
@@ -99,37 +101,37 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
 
 
 def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
-    """Return amounts per second; None where no second was observed."""
+    """Return ``amount`` per second of ``seconds``, item by item; None for no seconds."""
     pairs = zip(np.atleast_1d(amount).tolist(), np.atleast_1d(seconds).tolist(), strict=True)
     return tuple(total / time if time else None for total, time in pairs)
 
 
 def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
-    """Return the variation of amounts per bin, for every bin width of whole bins."""
-    scales = []
-    for scale in (bin_s, *(s for s in SCALES_S if s > bin_s)):
-        factor = round(scale / bin_s)
-        if abs(factor * bin_s - scale) > 1e-6 * scale:
+    """Return the variation of amounts per bin, for bins of ``bin_s`` s and of each wider width.
+
+    Widths that are not a whole number of bins, or have too few bins, are left out.
+    """
+    rows = []
+    for width_s in (bin_s, *(scale for scale in SCALES_S if scale > bin_s)):
+        factor = round(width_s / bin_s)
+        if abs(factor * bin_s - width_s) > 1e-6 * width_s:
             continue
         sums = coarser_sums(values, factor)
-        known_sums = sums[~np.isnan(sums)]
-        if len(known_sums) >= LEAST_BINS:
-            scales.append(_at_scale(sums, known_sums, scale))
-    return scales
+        if np.count_nonzero(~np.isnan(sums)) >= LEAST_BINS:
+            rows.append(_variation(sums, width_s))
+    return rows
 
 
-def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
-    """Return the variation of ``sums`` over bins of ``scale`` seconds.
-
-    ``known`` are the sums without gaps.
-    """
+def _variation(sums: FloatArray, width_s: float) -> Burstiness:
+    """Return the variation of ``sums``, the amounts per bin of ``width_s`` s; NaN: gap."""
+    known = sums[~np.isnan(sums)]
     mean = float(known.mean())
     variance = float(known.var(ddof=1))
     return Burstiness(
-        bin_s=scale,
+        bin_s=width_s,
         bins=len(known),
         dispersion=variance / mean if mean else None,
-        within_10_min=_variance_over_mean(sums, round(LOCAL_S / scale)),
+        within_10_min=_variance_over_mean(sums, round(LOCAL_S / width_s)),
         peak_to_mean=float(known.max()) / mean if mean else None,
         cv=variance**0.5 / mean if mean else None,
         empty=float((known == 0).mean()),
@@ -137,29 +139,29 @@ def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
 
 
 def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
-    """Return variance over mean within runs of ``bins`` bins, weighted by the amount in each run.
+    """Return variance over mean within spans of ``bins`` bins, weighted by the amount in each.
 
-    Each run has its own mean, which removes the daily cycle. Returns None if there are too few
-    bins.
+    The variance is that around the mean of a span, so the daily cycle does not count. None if there
+    are too few bins.
     """
     if bins < LEAST_BINS or len(sums) < bins:
         return None
-    runs = sums[: len(sums) // bins * bins].reshape(-1, bins)
-    runs = runs[~np.isnan(runs).any(axis=1)]
-    means = float(runs.mean(axis=1).sum()) if len(runs) else 0.0
-    return float(runs.var(axis=1, ddof=1).sum()) / means if means else None
+    spans = sums[: len(sums) // bins * bins].reshape(-1, bins)
+    spans = spans[~np.isnan(spans).any(axis=1)]
+    means = float(spans.mean(axis=1).sum()) if len(spans) else 0.0
+    return float(spans.var(axis=1, ddof=1).sum()) / means if means else None
 
 
 def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     """Return the requests per bin of a stored trace, and the width of the bins in seconds.
 
-    Bins begin at the first request; an incomplete last bin is left out. The width is the narrowest
-    of SCALES_S with at most MAX_FINE bins. More than ENOUGH_FINE bins need a request for every
-    SPARSE of them: three requests in 54 years say nothing about seconds.
+    Bins begin at the first request; the last one is left out, because it is incomplete. The width
+    is the narrowest of ``SCALES_S`` with few enough bins for ``span_s``, the length of the trace.
     """
     report, scan = scan_requests(store)
+    # Three requests in 54 years say nothing about seconds.
     max_bins = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
-    width = next((w for w in SCALES_S if span_s / w <= max_bins), SCALES_S[-1])
+    width = next((scale for scale in SCALES_S if span_s / scale <= max_bins), SCALES_S[-1])
     table = (
         scan.group_by((pl.col("arrival_s") / width).floor().cast(pl.Int64).alias("bin"))
         .len()
@@ -167,13 +169,15 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     )
     counts = np.zeros(int(table["bin"].max()) + 1)  # type: ignore[arg-type]
     counts[table["bin"].to_numpy()] = table["len"].to_numpy()
-    return counts[: max(1, len(counts) - 1)], width  # the last bin is incomplete
+    return counts[: max(1, len(counts) - 1)], width
 
 
 def interarrival_cv(store: Path) -> float | None:
-    """Return standard deviation over mean of gaps between requests; None: no gaps, or all are 0."""
+    """Return the coefficient of variation (CV) of the times between requests of a stored trace.
+
+    None if there are too few requests, or if they all arrive at once.
+    """
     _, scan = scan_requests(store)
-    gaps = pl.col("arrival_s").diff()
-    row = scan.select(gaps.mean().alias("mean"), gaps.std().alias("std")).collect().row(0)
-    mean, spread = row
-    return spread / mean if mean and spread is not None else None
+    times = pl.col("arrival_s").diff()
+    mean, std = scan.select(times.mean().alias("mean"), times.std().alias("std")).collect().row(0)
+    return std / mean if mean and std is not None else None

@@ -1,4 +1,8 @@
-"""Compute all figures of a trace, with the rank of its days and the lengths of its requests."""
+"""Compute all figures of a trace, with the rank of its days and the lengths of its requests.
+
+A kind of label is a column that splits the traffic, such as "model"; a label is one of its values.
+A series is the traffic with one model, region and tier.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -60,18 +64,18 @@ from planner.inputs.ingest.store import (
 )
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-_LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
+LENGTH_FIELDS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
 LISTED_DAYS = 1100  # most listed days (three years); a longer trace lists its busiest
 COVERED = 0.99  # share of a day that a series must span to count as present
-ROOM = 1 << 31  # larger than any length, so that a label and a length pack into one number
-FIELDS = ("input_tokens", "output_tokens")
+# Larger than any length: label x LENGTH_LIMIT + length packs both into one number.
+LENGTH_LIMIT = 1 << 31
 
 
 def characterise(store: Path | str) -> Characterisation:
-    """Return the figures of a stored trace, with the data for charts and rankings.
+    """Return the figures of the trace in the folder ``store``, with data for charts and rankings.
 
-    ``store`` is its folder. A file of counts per bin has fewer figures than a file of requests.
+    A file of counts per bin has fewer figures than a file of requests.
     """
     store = Path(store)
     report = read_report(store)
@@ -118,10 +122,10 @@ def characterise(store: Path | str) -> Characterisation:
 
 
 def _all_lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
-    """Return the outages of the total by time, then those of single series.
+    """Return the outages of the whole trace by time, then those of single series.
 
-    An outage of a series counts only outside those of the total. Of series, the outages with the
-    most missing requests come first.
+    An outage of a series counts only outside those of the whole trace. Those with the most missing
+    requests come first.
     """
     in_total = outage_mask(total_outages, grid.bins)
     single: list[LostBins] = []
@@ -135,7 +139,7 @@ def _all_lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBi
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
-    """Return an outage of ``series`` with its times and its missing amount."""
+    """Return an outage of ``series`` (a name, or "all") with its times and its missing amount."""
     start_s = grid.start_s + outage.first * grid.bin_s
     end_s = start_s + outage.bins * grid.bin_s
     missing = outage.expected * outage.bins
@@ -168,8 +172,8 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             f"The file has no request counts. Rates and ranks are in {grid.unit.replace('_', ' ')}."
         )
     if report.kind == "demand":
-        missing = [what for what, field in _LENGTHS.items() if field not in grid.amounts]
-        if len(missing) < len(_LENGTHS):
+        missing = [what for what, field in LENGTH_FIELDS.items() if field not in grid.amounts]
+        if len(missing) < len(LENGTH_FIELDS):
             notes.append(
                 "Lengths are means per bin. Plans draw them from a sample of requests."
                 if sampled
@@ -196,16 +200,16 @@ def sessions_of(store: Path) -> Sessions | None:
     think = pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK)
     columns = scan.select("arrival_s", "input_tokens", think).collect()
     order = np.argsort(session, kind="stable")  # by session, each in order of arrival
-    order = order[session[order] >= 0]
+    order = order[session[order] >= 0]  # without requests that are in no session
     turns = columns.with_columns(session=session).select(pl.all().gather(order))
     counts = turns.group_by("session").len()["len"]
-    same = turns["session"].diff() == 0
-    gaps = turns["arrival_s"].diff().filter(same)
-    thinks = turns[THINK].filter(same)
-    growth = turns["input_tokens"].cast(pl.Int64).diff().filter(same)
+    is_later_turn = turns["session"].diff() == 0
+    gaps = turns["arrival_s"].diff().filter(is_later_turn)
+    thinks = turns[THINK].filter(is_later_turn)
+    growth = turns["input_tokens"].cast(pl.Int64).diff().filter(is_later_turn)
 
     def quantile(values: pl.Series, level: float) -> float:
-        """Return the nearest value at a level from 0 to 1; 0 without values."""
+        """Return the value nearest to the quantile ``level``; 0 without values."""
         return float(values.quantile(level, "nearest") or 0.0)
 
     return Sessions(
@@ -227,28 +231,29 @@ def sessions_of(store: Path) -> Sessions | None:
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     """Return the calendar days of the trace in order, each with its rank by demand.
 
-    Of more than ``LISTED_DAYS`` days, the busiest are listed. A day with too many unknown bins has
-    no rank. ``lost [bins]`` marks bins that are not real demand. Returns no days if bins exceed a
-    day.
+    If there are more than ``LISTED_DAYS`` days, only the busiest are listed. A day with too many
+    unknown bins has no rank. ``lost [bins]`` marks bins that are not real demand. There are no days
+    if bins are wider than a day.
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
     amounts = grid.total(grid.unit)
     total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
-    every_day = _calendar_days(grid, total, clock)
-    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
-    words = tuple(_words(every_day, total, top_week, len(grid.names), clock))
-    ranked = sum(day.rank is not None for day in every_day)
-    listed = every_day
-    if len(every_day) > LISTED_DAYS:
-        words = (*words, f"{len(every_day):,} days; the {LISTED_DAYS:,} busiest are listed.")
-        busy_first = sorted(every_day, key=lambda day: -(day.of_busiest or 0.0))
-        listed = sorted(busy_first[:LISTED_DAYS], key=lambda day: day.start_s)
-    return Days(tuple(listed), ranked, top_day, top_week, words)
+    all_days = _calendar_days(grid, total, clock)
+    busiest_day, busiest_week = busiest(total, DAY_S), busiest(total, WEEK_S)
+    words = tuple(_day_sentences(all_days, total, busiest_week, len(grid.names), clock))
+    ranked = sum(day.rank is not None for day in all_days)
+    listed = all_days
+    if len(all_days) > LISTED_DAYS:
+        words = (*words, f"{len(all_days):,} days; the {LISTED_DAYS:,} busiest are listed.")
+        busiest_first = sorted(all_days, key=lambda day: -(day.of_busiest or 0.0))
+        listed = sorted(busiest_first[:LISTED_DAYS], key=lambda day: day.start_s)
+    return Days(tuple(listed), ranked, busiest_day, busiest_week, words)
 
 
 def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     """Return all calendar days of the trace in order; ``total`` is its demand over all series."""
+    # 1e-9: a bin that starts a rounding error before midnight belongs to the next day.
     day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
     first = int(day_of_bin[0])
     count = int(day_of_bin[-1] - day_of_bin[0]) + 1
@@ -263,18 +268,18 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
     # Only days with enough known bins are compared.
-    amount_of = {stretch.start_s: stretch.amount for stretch in time_spans(total, DAY_S)}
-    ascending = np.sort(list(amount_of.values()))
-    every_day = []
+    amount_by_start = {day.start_s: day.amount for day in time_spans(total, DAY_S)}
+    ascending = np.sort(list(amount_by_start.values()))
+    all_days = []
     for day in range(count):
         start_s = (first + day) * DAY_S
-        amount = amount_of.get(start_s)
+        amount = amount_by_start.get(start_s)
         rank = of_busiest = None
         if amount is not None:
             busier = ascending.size - np.searchsorted(ascending, amount, side="right")
             rank = 1 + int(busier)
             of_busiest = amount / ascending[-1] if ascending[-1] else None
-        every_day.append(
+        all_days.append(
             Day(
                 start_s=start_s,
                 name=day_words(start_s, clock),
@@ -287,31 +292,34 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
                 of_busiest=of_busiest,
             )
         )
-    return every_day
+    return all_days
 
 
-def _words(
-    days_listed: list[Day], total: DemandSeries, top_week: TimeSpan | None, series: int, clock: str
+def _day_sentences(
+    all_days: list[Day], total: DemandSeries, busiest_week: TimeSpan | None, series: int, clock: str
 ) -> Iterator[str]:
-    """Yield sentences on the last, the busiest and the unranked days."""
-    ranked = [day for day in days_listed if day.rank is not None]
+    """Yield sentences on the last day, the busiest week, and days with missing data.
+
+    ``series`` is the number of series of the trace, whose demand is ``total``.
+    """
+    ranked = [day for day in all_days if day.rank is not None]
     if not ranked:
         yield f"No day has {SEEN:.0%} or more of its data, so days are not ranked."
         return
     last = ranked[-1].start_s
     yield f"Last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
-    if top_week is not None and len(ranked) > 7:
-        yield f"Busiest seven days: {span_words(top_week.start_s, top_week.end_s, clock)}."
-    without = len(days_listed) - len(ranked)
-    if without:
+    if busiest_week is not None and len(ranked) > 7:
+        yield f"Busiest seven days: {span_words(busiest_week.start_s, busiest_week.end_s, clock)}."
+    unranked = len(all_days) - len(ranked)
+    if unranked:
         yield (
-            f"{without:,} partial {'day is' if without == 1 else 'days are'} not ranked, with less "
-            f"than {SEEN:.0%} of the data."
+            f"{unranked:,} partial {'day is' if unranked == 1 else 'days are'} not ranked, with "
+            f"less than {SEEN:.0%} of the data."
         )
-    partly = sum(day.series < series for day in ranked)
-    if partly:
+    lacking = sum(day.series < series for day in ranked)
+    if lacking:
         yield (
-            f"{partly:,} of {len(ranked):,} days lack some of the {series:,} series. Their totals "
+            f"{lacking:,} of {len(ranked):,} days lack some of the {series:,} series. Their totals "
             "are too low."
         )
 
@@ -322,59 +330,63 @@ def _sum_of_day(sums: dict[str, np.ndarray], field: str, day: int) -> float | No
 
 
 def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
-    """Return length statistics by field: over all requests, and by label for each kind in ``by``.
+    """Return the lengths of prompts and answers: of all requests, and by label of each kind.
 
-    Of each kind, only the ``LISTED`` labels with most requests have them.
+    ``by`` are the kinds of labels. Only the ``LISTED`` labels with most requests count.
     """
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
     lengths = []
-    for field in FIELDS:
+    for field in LENGTH_FIELDS.values():
         # Count pairs of label and length, so that memory does not grow with the requests.
-        packed = (coded * ROOM + pl.col(field)).alias("packed")
+        packed = (coded * LENGTH_LIMIT + pl.col(field)).alias("packed")
         counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
-        code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()
+        code = (counts["packed"] // LENGTH_LIMIT).to_numpy()
+        tokens = (counts["packed"] % LENGTH_LIMIT).to_numpy()
         requests = counts["n"].to_numpy().astype(np.int64)
-        series, codes = np.unique(code, return_inverse=True)
-        names = labels_of(report, series)
-        lengths += _by_label(field, "all", np.full(len(names), "all"), codes, tokens, requests)
+        distinct, series = np.unique(code, return_inverse=True)
+        labels = labels_of(report, distinct)  # (model, region, tier) of each series
+        lengths += _by_label(field, "all", np.full(len(labels), "all"), series, tokens, requests)
         for kind in by:
-            of_series = [each[LABELS.index(kind)] or UNSAID for each in names]
-            lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
+            of_kind = [row[LABELS.index(kind)] or UNSAID for row in labels]
+            lengths += _by_label(field, kind, np.array(of_kind), series, tokens, requests)
     return lengths
 
 
 def _by_label(
-    field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
+    field: str,
+    by: str,
+    label_of_series: np.ndarray,
+    series: IntArray,
+    tokens: IntArray,
+    count: IntArray,
 ) -> list[Lengths]:
-    """Return the lengths of the LISTED labels with the most requests, the largest first.
+    """Return the lengths of the ``LISTED`` labels with the most requests, the largest first.
 
-    ``of_series`` has the label of each series. ``count[i]`` requests of series ``codes[i]`` have
-    ``tokens[i]`` each.
+    ``count[i]`` requests of series number ``series[i]`` have ``tokens[i]`` tokens each.
     """
-    labels, label = np.unique(of_series, return_inverse=True)
+    names, label = np.unique(label_of_series, return_inverse=True)
     # Pairs of label and length, sorted by both, with their number of requests.
-    packed, packed_index = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
-    weight = np.bincount(packed_index, count).astype(np.float64)
-    label_of = packed // ROOM
-    values = (packed % ROOM).astype(np.float64)
-    first = np.searchsorted(label_of, np.arange(len(labels) + 1))
-    requests = np.add.reduceat(weight, first[:-1])
+    packed, packed_index = np.unique(label[series] * LENGTH_LIMIT + tokens, return_inverse=True)
+    requests = np.bincount(packed_index, count).astype(np.float64)
+    values = (packed % LENGTH_LIMIT).astype(np.float64)
+    first = np.searchsorted(packed // LENGTH_LIMIT, np.arange(len(names) + 1))
+    requests_of_label = np.add.reduceat(requests, first[:-1])
     lengths = []
-    for i in np.argsort(-requests, kind="stable")[:LISTED]:
+    for i in np.argsort(-requests_of_label, kind="stable")[:LISTED]:
         rows = slice(first[i], first[i + 1])
-        name = str(labels[i])
-        lengths.append(length_distribution(field, by, name, values[rows], weight[rows]))
+        name = str(names[i])
+        lengths.append(length_distribution(field, by, name, values[rows], requests[rows]))
     return lengths
 
 
 def length_distribution(
     field: str, by: str, label: str, tokens: FloatArray, count: FloatArray
 ) -> Lengths:
-    """Return the distribution of ``count[i]`` requests with ``tokens[i]`` each, sorted by tokens.
+    """Return the distribution of lengths: ``count[i]`` requests have ``tokens[i]`` tokens each.
 
-    A quantile is the smallest length that at least this share of requests does not exceed
-    (inverted CDF).
+    ``tokens`` are sorted. A quantile is the smallest length that at least this share of requests
+    does not exceed (inverted CDF).
     """
     total = float(count.sum())
     mean = float((tokens * count).sum()) / total
@@ -383,7 +395,7 @@ def length_distribution(
 
     def quantiles(levels: FloatArray) -> list[float]:
         """Return the quantiles of the given levels, in tokens."""
-        needed = np.ceil(levels * total - 1e-9).clip(1)
+        needed = np.ceil(levels * total - 1e-9).clip(1)  # 1e-9: against rounding errors
         index = np.searchsorted(requests_up_to, needed, side="left")
         return [float(value) for value in tokens[index]]
 
@@ -396,12 +408,15 @@ def length_distribution(
 
 
 def mean_lengths(grid: Grid) -> list[Lengths]:
-    """Return mean lengths from counts per bin, over the bins with both requests and tokens."""
+    """Return the mean lengths of prompts and answers, from counts of requests and tokens per bin.
+
+    They are of all requests, and of each label.
+    """
     if "requests" not in grid.amounts:
         return []
     return [
         lengths
-        for field in FIELDS
+        for field in LENGTH_FIELDS.values()
         if field in grid.amounts
         for by, label, rows in grid.groups(LISTED)
         if (lengths := _mean(grid, field, by, label, rows)) is not None
@@ -409,11 +424,14 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
 
 
 def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:
-    """Return the mean length of the series ``rows`` together; None if it is not known."""
+    """Return the mean length of the series ``rows`` together, in bins with both counts.
+
+    None if it is not known.
+    """
     requests, tokens = grid.amounts["requests"][rows], grid.amounts[field][rows]
-    both = ~np.isnan(requests) & ~np.isnan(tokens)
-    total = float(requests[both].sum())
+    both_known = ~np.isnan(requests) & ~np.isnan(tokens)
+    total = float(requests[both_known].sum())
     if not total:
         return None
-    mean = float(tokens[both].sum()) / total
+    mean = float(tokens[both_known].sum()) / total
     return Lengths(field, by, label, total, mean)

@@ -1,6 +1,7 @@
 """Compute the traffic of each model, region and tier, and its imbalance."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +15,19 @@ from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-MAX_CELLS = 200
-LISTED = 100  # most labels of a kind: computing the figures of one takes longer than reading it
+MAX_CELLS = 200  # most combinations of model, region and tier
+LISTED = 100  # most labels of a kind: each takes longer to compute than to read
 LINES = 6  # most lines in a chart; smaller labels are summed
-CHART_BINS = 480  # most bins in a chart: about its pixels
+CHART_BINS = 480  # most intervals in a chart: about its pixels
 OTHERS = "others"
-Utility = Mapping[tuple[str, str], tuple[float, float]]  # (kind, label) to sum, requests
+Utility = Mapping[tuple[str, str], tuple[float, float]]  # by (kind, label): (sum, requests)
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     """Return the traffic of the whole trace, then of the largest ``LISTED`` labels of each kind.
 
-    Rates are over the bins that are not ``lost [bins]``. Sums are those of the file. ``utility`` is
-    the result of ``utilities``.
+    Sums are those of the file. Rates leave out the bins that are ``lost [bins]``: not real demand.
+    ``utility`` is the result of ``utilities``.
     """
     series_sums = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     return [
@@ -43,18 +44,18 @@ def _volume_of_label(
     utility: Utility,
     series_sums: Mapping[str, FloatArray],
 ) -> Volume:
-    """Return the traffic of the series ``rows`` together, under one label (kind, name).
+    """Return the traffic of the series ``rows`` together, as that of the ``label`` (kind, name).
 
     ``series_sums`` has the sum of each series by field. ``lost`` marks bins that are not real
     demand.
     """
     sums = {field: float(values[rows].sum()) for field, values in series_sums.items()}
-    of_trace = float(series_sums[grid.unit].sum())
+    trace_sum = float(series_sums[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.sum_over_series(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     # Outside its own bins a series counts as zero, so that the means of labels add up to the total.
-    outside = grid.present.any(axis=0) & ~grid.present[rows].any(axis=0) & ~lost
-    mean = float(known.sum()) / (len(known) + int(outside.sum())) if len(known) else 0.0
+    absent = grid.present.any(axis=0) & ~grid.present[rows].any(axis=0) & ~lost
+    mean = float(known.sum()) / (len(known) + int(absent.sum())) if len(known) else 0.0
     peak = float(known.max(initial=0.0))
     _, day, week = day_and_week(rates, grid.bin_s)
     total, requests = utility.get(label, (None, 0.0))
@@ -64,7 +65,7 @@ def _volume_of_label(
         requests=sums.get("requests"),
         input_tokens=sums.get("input_tokens"),
         output_tokens=sums.get("output_tokens"),
-        share=sums[grid.unit] / of_trace if of_trace else None,
+        share=sums[grid.unit] / trace_sum if trace_sum else None,
         mean=mean,
         peak=peak,
         peak_to_mean=peak / mean if mean else None,
@@ -78,7 +79,7 @@ def _volume_of_label(
 def cells(grid: Grid) -> list[Cell]:
     """Return the traffic of each combination of model, region and tier, the largest first.
 
-    Returns nothing if the trace has fewer than two kinds of labels.
+    [] if the trace has fewer than two kinds of labels.
     """
     kinds = [label for label in LABELS if label in grid.labels]
     if len(kinds) < 2:
@@ -98,7 +99,7 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def imbalance(grid: Grid, by: str) -> Imbalance | None:
-    """Return the imbalance between all labels of one kind; None: fewer than two labels."""
+    """Return the imbalance between the labels of the kind ``by``; None: fewer than two labels."""
     names, codes = grid.codes(by)
     amounts = np.bincount(codes, np.nansum(grid.amounts[grid.unit], axis=1), len(names))
     if len(names) < 2 or not amounts.any():
@@ -117,9 +118,9 @@ def imbalance(grid: Grid, by: str) -> Imbalance | None:
 
 
 def utilities(store: Path, by: Sequence[str]) -> Utility:
-    """Return the summed utility and the number of requests that state one, by kind and label.
+    """Return (sum of utility, number of requests with a utility) by (kind, label).
 
-    It is empty if the file has no utility.
+    Empty if the file has no utility. ``by`` are the kinds of labels.
     """
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
@@ -138,11 +139,10 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
 
 
 def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
-    """Return amounts over time as rows for a chart: the total, the largest labels and the others.
+    """Return a table of amounts over time: of the total, the largest labels, and the others.
 
-    Bins are merged into as many intervals as a chart can show. Bins that are ``lost [bins]`` are
-    gaps. An interval with at least half of its bins known is scaled up from them; else it is
-    unknown.
+    Its columns are as in ``Characterisation.rates``. Bins are merged into as many intervals as a
+    chart can show. Bins that are ``lost [bins]`` are gaps.
     """
     starts = np.arange(0, grid.bins, _bins_per_interval(grid.bins, grid.bin_s))
     width = np.diff(np.append(starts, grid.bins))
@@ -161,9 +161,10 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
 
 
 def _interval_sums(values: FloatArray, starts: IntArray, width: IntArray) -> FloatArray:
-    """Return the sums over intervals of bins, scaled up to all bins; NaN if most are unknown.
+    """Return the sums over intervals of bins, scaled up from the known bins to all.
 
-    ``starts`` and ``width`` are the first bin and the number of bins of each interval.
+    NaN if fewer than half of the bins are known. ``starts`` and ``width`` are the first bin and the
+    number of bins of each interval.
     """
     known_bins = np.add.reduceat((~np.isnan(values)).astype(float), starts)
     total = np.add.reduceat(np.nan_to_num(values), starts)
@@ -172,28 +173,28 @@ def _interval_sums(values: FloatArray, starts: IntArray, width: IntArray) -> Flo
 
 
 def _bins_per_interval(bins: int, bin_s: float) -> int:
-    """Return how many bins a chart merges, so that it has at most ``CHART_BINS`` intervals."""
-    least = max(1, -(-bins // CHART_BINS))
+    """Return how many bins to merge, so that a chart has at most ``CHART_BINS`` intervals."""
+    least = max(1, ceil(bins / CHART_BINS))
     # A day should have whole intervals, or an interval whole days: other widths would draw waves
     # that are not in the data.
     per_day = round(DAY_S / bin_s)
     if least == 1 or abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S:
         return least
     if least > per_day:
-        return -(-least // per_day) * per_day
+        return ceil(least / per_day) * per_day
     return next(count for count in range(least, per_day + 1) if per_day % count == 0)
 
 
 def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
-    """Return the lines of a chart: (label, the series that it sums).
+    """Return the lines of a chart of the labels of the kind ``by``: (label, indices of its series).
 
-    Labels beyond the largest ones share a line.
+    If there are more than ``LINES`` labels, the smallest share the last line.
     """
     if by == "all":
         return [("all", np.arange(len(grid.names)))]
     names, codes = grid.codes(by)
-    few = len(names) if len(names) <= LINES else LINES - 1
-    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:few])]
-    if few < len(names):
-        lines.append((f"{len(names) - few} {OTHERS}", np.flatnonzero(codes >= few)))
+    single = len(names) if len(names) <= LINES else LINES - 1
+    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:single])]
+    if single < len(names):
+        lines.append((f"{len(names) - single} {OTHERS}", np.flatnonzero(codes >= single)))
     return lines

@@ -1,8 +1,8 @@
 """Correct replica capacities by the SLO attainment of a replay, in rounds.
 
-A capacity is lowered if a tier misses its target, and raised if a tier exceeds it. The search
-stays between the largest capacity that held and the smallest that missed. A plan is corrected on
-other requests than those it is judged on.
+A capacity is lowered by a factor if a tier misses its target, and raised if a tier exceeds it. The
+search stays between the largest factor that met the targets and the smallest that missed one. A
+plan is corrected on other requests than those on which it is judged.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,16 +26,16 @@ from simulation.fleet import Tier
 from simulation.trace import Trace
 
 NEAR_TARGET = 0.005  # attainment this close above a tier's target needs no correction
-PRECISION = 0.02  # factors closer than this share are not worth telling apart
-GROWTH = 1.25  # step up after a factor held, while none is known to miss
-MAX_FACTOR = 4.0  # largest factor
-# Share taken off after a miss, while no factor is known to hold: a multiple of the miss.
+PRECISION = 0.02  # the search ends if the two factors differ by less than this share
+GROWTH = 1.25  # of the factor after targets were met, until one misses
+MAX_FACTOR = 4.0
+# Until a factor meets the targets, a miss lowers it by a multiple of the missed share.
 STEP_PER_MISS = 2.0
-LEAST_STEP, MOST_STEP = (0.03, 0.3)
-BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
+LEAST_STEP, MOST_STEP = 0.03, 0.3
+BLAMED = 0.5  # stages with at least this share of the worst stage's misses are corrected
 EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
-PERFECT = "perfect"
-WINDOWS = 2  # a plan corrected on one day alone holds on only every second day
+PERFECT = "perfect"  # forecast method that knows the demand
+WINDOWS = 2  # a plan that is corrected on one day alone meets its targets on half of the days
 FEW = 100  # fewer requests of a tier and model say little about attainment
 
 
@@ -49,26 +49,28 @@ class TierStanding:
 
     @property
     def near(self) -> bool:
-        """Return whether the tier meets its target, by at most ``NEAR_TARGET`` more."""
+        """Return whether the tier meets its target, and exceeds it by at most ``NEAR_TARGET``."""
         return 0.0 <= self.margin <= NEAR_TARGET
 
 
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
     """Return each model's attainment at its tightest interactive tier, by the name of the model.
 
-    Tiers with fewer than ``FEW`` requests are skipped. ``run`` must have a row for each request.
+    Tiers with fewer than ``FEW`` requests of the model do not count. ``run`` must have a row for
+    each request.
     """
     requests = run.detail.requests
-    tier_named = {tier.name: tier for tier in tiers}
     assert requests is not None
+    tier_named = {tier.name: tier for tier in tiers}
     by_model: dict[str, TierStanding] = {}
     for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
         tier = tier_named.get(row["tier"])
         if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
             continue
         tier_requests = requests.filter(model=row["model"], tier=tier.name)
-        limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
-        ttft_missed = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
+        limit_ms = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
+        ttft_ms = tier_requests["ttft_ms"].fill_null(np.inf).to_numpy()
+        ttft_missed = float(np.mean(ttft_ms > limit_ms))
         others_missed = max(1.0 - row["attainment"] - ttft_missed, 0.0)  # TBT or E2E
         margin = row["attainment"] - tier.attainment
         standing = TierStanding(tier.name, margin, (ttft_missed, others_missed))
@@ -81,52 +83,52 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 class Bracket:
     """The search of the largest factor on a capacity with which plans meet their SLO targets.
 
-    A plan with a larger capacity has fewer replicas.
+    The larger the capacity that is assumed, the fewer replicas a plan has.
     """
 
     factor: float = 1.0  # to try next
-    held: float | None = None  # largest factor that met the targets; None: none yet
+    met: float | None = None  # largest factor that met the targets; None: none yet
     missed: float | None = None  # smallest factor that missed a target; None: none yet
 
     @property
     def may_find_larger_factor(self) -> bool:
         """Return whether the search can still find a larger factor that meets the targets."""
-        if self.held is None:
+        if self.met is None:
             return True
-        return self.held < MAX_FACTOR and (
-            self.missed is None or self.missed > self.held * (1.0 + PRECISION)
+        return self.met < MAX_FACTOR and (
+            self.missed is None or self.missed > self.met * (1.0 + PRECISION)
         )
 
     def record_met(self) -> None:
         """Record that every tier met its target at this factor, and move to a larger one."""
-        self.held = self.factor
-        # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
-        if self.missed is not None and self.missed <= self.held:
+        self.met = self.factor
+        # Attainment need not be monotone in the factor: drop a miss that this result contradicts.
+        if self.missed is not None and self.missed <= self.met:
             self.missed = None
         self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
 
     def record_missed(self, short: float) -> None:
-        """Record that a tier missed by ``short`` (a share of requests), and lower the factor."""
+        """Record that a tier missed its target by ``short`` (a share), and lower the factor."""
         self.missed = self.factor
         # Drop a factor that this miss contradicts, as in ``record_met``.
-        if self.held is not None and self.held >= self.missed:
-            self.held = None
+        if self.met is not None and self.met >= self.missed:
+            self.met = None
         step = float(np.clip(STEP_PER_MISS * short, LEAST_STEP, MOST_STEP))
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:
-        """Return the geometric mean of ``held`` and ``missed``, or None if one is unknown."""
-        if self.held is None or self.missed is None:
+        """Return the geometric mean of ``met`` and ``missed``; None if one is unknown."""
+        if self.met is None or self.missed is None:
             return None
-        return float(np.sqrt(self.held * self.missed))
+        return float(np.sqrt(self.met * self.missed))
 
 
 @dataclass(slots=True)
 class Correction:
-    """A search of factors on capacities, one per model and stage."""
+    """A search of factors on capacities, one per model and stage (PREFILL, DECODE or BOTH)."""
 
     hardware: Hardware
-    brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
+    brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)  # by model and stage
     settled: set[str] = field(default_factory=set)  # models near their targets
 
     def __post_init__(self) -> None:
@@ -135,15 +137,15 @@ class Correction:
 
     @property
     def factors(self) -> FloatArray:
-        """Return the factors on capacity, ``[models, columns]``; 1 where there is no profile."""
-        out = np.ones((len(self.hardware.models), len(self.hardware.columns)))
+        """Return the factors on capacity, ``[model, GPU column]``; 1 where there is no profile."""
+        factors = np.ones((len(self.hardware.models), len(self.hardware.columns)))
         for m, g in self.hardware.profiles:
-            out[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor
-        return out
+            factors[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor
+        return factors
 
     @property
     def factors_by_name(self) -> dict[str, float]:
-        """Return the current factors by the name of a model, with its role if it has several."""
+        """Return the current factors by model, with the role of a prefill or decode pool."""
         roles = {BOTH: "", PREFILL: " prefill", DECODE: " decode"}
         names = [model.name for model in self.hardware.models]
         return {
@@ -153,10 +155,10 @@ class Correction:
     def learn(self, standings: dict[str, TierStanding]) -> bool:
         """Change the factors of models that are not near their targets in a replay.
 
-        ``standings`` are by model name. Models without one had too few requests and keep their
+        ``standings`` are by model name. Models without one had too few requests, and keep their
         factors. Return whether any model has factors left to try.
         """
-        moved = False
+        factors_left = False
         for m, model in enumerate(self.hardware.models):
             standing = standings.get(model.name)
             if standing is None or model.name in self.settled:
@@ -164,13 +166,13 @@ class Correction:
             if standing.near:
                 self.settled.add(model.name)
                 continue
-            moved |= self._record_standing(m, standing)
-        return moved
+            factors_left |= self._record_standing(m, standing)
+        return factors_left
 
     def _record_standing(self, m: int, standing: TierStanding) -> bool:
-        """Lower (after a miss) or raise the factors of model ``m``.
+        """Lower the factors of model ``m`` after a miss, or else raise them.
 
-        A miss lowers only the stages (prefill, decode) with most misses. Return whether factors are
+        A miss lowers only the factors of the stages with most misses. Return whether factors are
         left to try.
         """
         in_search = {
@@ -192,11 +194,11 @@ class Correction:
         return any(bracket.may_find_larger_factor for bracket in in_search.values())
 
     def settle(self) -> None:
-        """Set every factor still in search to the largest that met targets, if any did."""
+        """Set the factors of models that are not settled to the largest that met their targets."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():
-            if names[m] not in self.settled and bracket.held is not None:
-                bracket.factor = bracket.held
+            if names[m] not in self.settled and bracket.met is not None:
+                bracket.factor = bracket.met
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ class Miss:
     tier: str
     attainment: float
     target: float
-    short: float
+    short: float  # target minus attainment
     arrived: int
 
 
@@ -229,40 +231,41 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     """Return the models and home regions that miss the target of a tier, the worst first.
 
     Each model and region has only its worst interactive tier. Those with fewer than ``FEW``
-    requests are left out unless they are the only ones.
+    requests are left out unless there are no others.
     """
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
-    missed = {
+    missed_targets = {
         name: targets[name]
         for name, share in run.summary.slo_attainment.items()
         if share is not None and name in targets and share < targets[name] - EQUAL
     }
-    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in missed)
     candidates = [
         Miss(
             row["model"],
             row["region"],
             row["tier"],
             row["attainment"],
-            target=missed[row["tier"]],
-            short=missed[row["tier"]] - row["attainment"],
+            target=missed_targets[row["tier"]],
+            short=missed_targets[row["tier"]] - row["attainment"],
             arrived=row["arrived"],
         )
-        for row in rows
-        if ALL not in (row["model"], row["region"])
+        for row in run.detail.groups.iter_rows(named=True)
+        if row["tier"] in missed_targets and ALL not in (row["model"], row["region"])
     ]
     worst_first = [miss for miss in candidates if miss.short > EQUAL]
     worst_first.sort(key=lambda miss: -miss.short)
-    counted = [miss for miss in worst_first if miss.arrived >= FEW] or worst_first
     worst: dict[tuple[str, str], Miss] = {}
-    for miss in counted:
+    for miss in [miss for miss in worst_first if miss.arrived >= FEW] or worst_first:
         worst.setdefault((miss.model, miss.region), miss)
     return tuple(worst.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestWindow:
-    """A study to correct capacities on, its first plan, and a description of its requests."""
+    """An earlier window on which capacities are corrected, with a plan of it.
+
+    ``words`` describe its requests.
+    """
 
     study: Study
     planned: PlannedWindow
@@ -272,17 +275,17 @@ class TestWindow:
 def correction_windows(
     study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[TestWindow, ...]:
-    """Return the windows before the study's on which capacities are corrected, at most ``WINDOWS``.
+    """Return up to ``WINDOWS`` earlier windows on which capacities are corrected.
 
-    Each has enough requests and a feasible plan, and ends before the study's first decision.
-    Without such a window, return the study's window with its requests drawn again (an oracle).
+    Each has enough requests and a feasible plan, and ends before the first decision of ``study``.
+    Without such a window, return the window of ``study`` with its requests drawn again (an oracle).
     """
     windows = []
     for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
         if len(earlier.trace) < FEW:
             continue
         try:
-            # A capacity that makes up for a wrong forecast of one day would fail on the next.
+            # Else capacities would be corrected for the forecast errors of that one day.
             perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
@@ -299,7 +302,7 @@ def correction_windows(
 
 
 def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
-    """Return a trace with equally many requests per bin, resampled within each bin of ``bin_s``.
+    """Return a trace with as many requests in each bin of ``bin_s`` seconds, drawn from that bin.
 
     Requests are drawn with replacement, and arrive at random times of their bin.
     """
@@ -307,6 +310,6 @@ def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
     bins = np.floor(trace.arrival_s / bin_s)  # bin of each request, in rising order
     first = np.searchsorted(bins, bins)  # index of the first request in the same bin
     count = np.searchsorted(bins, bins, side="right") - first  # requests in the same bin
-    picked = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
-    arrival = np.sort((bins + rng.random(len(trace))) * bin_s)
-    return replace(trace.rows(np.sort(picked)), arrival_s=arrival)
+    drawn = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
+    arrival_s = np.sort((bins + rng.random(len(trace))) * bin_s)
+    return replace(trace.rows(np.sort(drawn)), arrival_s=arrival_s)

@@ -1,6 +1,6 @@
-"""Find why the replay of a plan missed a tier, by counterfactual replays.
+"""Find why the replay of a plan missed the SLO of a tier, by counterfactual replays.
 
-The same requests are replayed again and again, with one more cause removed each time.
+The same requests are replayed several times, with one more possible cause removed each time.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ from planner.policies.choice import policy_of
 from simulation.fleet import Fleet
 
 FAULTS, START_UP, ROUTING, FORECAST, SIZE = "faults", "start-up", "routing", "forecast", "size"
-ANY_SIZE = "no size"
-# Changes in words that follow "met" in a sentence.
+ANY_SIZE = "no size"  # the rest: missed at any size
+# How each cause is removed, in words that follow "met".
 CHANGED = {
     FAULTS: "without faults",
     START_UP: "with instant starts of replicas",
@@ -30,12 +30,12 @@ CHANGED = {
     SIZE: "with twice the replicas",
     ANY_SIZE: "by none of these",
 }
-ROOM = 4  # factor on the GPUs and limits, enough for twice the replicas
+MORE_GPUS = 4  # factor on available GPUs and limits, enough for twice the replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The share of a tier's requests that missed because of one cause.
+    """The share of a tier's requests that missed their limits because of one cause.
 
     ``missed_before`` and ``missed_after`` are the shares that miss with and without this cause. In
     both, the causes listed earlier are removed.
@@ -43,32 +43,32 @@ class Cause:
 
     tier: str
     cause: str
-    changed: str
+    changed: str  # how the cause is removed, in words
     missed_before: float
     missed_after: float
-    share: float
+    share: float  # the difference of the two
 
 
 def causes(
     study: Study, planned_window: PlannedWindow, run: PolicyRun, seed: int, progress: Progress
 ) -> tuple[Cause, ...]:
-    """Return why each missed tier missed its target in ``run``, the replay of ``planned_window``.
+    """Return the causes of misses of each tier below its target in ``run``.
 
-    Causes are in the order faults, start-up, routing, forecast, size. The shares of a tier add up
-    to all its misses.
+    ``run`` is the replay of ``planned_window``. Causes are in the order of removal: faults,
+    start-up, routing, forecast, size. The shares of a tier add up to all its misses.
     """
     missed = _missed_shares(study, run)
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
     missed_tiers = [tier for tier in targets if missed.get(tier, 0.0) > 1.0 - targets[tier]]
     if not missed_tiers:
         return ()
-    # What misses in each replay; each one differs from the one before by one removed cause.
-    without = [*_replays(study, planned_window, seed, progress)]
-    without.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
+    # (cause, missed shares by tier in the replay in which it was removed, too)
+    replays = [*_replays(study, planned_window, seed, progress)]
+    replays.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
     rows = []
     for tier in missed_tiers:
         before = missed[tier]
-        for cause, missed_without in without:
+        for cause, missed_without in replays:
             after = missed_without[tier]
             rows.append(Cause(tier, cause, CHANGED[cause], before, after, before - after))
             before = after
@@ -78,19 +78,19 @@ def causes(
 def _replays(
     study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each cause, and the missed shares by tier in a replay without it.
+    """Yield (cause, missed shares by tier in a replay without it).
 
-    The causes yielded earlier stay removed.
+    The causes yielded earlier stay removed. A cause is left out if there is no plan without it.
     """
     changes: list[Callable[[Fleet], Fleet]] = []
     # Causes with the change of the fleet that removes them; None: they need another plan. Size is
     # last, because more replicas make up for any cause.
     steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, without_start_up)]
     if study.hardware.faults:
-        steps.insert(0, (FAULTS, without_faults))
+        steps.insert(0, (FAULTS, lambda fleet: replace(fleet, faults=())))
     if len(study.hardware.regions) > 1:
         steps.append((ROUTING, with_free_routing))
-    if not study.window.ahead:  # ahead, requests are drawn from the forecast
+    if not study.window.ahead:  # in the future, requests are drawn from the forecast itself
         steps.append((FORECAST, None))
     steps.append((SIZE, None))
 
@@ -109,7 +109,7 @@ def _replays(
                 study = _with_half_size(study)
                 larger_plan = plan_load(study.plan_input, planned_window.load, part(step, 0.0, 0.3))
                 planned_window = replace(planned_window, plan=larger_plan)
-        except Infeasible:  # its share goes to the causes after it
+        except Infeasible:  # the next causes get the share of this one
             continue
         if change is not None:
             changes.append(change)
@@ -130,13 +130,8 @@ def without_start_up(fleet: Fleet) -> Fleet:
     return replace(fleet, pools=pools)
 
 
-def without_faults(fleet: Fleet) -> Fleet:
-    """Return the fleet without faults."""
-    return replace(fleet, faults=())
-
-
 def with_free_routing(fleet: Fleet) -> Fleet:
-    """Return the fleet whose requests go to the least used reachable region, without latency."""
+    """Return the fleet with requests that go to the least used open region, without latency."""
     return replace(
         fleet,
         latency_s=np.where(np.isinf(fleet.latency_s), np.inf, 0.0),
@@ -145,17 +140,22 @@ def with_free_routing(fleet: Fleet) -> Fleet:
 
 
 def _with_half_size(study: Study) -> Study:
-    """Return the study with half the capacity per replica, and GPUs for twice the replicas."""
+    """Return the study with half the assumed capacity per replica, so plans have twice as many.
+
+    It also has enough GPUs for twice the replicas.
+    """
     hardware = study.hardware
     half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
     hardware = replace(
-        hardware, capacity_gpus=ROOM * hardware.capacity_gpus, maximum=ROOM * hardware.maximum
+        hardware,
+        capacity_gpus=MORE_GPUS * hardware.capacity_gpus,
+        maximum=MORE_GPUS * hardware.maximum,
     )
     return replace(study, hardware=hardware, sizes=half)
 
 
 def _missed_shares(study: Study, run: PolicyRun) -> dict[str, float]:
-    """Return the share of requests that missed a limit, by interactive tier."""
+    """Return the share of requests that missed a limit, by interactive tier with requests."""
     interactive = {tier.name for tier in study.hardware.tiers if not tier.deferrable}
     return {
         name: 1.0 - share

@@ -30,10 +30,11 @@ class StatedError:
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """Return the largest mean absolute error among the quantities that a profile was checked on.
+    """Return the error of a profile; None if no error is known.
 
-    The expected error counts instead if nothing was checked, or if it is larger and the profile is
-    modelled or was checked on a few rows. Return None if no error is known.
+    It is the largest mean absolute error among the quantities that the profile was checked on. The
+    expected error replaces it if nothing was checked, or if it is larger and the profile is
+    modelled or was checked on a few rows.
     """
     check = stated(profile)
     if check is None:
@@ -41,14 +42,14 @@ def stated_error(profile: Profile) -> StatedError | None:
     return StatedError(check.mape, f"{check.quantity}, {check.against}")
 
 
-StatedErrors = dict[tuple[int, int], StatedError | None]  # of each model and column
+StatedErrors = dict[tuple[int, int], StatedError | None]  # by model and GPU column
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileError:
-    """Error of a profile and its effect on the peak number of replicas over all regions.
+    """The error of a profile, and its effect on the peak number of replicas over all regions.
 
-    The peak is given for the plan as it is, and with every profile slower or faster by its error.
+    The peak is given for the plan as it is, and with all profiles slower or faster by their errors.
     """
 
     model: str
@@ -69,11 +70,10 @@ def profile_errors(
 ) -> tuple[ProfileError, ...]:
     """Return the error of every profile, and the peak replicas if all profiles are off by theirs.
 
-    ``plan`` is the plan of ``load``. Counts for slower and faster are None if no error is known or
-    no plan is feasible. ``note`` gives the reason for an infeasible plan.
+    ``plan`` is the plan of ``load``. The peaks are None if no error is known, or if no plan is
+    feasible; ``note`` then says why.
     """
     errors = _stated_errors(study.hardware)
-    # Peaks by model and column; None without a plan, for the reason in the second value.
     slower, why_slower = _peaks_at_error(study, load, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, load, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(plan)
@@ -103,12 +103,12 @@ def hardware_at_errors(hardware: Hardware) -> tuple[Hardware, ...]:
 
 
 def _stated_errors(hardware: Hardware) -> StatedErrors:
-    """Return the error of each profile, by model and column."""
+    """Return the error of each profile, by model and GPU column."""
     return {model_column: stated_error(p) for model_column, p in hardware.profiles.items()}
 
 
 def _at_error(hardware: Hardware, errors: StatedErrors, sign: int) -> Hardware:
-    """Return ``hardware`` with every profile slower (``sign`` +1) or faster (-1) by its error."""
+    """Return ``hardware`` with all profiles slower (``sign`` +1) or faster (-1) by their errors."""
     profiles = dict(hardware.profiles)
     for model_column, error in errors.items():
         if error is not None:
@@ -123,34 +123,35 @@ def _peaks_at_error(
     sign: int,
     progress: Progress,
 ) -> tuple[IntArray | None, str]:
-    """Plan with every profile slower (``sign`` +1) or faster (-1) by its error.
+    """Plan with all profiles slower (``sign`` +1) or faster (-1) by their errors.
 
     Return (peaks, reason): the peak replicas ``[model, GPU column]``, or None and why there is no
-    plan. Without a known error, they are None and "".
+    plan. If no error is known, return (None, "").
     """
     if not any(errors.values()):
         return None, ""
     hardware = _at_error(study.hardware, errors, sign)
-    word = "slower" if sign > 0 else "faster"
+    changed = "slower" if sign > 0 else "faster"
     try:
-        traffic, before = study.traffic, study.hardware
-        factors = size_factors(before, hardware, study.sizes, traffic.lengths, traffic.shared)
+        factors = size_factors(
+            study.hardware, hardware, study.sizes, study.traffic.lengths, study.traffic.shared
+        )
         inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.times(factors))
         plan = plan_load(inputs, load, progress)
     except (Infeasible, ScenarioError, SolverFailed) as problem:
-        return None, f"With profiles {word} by their error, no plan is feasible: {problem}"
+        return None, f"With profiles {changed} by their error, no plan is feasible: {problem}"
     return _peaks(plan), ""
 
 
 def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
     """Return ``profile`` with all times longer (``sign`` +1) or shorter (-1) by share ``error``."""
-    slower = 1.0 + error
     if sign > 0:
-        return scale_profile_times(profile, slower)
-    # 1 - error reaches 0 for large errors, so divide by the factor of "slower" instead.
-    return scale_profile_times(
-        profile, 1.0 - error if error < LARGEST_SUBTRACTED_ERROR else 1.0 / slower
-    )
+        factor = 1.0 + error
+    elif error < LARGEST_SUBTRACTED_ERROR:
+        factor = 1.0 - error
+    else:  # 1 - error would reach 0
+        factor = 1.0 / (1.0 + error)
+    return scale_profile_times(profile, factor)
 
 
 def _peaks(plan: ScalingPlan) -> IntArray:

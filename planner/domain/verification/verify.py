@@ -3,6 +3,9 @@
 Capacities are corrected on requests from before the window: down if a tier misses its target,
 up if a tier exceeds it. The corrected plan is judged on the requests of the window. The
 causes of its misses are found by counterfactual replays.
+
+An attempt is a set of factors on capacities, with plans of the earlier windows and their replays. A
+trial is a plan of the window itself and its replay.
 """
 
 from collections.abc import Sequence
@@ -40,9 +43,9 @@ from planner.errors import Infeasible
 from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 
-AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
-WINDOW_TRIES = 4  # most plans tried on the window, of those that met the SLO before it
-ROUNDS = 8  # most rounds of planning and replay
+AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"  # outcomes
+WINDOW_TRIES = 4  # most plans that are tried on the window
+ROUNDS = 8  # most replays of the earlier windows
 REPORTED_SHARE = 0.0005  # smallest share of a tier's requests for which a cause is reported
 OUTCOMES = {
     AGREED: "",
@@ -50,7 +53,7 @@ OUTCOMES = {
     GAVE_UP: "There no plan that was tried meets every tier.",
     NO_PLAN: "There a tier is missed, and with the sizes that asks for no plan is feasible.",
 }
-NAMES = {
+CAUSE_NAMES = {
     FAULTS: "faults",
     START_UP: "start-up",
     FORECAST: "the forecast",
@@ -61,21 +64,21 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class TierOutcome:
-    """Attainment of a tier on the window's requests, with the first and the corrected plan.
+    """The attainment of a tier on the window's requests, with the first and the final plan.
 
-    Nothing was corrected on these requests.
+    Capacities were corrected on other requests.
     """
 
     tier: str
     target: float
     first: float | None  # with the first plan; None: no requests
-    attainment: float | None  # with the corrected plan
-    near: bool  # the corrected plan meets the target by at most half a point
+    attainment: float | None  # with the final plan
+    near: bool  # the final plan meets the target, and exceeds it by at most half a point
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Result of a verification, as it is reported."""
+    """The result of a verification, as it is stored and shown."""
 
     outcome: str
     rounds: tuple[Round, ...]
@@ -85,7 +88,7 @@ class Verification:
     gpu_hours: float
     cost_usd_first: float
     cost_usd: float
-    window_tries: int  # above 1: cheaper plans held before the window but not in it
+    window_tries: int  # above 1: cheaper plans met the SLO before the window, but not in it
     missed: tuple[Miss, ...]  # by the final plan, on the window
     causes_first: tuple[Cause, ...]  # causes of misses of the first plan
     causes: tuple[Cause, ...]  # causes of misses of the final plan
@@ -106,7 +109,7 @@ class VerifiedPlan:
     rounds: tuple[Round, ...]
     corrected_on: tuple[str, ...]
     outcome: str  # a key of OUTCOMES
-    window_tries: int  # plans replayed on the window until one held
+    window_tries: int  # plans replayed on the window until one met the SLO
     causes_first: tuple[Cause, ...]
     causes: tuple[Cause, ...]
 
@@ -125,7 +128,7 @@ class VerifiedPlan:
 
     @property
     def report(self) -> Verification:
-        """Return the result of the verification for the report."""
+        """Return the result of the verification, to be stored and shown."""
         first, last = self.first.summary, self.run.summary
         return Verification(
             outcome=self.outcome,
@@ -155,7 +158,7 @@ def verify(
     """Correct replica capacities on earlier windows, and replay the corrected plan in the window.
 
     Capacities are corrected until every model exceeds its SLO targets in those windows by at most
-    half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If the
+    half a point, or as near as whole replicas allow, in at most ``rounds`` replays. If the
     corrected plan misses a target in the window by more than half a point, the next dearer
     correction is tried. The first plan is kept if no plan is feasible with corrected capacities.
     """
@@ -203,7 +206,7 @@ class _Trial:
 
     @property
     def shortfall(self) -> float:
-        """Return the largest shortfall of an interactive tier from its target, as a fraction."""
+        """Return how far the worst interactive tier is below its target, as a share; 0: none is."""
         targets = {t.name: t.attainment for t in self.study.hardware.tiers if not t.deferrable}
         shortfalls = [
             targets[name] - share
@@ -223,12 +226,12 @@ class _Attempt:
 
     @property
     def shortfall(self) -> float:
-        """Return the largest shortfall of a model from a tier's target, as a fraction."""
+        """Return how far the worst model is below a tier's target, as a share; 0: none is."""
         return max([0.0, *(-standing.margin for standing in self.standings.values())])
 
     @property
     def near_targets(self) -> bool:
-        """Return whether every model meets its targets by at most half a point."""
+        """Return whether every model meets its targets by half a point at most."""
         return all(standing.near for standing in self.standings.values())
 
 
@@ -237,8 +240,8 @@ def _try_on_window(
 ) -> tuple[list[_Trial], Infeasible | None]:
     """Plan and replay the window with the factors of each attempt, until a plan meets all targets.
 
-    ``unchanged`` is the plan without a correction. Return (trials, reason): the plans that were
-    replayed, and why the last infeasible plan failed (None: every plan was feasible).
+    ``unchanged`` is the plan without a correction. Return (trials, conflict): the plans that were
+    replayed, and why the last infeasible plan failed (None: all plans were feasible).
     """
     trials: list[_Trial] = []
     conflict = None
@@ -262,9 +265,9 @@ def _try_on_window(
 
 
 def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return up to ``WINDOW_TRIES`` attempts that met every tier, cheapest first.
+    """Return up to ``WINDOW_TRIES`` attempts that met the SLO of every tier, cheapest first.
 
-    If there are none, return the attempt with the smallest shortfall.
+    If there are none, return the attempt with the smallest shortfall alone.
     """
     met = [attempt for attempt in tried if not attempt.shortfall]
     met.sort(key=lambda attempt: attempt.round.cost_usd)
@@ -280,7 +283,8 @@ def _try_corrections(
 ) -> tuple[list[_Attempt], str]:
     """Plan and replay the earlier windows with one set of capacity factors after another.
 
-    The first factors are 1. Return (attempts, outcome), where outcome is a key of ``OUTCOMES``.
+    The first factors are 1. Return (attempts, outcome), where the outcome is a key of ``OUTCOMES``.
+    Raises Infeasible if there is no plan with the first factors.
     """
     correction = Correction(study.hardware)
     tried: dict[bytes, _Attempt] = {}  # by plan, so that an equal plan is not replayed again
@@ -303,6 +307,8 @@ def _try_corrections(
 
     note = ""
     try:
+        # Factors may lead to a plan that was tried before, which counts as no replay. So the number
+        # of factors is limited, too.
         for _ in range(2 * rounds):
             if not correction.learn(attempt().standings) or len(tried) >= rounds - 1:
                 break
@@ -323,7 +329,7 @@ def _try_corrections(
 
 
 def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
-    """Return the window with a new plan for its capacities times ``factors [model, column]``."""
+    """Return the window with a new plan, for capacities times ``factors [model, GPU column]``."""
     study = replace(earlier.study, sizes=earlier.study.sizes.times(factors))
     plan = plan_load(study.plan_input, earlier.planned.load, part(progress, 0.0, 0.2))
     return replace(earlier, study=study, planned=replace(earlier.planned, plan=plan))
@@ -337,7 +343,7 @@ def _replay(
     *,
     requests: bool = False,
 ) -> PolicyRun:
-    """Simulate a plan in its window; with ``requests``, keep one row per request."""
+    """Return the replay of a plan in its window; with ``requests``, it has a row per request."""
     return run_policy(
         study,
         policy_of("lt-i"),
@@ -349,7 +355,7 @@ def _replay(
 
 
 def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
-    """Return the standing with the smallest margin above its target, of each model by name."""
+    """Return each model's standing with the smallest margin over all windows, by model name."""
     worst: dict[str, TierStanding] = {}
     for standings in by_window:
         for model, standing in standings.items():
@@ -361,9 +367,9 @@ def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, 
 def _round_report(
     number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study
 ) -> Round:
-    """Return the report of round ``number``: cost summed over the runs, lowest attainment.
+    """Return the report of round ``number``: summed cost of the runs, and lowest attainment.
 
-    ``sizes`` has the capacity factors by model.
+    ``sizes`` are the capacity factors by model, and ``runs`` the replays of the earlier windows.
     """
 
     def lowest_attainment(tier: str) -> float | None:
@@ -382,7 +388,7 @@ def _round_report(
 
 
 def _sentence(verified: VerifiedPlan) -> str:
-    """Return the text of the result, followed by the causes of the misses."""
+    """Return the result of the verification in sentences, with the causes of misses at the end."""
     rows = verified.tier_outcomes
     shares = ", ".join(
         f"{row.tier} {row.attainment:.1%} (target {row.target:.1%})"
@@ -394,11 +400,11 @@ def _sentence(verified: VerifiedPlan) -> str:
     if verified.run is verified.first:
         sentences.append("The sizes are unchanged.")
     else:
-        more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
+        extra = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
         first_shares = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
         sentences.append(
             f"Sizes were corrected on {' and '.join(verified.corrected_on)}, and the plan takes "
-            f"{signed_percent(more)} GPU-hours (SLO attainment with the first sizes: "
+            f"{signed_percent(extra)} GPU-hours (SLO attainment with the first sizes: "
             f"{first_shares})."
         )
     sentences.append(OUTCOMES[verified.outcome])
@@ -422,7 +428,10 @@ def _sentence(verified: VerifiedPlan) -> str:
 
 
 def _cause_words(tier: str, causes: Sequence[Cause]) -> str:
-    """Return the causes of a tier's misses in percentage points, the largest first."""
+    """Return a sentence with the causes of a tier's misses in percentage points, largest first.
+
+    "" if no cause is large enough.
+    """
     tier_causes = [cause for cause in causes if cause.tier == tier]
     missed = sum(cause.share for cause in tier_causes)
     clauses = []
@@ -430,7 +439,7 @@ def _cause_words(tier: str, causes: Sequence[Cause]) -> str:
         if cause.share >= REPORTED_SHARE:
             why = f"met {cause.changed}"
             if cause.cause != ANY_SIZE:
-                why = f"due to {NAMES[cause.cause]} ({why})"
+                why = f"due to {CAUSE_NAMES[cause.cause]} ({why})"
             clauses.append(f"{100 * min(cause.share, missed):.1f} points are {why}")
     if not clauses:
         return ""

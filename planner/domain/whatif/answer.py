@@ -1,7 +1,8 @@
 """Answer a what-if: plan again with changed values, without a simulation (methods.md E7).
 
-The inputs are the arrays kept with the run. Closed forms adjust the sizes to other limits. The
-planning program is the same.
+The inputs are the arrays stored with the run. Closed forms adjust the sizes (capacities of pools of
+1, 2, ... replicas) to other limits. The planning program is the same. A variation is a mapping from
+addresses of scenario values, such as "tiers[chat].ttft_ms", to new values.
 """
 
 import re
@@ -26,10 +27,10 @@ from planner.domain.whatif.settings import Variation, with_variation
 from planner.domain.whatif.static_fleet import (
     IN_PROPORTION,
     StaticFleet,
+    exceeded_limit,
+    fleet_totals,
     instances_for,
-    missing_instances,
     spare_of,
-    use_of,
     with_spare,
 )
 from planner.errors import Infeasible, ScenarioError
@@ -70,7 +71,8 @@ ANSWERABLE = re.compile(
 )
 
 
-Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g, N], and notes
+# Factors on capacities [model, GPU column, number of replicas], and notes on them.
+Factors = tuple[FloatArray, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +86,7 @@ class StoredPlan:
     known: UserFacts
     basis: Basis
     solve_s: float = SOLVE_S
-    # Factors on capacities by limits and cached share: many cells of a grid have the same.
+    # Cache by tiers and cached share, which many cells of a grid have in common.
     factors: dict[tuple[tuple[Tier, ...], float | None], Factors] = field(default_factory=dict)
 
     @property
@@ -95,20 +97,20 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True)
 class DemandChange:
-    """How a variation changes the planned demand: growth, forecast quantile and cached share."""
+    """How a variation changes the planned demand."""
 
     growth: float = 1.0  # factor on demand
     level: float | str | None = None  # forecast percentile or "mean"; None: unchanged
-    cached_share: float | None = None  # of all prompt tokens; None: unchanged
+    cached_share: float | None = None  # cached share of prompt tokens; None: unchanged
 
 
 def answer(
     base: StoredPlan, variation: Variation, shares: Mapping[str, float] | None = None
 ) -> tuple[WhatIf, Variation]:
-    """Return (answer, variation): the plan of ``base`` with a variation, and that with GPU limits.
+    """Return (answer, variation): the plan of ``base`` with a variation and with limits on GPUs.
 
-    ``shares`` limit GPU types to a share of a region's peak GPUs. They become capacities in the
-    variation. Raises ScenarioError if only a run can answer.
+    ``shares`` limit GPU types to a share of a region's peak GPUs. The returned variation has these
+    limits as capacities. Raises ScenarioError if only a run can answer.
     """
     result, limits = answer_what_if(base, variation), dict[str, object]()
     for _ in range(ROUNDS if shares else 0):
@@ -124,26 +126,28 @@ def answer(
 def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = silent) -> WhatIf:
     """Return the plan of ``base`` with a variation; raise ScenarioError if only a run can answer.
 
-    Only a run can answer if the variation changes the possible kinds of replica, because those have
-    not been sized.
+    That is so if the variation changes the possible kinds of replica, because new kinds have not
+    been sized.
     """
-    basis, kept = base.basis, base.scenario_with_spare
-    scenario = with_variation(kept, variation)
-    change = demand_change(kept, scenario, variation)
-    interval_s = scenario.horizon.period_s if "horizon.period_s" in variation else None
-    basis, notes = _at_interval(basis, interval_s)
+    basis, old_scenario = base.basis, base.scenario_with_spare
+    scenario = with_variation(old_scenario, variation)
+    change = demand_change(old_scenario, scenario, variation)
+    notes: list[str] = []
+    if "horizon.period_s" in variation and scenario.horizon.period_s is not None:
+        basis = basis.with_interval(scenario.horizon.period_s)
+        notes = [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
     hardware, before = (
         replace(build_hardware(each, base.known, spot=True), asked=basis.asked)
-        for each in (scenario, kept)
+        for each in (scenario, old_scenario)
     )
-    # The kept sizes belong to the models and columns of the run.
+    # The stored sizes are those of the models and GPU columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
             "The change adds or removes kinds of replicas, without a size. Simulate it."
         )
     settings = settings_of(scenario).plan
-    seconds = min(settings.objective.time_limit_s, base.solve_s)
-    settings = settings.with_objective(time_limit_s=seconds)
+    time_limit_s = min(settings.objective.time_limit_s, base.solve_s)
+    settings = settings.with_objective(time_limit_s=time_limit_s)
     sizes, size_notes = _changed_sizes(base, basis, before, hardware, change.cached_share)
     size_changes = _size_changes(basis.sizes, sizes, hardware)
     if hardware.tiers != before.tiers and change.level is None:
@@ -157,7 +161,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     if basis.peaks_before is not None:
         inputs = _with_fleet_before(base, inputs, basis.peaks_before * change.growth)
     if basis.flat is not None:
-        old, new = kept.objective.spare, scenario.objective.spare
+        old, new = old_scenario.objective.spare, scenario.objective.spare
         spare = spare_of(basis.flat, old.instances, by_pool=old.by == "pool")
         fleet = StaticFleet(basis.flat, spare, new.instances - old.instances)
         return _static_answer(basis, fleet, inputs, change, notes)
@@ -177,8 +181,8 @@ def _changed_sizes(
 ) -> tuple[Sizes, Sequence[str]]:
     """Return (sizes, notes) for the SLO limits of ``after`` and another share of cached tokens.
 
-    They are estimated by closed forms, once for each pair of limits and share. ``cached_share``
-    None leaves the share as it was. Raises ScenarioError if another share needs a simulation.
+    They are estimated by closed forms. ``cached_share`` None leaves the share as it was. Raises
+    ScenarioError if another share needs a simulation.
     """
     if cached_share is not None and basis.blocks:
         raise ScenarioError(
@@ -189,27 +193,20 @@ def _changed_sizes(
     key = after.tiers, cached_share
     if key not in base.factors:
         base.factors[key] = pool_factors(basis, before, after, cached_share)
-    factors, unsure = base.factors[key]
-    return _scaled_sizes(basis.sizes, factors), (ESTIMATED_SIZES, *unsure)
-
-
-def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]]:
-    """Return (inputs with the scaling interval ``period_s``, notes); None: the stored interval."""
-    if period_s is None:
-        return basis, []
-    return basis.with_interval(period_s), [
-        SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL
-    ]
+    factors, notes = base.factors[key]
+    return _scaled_sizes(basis.sizes, factors), (ESTIMATED_SIZES, *notes)
 
 
 def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArray) -> PlanInput:
-    """Return ``inputs`` with the static fleet before the window, sized for the peaks before it."""
+    """Return ``inputs`` with a static fleet for the peaks before the window as the current fleet.
+
+    ``peaks_tps`` are those peaks in input tokens/s.
+    """
     sized = inputs
-    if (
-        base.scenario_with_spare != base.scenario
-    ):  # a level of assurance adds spare replicas to the plan alone
-        own_spare = settings_of(base.scenario).plan.spare
-        sized = replace(inputs, settings=replace(inputs.settings, spare=own_spare))
+    if base.scenario_with_spare != base.scenario:
+        # The spare replicas that a level of assurance adds are in the plan, not in this fleet.
+        spare = settings_of(base.scenario).plan.spare
+        sized = replace(inputs, settings=replace(inputs.settings, spare=spare))
     current, _ = static_fleet_for(sized, peaks_tps)
     return replace(inputs, current=current)
 
@@ -217,31 +214,37 @@ def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArra
 def _static_answer(
     basis: Basis, fleet: StaticFleet, inputs: PlanInput, change: DemandChange, notes: Sequence[str]
 ) -> WhatIf:
-    """Return the answer of a run that recommends the static ``fleet``: its replicas, resized."""
+    """Return the answer of a run that recommends the static ``fleet``: its replicas, resized.
+
+    ``basis`` has the stored inputs, and ``inputs`` those with the variation.
+    """
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
     load = load_of(basis, change)
-    # The load factor is of the plan, which a static fleet does not follow.
+    # The load factor belongs to the plan, which a static fleet does not follow.
     peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
-    if (needed < 0).any():  # no number of them meets the limits
+    if (needed < 0).any():  # no number of replicas meets the limits
         why = "Some of its replicas cannot meet these limits at any load. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
     counts = with_spare(needed, fleet.more_spare)
-    if lacking := missing_instances(inputs.hardware, counts):
-        return replace(_no_plan(lacking, sizes, notes), flat=True)
+    if exceeded := exceeded_limit(inputs.hardware, counts):
+        return replace(_no_plan(exceeded, sizes, notes), flat=True)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    moved = change.growth != 1 or (needed != fleet.counts).any()
-    unsure = [IN_PROPORTION] if moved else []
-    unsure += [STATIC_FLEET] if change.level is not None else []
-    described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
-    return replace(described, status="flat", totals=use_of(inputs, load, counts), flat=True)
+    resized = change.growth != 1 or (needed != fleet.counts).any()
+    notes = [*notes, *([IN_PROPORTION] if resized else [])]
+    notes += [STATIC_FLEET] if change.level is not None else []
+    described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, notes)
+    return replace(described, status="flat", totals=fleet_totals(inputs, load, counts), flat=True)
 
 
 def demand_change(before: Scenario, after: Scenario, variation: Variation) -> DemandChange:
-    """Return how a variation changes demand; raise ScenarioError if only a run can answer."""
-    fixed = {f"tiers[{tier.name}]" for tier in before.tiers if tier.deferrable}
+    """Return how a variation changes demand; raise ScenarioError if only a run can answer.
+
+    ``before`` and ``after`` are the scenario without and with the variation.
+    """
+    deferrable = {f"tiers[{tier.name}]" for tier in before.tiers if tier.deferrable}
     for address in variation:
-        if not ANSWERABLE.fullmatch(address) or address.rpartition(".")[0] in fixed:
+        if not ANSWERABLE.fullmatch(address) or address.rpartition(".")[0] in deferrable:
             raise ScenarioError(f"{address}: the stored plan cannot answer for it. Simulate it.")
     sources = zip(after.traffic.sources, before.traffic.sources, strict=True)
     factors = [new.scale / old.scale for new, old in sources]
@@ -259,9 +262,9 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
 
 
 def _cached_share(before: Scenario, after: Scenario) -> float | None:
-    """Return the new cached share of prompt tokens, or None if the variation does not change it.
+    """Return the new cached share of prompt tokens; None if it does not change.
 
-    Raise ScenarioError if the new shares differ between sources.
+    Raises ScenarioError if the new shares differ between sources.
     """
     shares = [source.cached_share for source in after.traffic.sources]
     if shares == [source.cached_share for source in before.traffic.sources]:
@@ -274,12 +277,8 @@ def _cached_share(before: Scenario, after: Scenario) -> float | None:
     return shares[0]
 
 
-def _percentile(change: DemandChange) -> float | None:
-    """Return the forecast percentile of a change as a fraction; None means the mean."""
-    return None if change.level == MEAN or change.level is None else float(change.level)
-
-
 def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> WhatIf:
+    """Return the answer that there is no plan, with the reason."""
     return WhatIf("infeasible", sizes=sizes, conflict=why, notes=tuple(notes))
 
 
@@ -301,16 +300,17 @@ def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
 def load_of(basis: Basis, change: DemandChange) -> Load:
     """Return the demand to plan for, by group of tiers if the run planned groups separately.
 
-    Deferrable load does not depend on the quantile. It stays as planned, times ``growth``.
+    Deferrable load does not depend on the percentile: it is as planned, times the growth.
     """
     periods = len(basis.window.period_starts_s)
     names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     shape = basis.waiting_tps.shape
-    # One row for each group of interactive tiers, and a last one for deferrable work.
+    # [group of tiers, period, model, region, bin]: interactive groups first, then deferrable load.
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    level = None if change.level is None or change.level == MEAN else float(change.level)
     for series in basis.series:
         m, r = series.model, series.region
-        rate = series.planned_rate if change.level is None else series.rate(_percentile(change))
+        rate = series.planned_rate if change.level is None else series.rate(level)
         tier_tps[names.index(series.tier), :, m, r] = rate.reshape(periods, -1)
         expected_tps[:, m, r] += series.rate(None).reshape(periods, -1)
     tier_tps[-1] = basis.waiting_tps
@@ -326,11 +326,11 @@ def pool_factors(
 ) -> Factors:
     """Return (factors, notes): how the capacity of pools changes with the limits of ``after``.
 
-    Factors are ``[model, GPU column, N]`` for pools of 1 to N replicas, by closed forms.
+    Factors are ``[model, GPU column, n]`` for pools of n replicas, by closed forms.
     ``cached_share`` replaces the cached share of prompt tokens; None: unchanged. A note names each
     replica without a closed form (factor 1), or without capacity at these limits (factor 0).
     """
-    pools = np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist()
+    pools = np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist()  # (model, GPU column)
     prompts = [basis.prompts(m) for m in range(len(basis.lengths))]
     if cached_share is not None:
         prompts = [
@@ -350,7 +350,7 @@ def pool_factors(
 
 
 def _scaled_sizes(sizes: Sizes, factors: FloatArray) -> Sizes:
-    """Return ``sizes`` with all capacities times ``factors [model, GPU column, N]``."""
+    """Return ``sizes`` with all capacities times ``factors [model, GPU column, n replicas]``."""
     changed = sizes.times(factors)
     capacity = {}
     for (m, g), (tier, old) in sizes.capacity.items():
@@ -362,7 +362,7 @@ def _scaled_sizes(sizes: Sizes, factors: FloatArray) -> Sizes:
 
 
 def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeChange, ...]:
-    """Return the capacity of a single replica before and after, for each model and column."""
+    """Return the capacity of a single replica before and after, for each model and GPU column."""
     return tuple(
         SizeChange(
             hardware.models[m].name,
@@ -377,7 +377,7 @@ def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[Size
 def _answer_of_plan(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeChange, ...], notes: Sequence[str]
 ) -> WhatIf:
-    """Return the answer that a plan gives, with its totals."""
+    """Return a plan as an answer, with its totals."""
     figures = plan_figures(inputs, plan)
     return replace(
         _answer_of_target(inputs, plan.target, plan.demand_tps, sizes, notes),
@@ -398,7 +398,11 @@ def _answer_of_target(
     sizes: tuple[SizeChange, ...],
     notes: Sequence[str],
 ) -> WhatIf:
-    """Return an answer of replicas ``[period, model, region, GPU column]``, without totals."""
+    """Return an answer with the replicas of each period, without totals.
+
+    ``target [period, model, region, GPU column]`` are the replicas, ``demand_tps`` ``[period,
+    model, region]`` is the peak demand in input tokens/s.
+    """
     replicas = target.sum(axis=(1, 2, 3))
     return WhatIf(
         status="",
@@ -413,7 +417,7 @@ def _answer_of_target(
 
 def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     """Return the peak GPUs of each region and GPU type that is available or in use."""
-    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)  # [p, r, t]
+    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)  # [period, region, GPU]
     for m, r, g in hardware.pool_index:
         used[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
     peaks, peaks_of_region = used.max(axis=0), used.sum(axis=2).max(axis=0)
@@ -429,11 +433,7 @@ def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
 def _period_rows(
     inputs: PlanInput, target: IntArray, demand_tps: FloatArray
 ) -> tuple[PeriodPlan, ...]:
-    """Return replicas, demand and capacity of each period.
-
-    ``target [period, model, region, GPU column]`` are the replicas,
-    ``demand_tps [period, model, region]`` the demand.
-    """
+    """Return replicas, demand and capacity by period; arguments as in ``_answer_of_target``."""
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.at_period(p)

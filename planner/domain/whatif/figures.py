@@ -10,7 +10,7 @@ from planner.domain.planning.figures import PlanTotals
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """Capacity of a single replica, after and before the change."""
+    """The capacity of a single replica in input tokens/s, after and before the change."""
 
     model: str
     replica: str
@@ -20,7 +20,7 @@ class SizeChange:
 
 @dataclass(frozen=True, slots=True)
 class PeriodPlan:
-    """Replicas, demand and capacity of a period, summed over models and regions, input tokens/s."""
+    """Replicas, demand and capacity (input tokens/s) of a period, over all models and regions."""
 
     begins: str
     replicas: int
@@ -41,9 +41,9 @@ class PeakGpus:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPolicy:
-    """The recommended policy of a comparison: its replicas and dollars in the simulation.
+    """The recommended policy of a comparison, with its simulated cost.
 
-    ``replicas`` are the least and the most, or None if it scales by its own rule.
+    ``replicas`` are the (fewest, most) of its schedule; None if it scales by its own rule.
     """
 
     policy: str
@@ -75,7 +75,10 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a cell; ``planned`` reads it from an answer without a simulation."""
+    """A figure that a grid can show; ``planned`` reads it from an answer without a simulation.
+
+    ``better`` is LESS or MORE.
+    """
 
     name: str
     label: str
@@ -85,7 +88,7 @@ class Figure:
 
 
 def _total(name: str) -> Callable[[WhatIf], float | None]:
-    """Return a function that reads a total of the plan; it gives None without a plan."""
+    """Return a function that reads the total ``name`` of an answer; None if it has no plan."""
     return lambda answer: None if answer.totals is None else float(getattr(answer.totals, name))
 
 
@@ -111,18 +114,21 @@ PLANNED = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One variation of a grid, with its figures by name, planned or from a run."""
+    """One combination of settings in a grid, with its figures by name, planned or from a run."""
 
-    values: tuple[Any, ...]  # of the settings, by axis
+    values: tuple[Any, ...]  # one per setting
     figures: Mapping[str, float | None]
-    state: str = "planned"  # of its run, if it has one; "removed" if it had one
-    problem: str = ""
+    state: str = "planned"  # or the state of its run; "removed": the run was deleted
+    problem: str = ""  # why it has no figures
     run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RankedCell:
-    """A cell with one figure. ``place`` is from 0 (least value) to 1; None without a value."""
+    """A cell with one figure (``value``), for a chart.
+
+    ``place`` is from 0 (smallest value of the grid) to 1 (largest); None without a value.
+    """
 
     run: int | None
     state: str
@@ -134,7 +140,10 @@ class RankedCell:
 
 
 def rank_cells(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
-    """Return the cells ranked by a figure; if all are equal, no cell is marked as the best."""
+    """Return the cells, in their order, with one figure and its place among all values.
+
+    The best is marked, unless all are equal.
+    """
     values = [cell.figures.get(figure.name) for cell in cells]
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
@@ -155,6 +164,6 @@ def rank_cells(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
 
 
 def planned_cell(values: tuple[Any, ...], answer: WhatIf) -> Cell:
-    """Return a cell that was answered without a simulation."""
+    """Return the cell of a combination of settings that was answered without a simulation."""
     figures = {figure.name: figure.planned(answer) for figure in FIGURES}
     return Cell(values, figures, problem="" if answer.totals else answer.conflict)

@@ -1,6 +1,6 @@
 """Limit GPU types to a share of a region's GPUs in a plan.
 
-The limits are capacities, which a scenario has too, so a simulation can repeat the answer.
+The limits are expressed as capacities of the scenario, so that a simulation can repeat the answer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,8 @@ from typing import Any
 from planner.domain.whatif.figures import PeakGpus, WhatIf
 from planner.inputs.scenario.schema import Scenario
 
-ROUNDS = 4  # a plan on other GPUs needs another number of them, which changes the shares
+ROUNDS = 4  # of planning: other GPUs need another number of them, which changes the limits
+ROUNDING = 1e-9  # a product of floats must not fall below a whole number
 
 
 def capacities_for(
@@ -18,14 +19,15 @@ def capacities_for(
 ) -> dict[str, Any]:
     """Return capacities, by address, that limit GPU types to a share of a region's peak GPUs.
 
-    ``shares`` are by GPU type. Owned and spot GPUs share the limit in the plan's proportion.
+    ``shares`` are by GPU type. Owned and spot GPUs share the limit in the proportion of the plan
+    with the ``peaks``.
     """
     by_region, limits = _by_region(peaks), dict[str, Any]()
     for region in scenario.regions:
         rows = by_region.get(region.name, [])
         for gpu, share in shares.items():
             used = {row.spot: row.most for row in rows if row.gpu == gpu}
-            allowed = floor(share * rows[0].of_all + 1e-9) if rows else 0
+            allowed = floor(share * rows[0].of_all + ROUNDING) if rows else 0
             on_spot = floor(allowed * used.get(True, 0) / max(1, sum(used.values())))
             where = f"regions[{region.name}]"
             if gpu in region.capacity:
@@ -40,18 +42,22 @@ def capacities_for(
 def share_notes(
     shares: Mapping[str, float], answer: WhatIf, limits: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the share of each type and region; without a plan, the capacities that are left."""
+    """Yield a note on the share of each GPU type in each region.
+
+    If the answer has no plan, yield the capacities that the shares leave (``limits``).
+    """
     if answer.totals is None and limits:
         left = ", ".join(f"{address} = {count}" for address, count in limits.items())
         yield f"The shares leave these capacities: {left}."
         return
     for gpu, share in shares.items():
         for region, rows in _by_region(answer.gpus).items():
-            peak_gpus, of_all = sum(row.most for row in rows if row.gpu == gpu), rows[0].of_all
-            if of_all:
+            peak_gpus = sum(row.most for row in rows if row.gpu == gpu)
+            all_gpus = rows[0].of_all
+            if all_gpus:
                 yield (
-                    f"{gpu} in {region}: {peak_gpus:,} of {of_all:,} GPUs at the peak, "
-                    f"{peak_gpus / of_all:.0%} (limit {share:.0%}, in whole replicas)."
+                    f"{gpu} in {region}: {peak_gpus:,} of {all_gpus:,} GPUs at the peak, "
+                    f"{peak_gpus / all_gpus:.0%} (limit {share:.0%}, in whole replicas)."
                 )
 
 

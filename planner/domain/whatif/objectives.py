@@ -16,7 +16,7 @@ NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
 TOTALS = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "carbon_kg"}
 # Limits on the whole window. One of the two objectives has one; the other is minimised.
 BOUNDS = {"cost": "objective.limits.usd", "carbon": "objective.limits.carbon_kg"}
-GAP = 1e-3  # least gap of the solver per point
+LEAST_GAP = 1e-3  # of the solver, so that a front takes seconds
 
 
 def pair_of(pair: str) -> tuple[str, str]:
@@ -36,25 +36,29 @@ def pair_of(pair: str) -> tuple[str, str]:
 
 
 def total(answer: WhatIf, objective: str) -> float:
-    """Return the total of an objective over the window; the answer must have a plan."""
+    """Return the total of an objective over the window, such as dollars for "cost".
+
+    The answer must have a plan.
+    """
     return float(getattr(answer.totals, TOTALS[objective]))
 
 
 def front(
     base: StoredPlan, pair: tuple[str, str], points: int, progress: Progress
 ) -> tuple[FrontPoint[tuple[WhatIf, Variation]], ...]:
-    """Return the Pareto front of two objectives of a stored plan, with at most ``points`` points.
+    """Return the Pareto front of two objectives of a stored plan, with at most ``points`` plans.
 
     ``pair`` is (objective to minimise, objective with a bound). Each point has its answer and its
-    variation. Raises PlannerError unless the plan decides all periods at once: else it has no
-    bound over the window.
+    variation. Raises PlannerError unless all periods are planned in one program, because bounds are
+    on the whole window.
     """
     first, second = pair
     objective = base.scenario.objective
     if objective.periods != ALL:
         raise PlannerError("objective.periods: a trade-off needs all. Change it, or run pareto.")
     limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
-    stated = math.inf if limits[second] is None else float(limits[second] or 0.0)
+    limit = limits[second]
+    stated_limit = math.inf if limit is None else float(limit)
     plan = answer_what_if(base, {})
     if plan.totals is None:
         return ()
@@ -64,22 +68,24 @@ def front(
     def minimise(
         main: str, other: str, level: float
     ) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Return the plan with the least ``main`` and the second objective at most ``level``.
+        """Return the plan with the least ``main`` objective, if the second is at most ``level``.
 
-        ``other`` breaks ties. None: no plan keeps that level.
+        Among equal plans, it is the one with the least ``other`` objective. None: no plan keeps
+        that level.
         """
         nonlocal solved
         tie_weight = TIE * scale[main] / scale[other]
         variation: dict[str, Any] = {
             "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie_weight},
-            "objective.gap": max(GAP, objective.gap),
+            "objective.gap": max(LEAST_GAP, objective.gap),
             "objective.limited": None,  # every point serves all demand
         }
-        cap = min(level, stated)
-        if cap < math.inf:
-            variation[BOUNDS[second]] = cap
+        bound = min(level, stated_limit)
+        if bound < math.inf:
+            variation[BOUNDS[second]] = bound
 
         def report(done: float, _stage: str) -> None:
+            """Report the progress of this plan as a part of all plans."""
             step = min(1.0, (solved + done) / (points + 1))
             progress(step, f"Plan {min(solved + 1, points + 1)} of {points + 1}")
 
@@ -87,9 +93,9 @@ def front(
         solved += 1
         if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
             return None
-        # The solver's bound is on both objectives with their weights; take the other's share off.
-        bound = (answer.bound or 0.0) - tie_weight * total(answer, other)
-        main_bound = min(total(answer, main), max(0.0, bound))
+        # The solver's bound is on the weighted sum of both objectives: subtract the other.
+        lower_bound = (answer.bound or 0.0) - tie_weight * total(answer, other)
+        main_bound = min(total(answer, main), max(0.0, lower_bound))
         return FrontPoint(
             total(answer, first), total(answer, second), main_bound, (answer, variation)
         )

@@ -1,4 +1,7 @@
-"""Keep the inputs of a plan as arrays with its run, so that a what-if needs no simulation."""
+"""Store the inputs of a plan as arrays with its run, so that a what-if needs no simulation.
+
+Sizes are capacities of pools of 1, 2, ... replicas within the SLO.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ from simulation.trace import CachedTokens, PrefixBlocks
 
 Arrays = dict[str, npt.NDArray[Any]]
 VERSION = 1  # of the array format; other versions are not read
-SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
+SAMPLE = 2_000  # most requests per model in the sample of lengths
+FACTOR_STEPS = 33  # load factors that are tried up to 1
 
 # Fields of a basis that are stored under their own name.
 PLAIN = (
@@ -45,7 +49,7 @@ MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One forecast series, and the quantile and factor of it that was planned for."""
+    """The forecast of one series, with the quantile and the factor that were planned for."""
 
     model: int
     region: int
@@ -69,7 +73,7 @@ class Series:
         )
 
     def rate(self, level: float | None) -> FloatArray:
-        """Return the forecast's quantile ``level``, ``[bins]`` input tokens/s; None: the mean."""
+        """Return quantile ``level`` of the forecast (None: the mean), ``[bins]`` input tokens/s."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)  # the first of ``levels`` is the mean
         return np.asarray(
@@ -78,7 +82,7 @@ class Series:
 
     @property
     def planned_rate(self) -> FloatArray:
-        """Return the planned rate, ``[bins]`` input tokens/s."""
+        """Return the rate that was planned for, ``[bins]`` input tokens/s."""
         return np.asarray(self.times * self.rate(self.level), np.float64)
 
 
@@ -86,8 +90,8 @@ class Series:
 class Basis:
     """The stored inputs of a plan.
 
-    Axes are those of ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns. ``p`` are periods,
-    ``w`` bins of a period.
+    Axes: ``l`` models, ``r`` regions, ``g`` GPU columns of ``Hardware``; ``p`` periods, ``w`` bins
+    of a period, ``n`` replicas of a pool less one.
     """
 
     window: Window
@@ -102,7 +106,7 @@ class Basis:
     mean_lengths: FloatArray  # [l, 2] mean input and output tokens of all requests
     series: tuple[Series, ...]
     waiting_tps: FloatArray  # [p, l, r, w] deferrable load as planned
-    load_factor: float  # of the plan's policy; a factor on the whole load
+    load_factor: float  # factor of the plan's policy on the whole load
     models: tuple[str, ...]
     regions: tuple[str, ...]
     asked: BoolArray | None = None  # [l, tiers] as in ``Hardware``
@@ -117,14 +121,18 @@ class Basis:
     spare: IntArray | None = None
 
     def prompts(self, m: int) -> SharedPrompts | None:
-        """Return a sample of a model's requests with their cached tokens; None if not counted."""
-        counted = self.cached[m] if self.cached else None
-        return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
+        """Return a sample of model ``m``'s requests with their cached tokens.
+
+        None if the traffic does not count cached tokens.
+        """
+        tokens = self.cached[m] if self.cached else None
+        return None if tokens is None else SharedPrompts(*self.lengths[m], CachedTokens(tokens))
 
     def with_interval(self, period_s: float) -> Basis:
-        """Return the inputs with a decision every ``period_s`` seconds, on the same forecasts.
+        """Return the inputs with a scaling decision every ``period_s`` s, on the same forecasts.
 
-        Raises ScenarioError unless that divides the stored interval, into whole bins.
+        Raises ScenarioError unless ``period_s`` is a whole number of bins and divides the stored
+        interval.
         """
         window, (periods, models, regions, bins) = self.window, self.waiting_tps.shape
         parts, part_bins = round(window.period_s / period_s), round(period_s / window.bin_s)
@@ -134,7 +142,7 @@ class Basis:
                 "Scaling interval (horizon.period_s): the stored forecast allows "
                 f"{', '.join(f'{allowed:g}' for allowed in minutes)} min. Simulate others."
             )
-        # Each part of a period becomes a period, [p * parts, l, r, part_bins].
+        # Each part of a period becomes a period: [p * parts, l, r, part_bins].
         by_part = self.waiting_tps.reshape(periods, models, regions, parts, part_bins)
         return replace(
             self,
@@ -154,12 +162,12 @@ class Basis:
 
     @property
     def sizes(self) -> Sizes:
-        """Return the sizes in the format that planning uses."""
+        """Return the sizes as planning uses them."""
         first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
         return replace(first, later=tuple(later), at=self.sizes_at)
 
     def _sizes(self, s: int) -> Sizes:
-        """Return the capacities of size set ``s``, as a plan needs them."""
+        """Return the sizes with index ``s``: those of the first decision, or of a later change."""
         pool_tps = self.pool_tps[s]
         capacity = {}
         for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist():
@@ -171,7 +179,7 @@ class Basis:
 
     @property
     def traffic(self) -> Traffic:
-        """Return traffic without requests and demand: names, clock and mean lengths.
+        """Return the traffic without requests and demand: only names, clock and mean lengths.
 
         Planning takes the demand from ``series``.
         """
@@ -191,10 +199,11 @@ def basis_of(
     load_factor: float = 1.0,
     flat: IntArray | None = None,
 ) -> Basis:
-    """Return the inputs of the plan of ``study``, with the quantiles that ``planned_window`` used.
+    """Return the inputs of a plan, to be stored.
 
-    ``load_factor`` is the factor of the plan's policy on the forecast.
-    ``flat [model, region, GPU column]`` is the static fleet that takes the place of a plan, if any.
+    ``planned_window`` has the forecasts and the load of the plan. ``load_factor`` is the factor of
+    the plan's policy on the forecast. ``flat [model, region, GPU column]`` is the static fleet that
+    is recommended in place of a plan, if any.
     """
     window, traffic, sizes = study.window, study.traffic, study.sizes
     samples = request_samples(traffic)
@@ -235,7 +244,7 @@ def basis_of(
 
 
 def _replicas_alone(study: Study) -> FloatArray:
-    """Return requests/s, input tokens/s, TTFT and TBT (s) of replicas alone, as ``Basis.alone``."""
+    """Return requests/s, input tokens/s, TTFT and TBT (s) of one replica, as ``Basis.alone``."""
     models, _, columns = study.hardware.minimum.shape
     alone = np.full((4, models, columns), np.nan)
     for (m, g), (_, replica) in study.sizes.capacity.items():
@@ -244,44 +253,45 @@ def _replicas_alone(study: Study) -> FloatArray:
 
 
 def _deferrable_tps(load: Load, series: Sequence[Series]) -> FloatArray:
-    """Return the planned ``load`` minus the planned interactive ``series``, in tokens/s."""
+    """Return the planned load without the interactive ``series``, ``[p, l, r, w]`` tokens/s."""
     tps = load.tps.copy()
     for demand in series:
         tps[:, demand.model, demand.region] -= demand.planned_rate.reshape(len(tps), -1)
-    return np.where(np.abs(tps) > 1e-9, tps, 0.0)
+    return np.where(np.abs(tps) > 1e-9, tps, 0.0)  # no rounding errors
 
 
 def _largest_factor(study: Study, planned_window: PlannedWindow, load_factor: float) -> float:
     """Return the largest load factor, up to 1, that leads to the same plan as ``load_factor``.
 
-    A smaller one would let the growth in a what-if use capacity that the plan may need.
+    With a smaller one, a what-if would plan for growth too late: in capacity that the plan needs.
     """
     if load_factor >= 1:
         return load_factor
 
-    def plan(factor: float) -> list[int] | None:
+    def replicas(factor: float) -> list[int] | None:
         """Return the replicas planned for ``factor`` times the load; None if there is no plan."""
         try:
-            same_settings = plan_load(study.plan_input, planned_window.load.times(factor), silent)
+            plan = plan_load(study.plan_input, planned_window.load.times(factor), silent)
         except Infeasible:
             return None
-        return same_settings.target.ravel().tolist()
+        return plan.target.ravel().tolist()
 
-    same_plan, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
-    first_other = bisect_first(lambda i: plan(factors[i]) != same_plan, 1, len(factors))
+    planned = replicas(load_factor)
+    factors = np.linspace(load_factor, 1.0, FACTOR_STEPS).tolist()
+    first_other = bisect_first(lambda i: replicas(factors[i]) != planned, 1, len(factors))
     return float(factors[first_other - 1])
 
 
 def request_samples(traffic: Traffic) -> list[LengthSample]:
-    """Return a sample of the request lengths of each model, with their cached tokens if counted."""
+    """Return a sample of each model's request lengths, with cached tokens if they are counted."""
     shared = traffic.shared or [None] * len(traffic.lengths)
     return list(map(_sample_of_requests, traffic.lengths, shared))
 
 
 def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
-    """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length.
+    """Return up to ``SAMPLE`` requests of a model, equally spaced in the order of prompt length.
 
-    They are those of ``shared`` if it counts cached tokens, else the pairs of ``lengths``.
+    They are drawn from ``shared`` if it counts cached tokens, else from ``lengths``.
     """
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     isl, osl = (shared.isl, shared.osl) if shared and cached else lengths

@@ -1,4 +1,8 @@
-"""List the settings of a what-if with units, limits and addresses, and apply values of them."""
+"""List the settings that a what-if can change, and apply new values to a scenario.
+
+An address is the place of a value in a scenario, such as "tiers[chat].ttft_ms". A variation is a
+mapping from addresses to new values.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +20,15 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN
 
-DEMAND, SLO, GPUS, PLAN = "Demand", "SLO", "GPUs", "Plan"  # groups
-TIMES, PERCENT = "× now", "%"
-TIER_LIMITS = {
+DEMAND, SLO, GPUS, PLAN = "Demand", "SLO", "GPUs", "Plan"  # groups of settings on a page
+TIMES, PERCENT = "× now", "%"  # units
+TIER_LIMITS = {  # name of a limit: its label, unit and largest value
     "ttft_ms": ("TTFT limit", "ms", 1e6),
     "tbt_ms": ("TPOT limit", "ms", 1e6),
     "percentile": ("SLO target", PERCENT, 99.999),
 }
 Variation = Mapping[str, Any]  # addresses of a scenario to values; None removes a value
-MOST_AXES, MOST_CELLS = 2, 256
+MOST_AXES, MOST_CELLS = 2, 256  # of a grid
 SHARE = "mix."  # names of settings that limit a GPU type to a share of a region's GPUs
 
 
@@ -32,8 +36,8 @@ SHARE = "mix."  # names of settings that limit a GPU type to a share of a region
 class Setting:
     """One setting that a what-if can change; ``value`` is the present one, in ``unit``.
 
-    ``addresses`` are the scenario's values that it changes. A ``relative`` setting multiplies them.
-    Others replace them by the value divided by ``per``.
+    ``addresses`` are those of the scenario's values that it changes, with the present values. A
+    ``relative`` setting multiplies them. Others replace them by the new value divided by ``per``.
     """
 
     name: str
@@ -56,18 +60,21 @@ class Setting:
                 f"{self.label}: {value:g} is outside the range from {self.least:g} to "
                 f"{self.most:g}. Choose a value within it."
             )
-        stated: dict[str, Any] = dict.fromkeys(self.clears)
-        for address, before in self.addresses.items():
-            if isinstance(before, list):  # by hour
-                stated[address] = [each * value for each in before]
+        changed: dict[str, Any] = dict.fromkeys(self.clears)
+        for address, present in self.addresses.items():
+            if isinstance(present, list):  # prices by hour
+                changed[address] = [price * value for price in present]
                 continue
-            after = (before or 0.0) * value if self.relative else value / self.per
-            stated[address] = round(after) if self.whole else after
-        return stated
+            new = (present or 0.0) * value if self.relative else value / self.per
+            changed[address] = round(new) if self.whole else new
+        return changed
 
 
 def settings_for(scenario: Scenario, hardware: Hardware) -> dict[str, Setting]:
-    """Return the settings of a scenario by name; ``hardware`` has the present prices."""
+    """Return the settings that a what-if of a scenario can change, by name.
+
+    ``hardware`` has the present prices.
+    """
     gpus = (*_gpus(scenario, hardware), *_power(scenario))
     settings = (*_demand(scenario), *_slo(scenario), *gpus, *_plan(scenario))
     return {setting.name: setting for setting in settings}
@@ -79,7 +86,7 @@ def is_address(key: str) -> bool:
 
 
 def variation_of(settings: Mapping[str, Setting], chosen: Mapping[str, Any]) -> Variation:
-    """Return the variation for values by name of a setting, or by address.
+    """Return the variation for ``chosen`` values, by name of a setting or by address.
 
     Raises PlannerError for an unknown name, and for a value outside the limits of its setting.
     """
@@ -99,10 +106,10 @@ def variation_of(settings: Mapping[str, Setting], chosen: Mapping[str, Any]) -> 
 
 
 def chosen_of(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the API and the command line as values by name of a setting.
+    """Return the fields that an API call or command sent, as values by name of a setting.
 
-    ``prices`` and ``without`` are by GPU type, ``tiers`` by tier and limit. ``quantile`` and the
-    values of ``mix`` are fractions. ``values`` are by address.
+    Of the fields, ``prices``, ``without`` and ``mix`` are by GPU type, ``tiers`` by tier and limit,
+    and ``values`` by address. ``quantile`` and the values of ``mix`` are fractions.
     """
     chosen: dict[str, Any] = dict(sent.get("values") or {})
     chosen |= {name: sent[name] for name in ("growth", "spare") if sent.get(name) is not None}
@@ -117,7 +124,7 @@ def chosen_of(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shares_of(chosen: Mapping[str, Any]) -> dict[str, float]:
-    """Return the largest share of a region's GPUs by GPU type, as fractions."""
+    """Return the chosen limits on the share of a region's GPUs, by GPU type, as fractions."""
     return {
         name.removeprefix(SHARE): float(value) / 100
         for name, value in chosen.items()
@@ -126,6 +133,7 @@ def shares_of(chosen: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _number(setting: Setting, value: Any) -> float:
+    """Return a chosen value as a number; raise PlannerError if it is none."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -203,22 +211,23 @@ def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
 
 
 def _power(scenario: Scenario) -> Iterator[Setting]:
-    """Yield the power limits of sites."""
+    """Yield the settings of the power limits of regions."""
     for region in scenario.regions:
         if region.power is not None and region.power.site_kw is not None:
-            now = region.power.site_kw
+            limit_kw = region.power.site_kw
             yield Setting(
-                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", now, least=0.001,
-                most=1e7, addresses={f"regions[{region.name}].power.site_kw": now},
+                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", limit_kw,
+                least=0.001, most=1e7,
+                addresses={f"regions[{region.name}].power.site_kw": limit_kw},
             )  # fmt: skip
 
 
 def _prices(
     scenario: Scenario, hardware: Hardware, gpu: str
 ) -> Iterator[tuple[str, float | list[float]]]:
-    """Yield the address and the present price of a GPU type in each region and market.
+    """Yield (address, present price) of a GPU type in each region, owned and as spot.
 
-    Prices that differ by hour are a list of 24.
+    Prices that differ by hour of the day are a list of 24.
     """
     for r, region in enumerate(scenario.regions):
         for g, column in enumerate(hardware.columns):
@@ -261,14 +270,17 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A setting, or the address of a value, with the values that it takes."""
+    """A setting that a grid varies, with its values; ``key`` is its name or an address."""
 
     key: str
     values: tuple[Any, ...]
 
 
 def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
-    """Return the values of every cell, row by row; raise PlannerError if the grid is not valid."""
+    """Return the combination of values of every cell of a grid; the last axis varies fastest.
+
+    Raises PlannerError if the grid is not valid.
+    """
     if not 1 <= len(axes) <= MOST_AXES:
         raise PlannerError(f"vary: {len(axes)} settings. Choose one or two.")
     if len({axis.key for axis in axes}) < len(axes):
@@ -285,7 +297,7 @@ def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
 
 
 def with_variation(scenario: Scenario, variation: Variation) -> Scenario:
-    """Return ``scenario`` with a variation; raise ScenarioError if it is not valid then."""
+    """Return ``scenario`` with a variation; raise ScenarioError if it is no longer valid."""
     if not variation:
         return scenario
     try:
@@ -295,7 +307,10 @@ def with_variation(scenario: Scenario, variation: Variation) -> Scenario:
 
 
 def varied_document(document: str, variation: Variation) -> str:
-    """Return the text of a scenario with a variation, comments kept, after checking it."""
+    """Return the text of a scenario with a variation; comments stay.
+
+    Raises ScenarioError if the scenario is no longer valid.
+    """
     assigned = ", ".join(f"{key} = {value}" for key, value in variation.items())
     try:
         changed = text.edit(document, variation)

@@ -15,7 +15,7 @@ from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.pd.figures import ratio_name
 from planner.domain.planning.figures import Decision
 from planner.domain.report import Fact, Group, Meaning, Report
-from planner.domain.reports.pd_ratio import STEADY
+from planner.domain.reports.pd_ratio import SMALL_LOSS
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
@@ -298,7 +298,7 @@ def _split_decision(run: Run) -> str:
         total = split.total()
         near = capacity.get(round(count * split["prefill"] / total)) if total else None
         name = ratio_name(split["prefill"], split["decode"])
-        if near is not None and near >= best.max_tps * (1 - STEADY):
+        if near is not None and near >= best.max_tps * (1 - SMALL_LOSS):
             keep.append(f"{name} in {region}")
         elif total > 1:
             prefill = min(max(round(total * best.prefill / count), 1), total - 1)

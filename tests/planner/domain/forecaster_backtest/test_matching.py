@@ -13,8 +13,8 @@ from planner.domain.forecaster_backtest.replay import (
     COVERAGE_LEVELS,
     HIGH,
     LOW,
-    coverage_of_height,
     height_at,
+    level_of_height,
 )
 from planner.domain.traffic.forecast_percentile import HEIGHTS
 from planner.domain.traffic.forecasts import Height
@@ -92,7 +92,7 @@ def test_the_knob_rises_through_all_heights() -> None:
     assert (np.diff(order) > 0).all()
     assert height_at(0.5) == Height(0.5)
     for height in HEIGHTS:
-        again = height_at(coverage_of_height(height))
+        again = height_at(level_of_height(height))
         assert (again.level, again.times) == pytest.approx((height.level, height.times))
     truth = [height_at(float(knob), perfect=True) for knob in COVERAGE_LEVELS]
     assert {height.level for height in truth} == {None}

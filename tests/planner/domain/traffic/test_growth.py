@@ -7,7 +7,7 @@ import pytest
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.results.basis import growth_noted
+from planner.domain.results.basis import growth_note
 from planner.domain.traffic.drawn_days import demand_paths
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.forecasts import roll_forecast
@@ -71,7 +71,7 @@ def test_a_window_in_the_past_is_planned_as_it_was_and_says_so(tmp_path: Path) -
         inputs = make.plan_input(make.scenario(**AHEAD | past | growth), stored)
         load.append(plan_window(inputs, silent).load.tps)
     np.testing.assert_array_equal(load[0], load[1])
-    assert "is before it" in growth_noted(inputs.window)[0]
+    assert "is before it" in growth_note(inputs.window)[0]
 
 
 def test_work_that_may_wait_grows_too(tmp_path: Path) -> None:

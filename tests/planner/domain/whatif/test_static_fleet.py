@@ -6,8 +6,8 @@ import pytest
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.whatif.static_fleet import (
     StaticFleet,
+    exceeded_limit,
     instances_for,
-    missing_instances,
     spare_of,
 )
 from planner.inputs.scenario.build import build_hardware
@@ -54,4 +54,4 @@ def test_each_pool_in_use_or_the_largest_of_a_region_holds_the_spare(
 @pytest.mark.parametrize(("gpus", "fits"), [(32, True), (0, False)])
 def test_a_pool_without_gpus_is_named(gpus: int, fits: bool) -> None:
     hardware = build_hardware(scenario(regions=[EAST | {"capacity": {"G": gpus}}]), UserFacts())
-    assert (missing_instances(hardware, np.array([[[1]]])) == "") is fits
+    assert (exceeded_limit(hardware, np.array([[[1]]])) == "") is fits
