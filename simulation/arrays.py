@@ -1,4 +1,4 @@
-"""Names of array types, and loops over long columns in pieces."""
+"""Names of array types, and loops over long columns by blocks of rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,21 +15,20 @@ ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 TextArray = npt.NDArray[np.str_]
 
-# Rows of a long column processed together, so that temporary arrays stay small.
-PIECE_ROWS = 1 << 20
-# Codes counted together: numpy makes each an integer of 8 bytes, which should stay in the cache.
+BLOCK_ROWS = 1 << 20  # of a long column, processed at a time so that temporary arrays stay small
+# Codes counted at a time: numpy makes each an integer of 8 bytes, which should stay in the cache.
 COUNTED_ROWS = 1 << 16
 
 
 def row_slices(rows: int) -> Iterator[slice]:
-    """Yield slices of at most ``PIECE_ROWS`` rows that together cover ``rows`` rows, in order."""
-    return (slice(i, min(i + PIECE_ROWS, rows)) for i in range(0, rows, PIECE_ROWS))
+    """Yield slices of at most ``BLOCK_ROWS`` rows that together cover ``rows`` rows, in order."""
+    return (slice(i, min(i + BLOCK_ROWS, rows)) for i in range(0, rows, BLOCK_ROWS))
 
 
 def count_codes(codes: Array, kinds: int) -> IntArray:
     """Return how often each of the codes 0 to ``kinds - 1`` occurs in ``codes``, ``[kinds]``.
 
-    The codes are counted in pieces, which keeps memory use small.
+    The codes are counted by blocks, which keeps memory use small.
     """
     if kinds == 1:
         return np.array([len(codes)], np.int64)

@@ -19,14 +19,10 @@ BATCH = 64  # blocks drawn at a time; a longer draw begins with a shorter one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrivalPattern:
-    """Arrivals within blocks of equal length.
+    """Arrivals within equal blocks of time; block b has those from ``start[b]`` on."""
 
-    ``place`` ``[requests]`` is the position of each arrival in its block, from 0 to 1, in order.
-    Block b has the requests ``start[b]:start[b + 1]``.
-    """
-
-    place: FloatArray
-    start: IntArray
+    place: FloatArray  # [requests] position of each arrival in its block, 0 to 1, ascending
+    start: IntArray  # [blocks + 1]
 
     def unit_arrivals(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Return ``n`` arrival times in seconds, at one request per second on average.
@@ -43,9 +39,9 @@ class ArrivalPattern:
             lengths_s = rng.gamma(counts)
             starts_s = end_s + np.concatenate([[0.0], np.cumsum(lengths_s)])
             block = np.repeat(np.arange(BATCH), counts)  # of each drawn request
-            first = np.cumsum(counts) - counts
-            number = np.arange(len(block)) - first[block]  # of the request in its block
-            rows = self.start[blocks][block] + number
+            first = np.cumsum(counts) - counts  # drawn request of each block
+            rank = np.arange(len(block)) - first[block]  # of the request in its block
+            rows = self.start[blocks][block] + rank
             parts.append(starts_s[block] + self.place[rows] * lengths_s[block])
             drawn, end_s = drawn + len(rows), float(starts_s[-1])
         return np.concatenate(parts)[:n] if parts else np.zeros(0)
@@ -56,17 +52,17 @@ def pattern_of(
 ) -> ArrivalPattern | None:
     """Return the pattern of arrivals in blocks of ``block_s`` seconds from ``start_s`` on.
 
-    ``series`` ``[requests]`` is the number of the stream that a request belongs to, such as its
-    region. A block has requests of one stream. Blocks with fewer than ``LEAST`` requests are left
-    out. Returns None if no block remains. If there are more than ``MOST`` requests, only blocks at
-    equal distances are kept.
+    ``series [requests]`` is the number of the stream that a request belongs to, such as its region.
+    A block has requests of one stream. Blocks with fewer than ``LEAST`` requests are left out. None
+    if no block remains. If there are more than ``MOST`` requests, only every n-th block is kept.
     """
-    since = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
-    number = np.floor(since).astype(np.int64)
-    order = np.lexsort((since, number, series))
-    number, series, position = number[order], series[order], (since - number)[order]
-    begins_block = np.ones(len(number), np.bool_)
-    begins_block[1:] = (np.diff(number) != 0) | (np.diff(series) != 0)
+    since_start = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
+    interval = np.floor(since_start).astype(np.int64)
+    order = np.lexsort((since_start, interval, series))
+    interval, series = interval[order], series[order]
+    position = since_start[order] - interval
+    begins_block = np.ones(len(interval), np.bool_)
+    begins_block[1:] = (np.diff(interval) != 0) | (np.diff(series) != 0)
     block = np.cumsum(begins_block) - 1
     size = np.bincount(block, minlength=1)
     large_enough = np.flatnonzero(size >= LEAST)
@@ -87,15 +83,13 @@ def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     incomplete and is left out. The result is NaN if no block is complete, or if a block is shorter
     than two times ``scale_s``.
     """
-    cells_per_block = int(block_s // scale_s)
+    bins_per_block = int(block_s // scale_s)
     blocks = int(arrival_s[-1] // block_s) if len(arrival_s) else 0
-    if cells_per_block < 2 or not blocks:
+    if bins_per_block < 2 or not blocks:
         return float("nan")
-    number = np.floor(arrival_s / block_s).astype(np.int64)
-    cell = np.floor((arrival_s - number * block_s) / scale_s).astype(np.int64)
-    inside = (number < blocks) & (cell < cells_per_block)
-    counts = np.bincount(
-        number[inside] * cells_per_block + cell[inside], minlength=blocks * cells_per_block
-    )
-    table = counts.reshape(blocks, cells_per_block)
-    return float(table.var(axis=1, ddof=1).sum() / table.mean(axis=1).sum())
+    block = np.floor(arrival_s / block_s).astype(np.int64)
+    bin_in_block = np.floor((arrival_s - block * block_s) / scale_s).astype(np.int64)
+    inside = (block < blocks) & (bin_in_block < bins_per_block)
+    bins = block[inside] * bins_per_block + bin_in_block[inside]
+    counts = np.bincount(bins, minlength=blocks * bins_per_block).reshape(blocks, bins_per_block)
+    return float(counts.var(axis=1, ddof=1).sum() / counts.mean(axis=1).sum())

@@ -8,8 +8,8 @@ def bisect_first(
 ) -> int:
     """Return the first index in ``[low, high)`` for which ``passes`` is true; ``high`` if none is.
 
-    ``passes`` must be true for all later indices too. The search is a bisection. With ``start``, it
-    begins there and continues in growing steps.
+    ``passes`` must be true for all later indices too. The search is a bisection. With ``start``, a
+    guess of the answer, it first moves from there in doubling steps.
     """
     index, step = (low + high) // 2 if start is None else start, 1
     while low < high:

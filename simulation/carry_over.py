@@ -20,8 +20,9 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
     """Return the requests of ``before`` that are in flight at ``start_s`` (epoch seconds).
 
     They all arrive at ``start_s``. A request that has its first token gets a prompt of one token
-    and the outputs that it still lacks. Any other request keeps all its tokens. ``ttft_s`` and
-    ``tbt_s`` ``[models]`` are the usual latencies in seconds, which tell how far a request is.
+    and the outputs that it still lacks. Any other request keeps all its tokens. The progress of
+    requests is estimated from usual latencies in seconds, ``ttft_s [models]`` and
+    ``tbt_s [models]``.
     """
     age = start_s - (before.start_s + before.arrival_s)
     since_first = age - ttft_s[before.model]
@@ -59,12 +60,14 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
 
 
 def own_work_after(result: Replay, carried: Trace) -> AfterWindow:
-    """Return the work after the window without the output tokens of ``carried``, by model."""
+    """Return the work after the window without that of the requests ``carried``.
+
+    Each pool keeps the share of its model's output tokens that are not theirs.
+    """
     carried_output = np.bincount(carried.model, carried.output_tokens, len(carried.models))
     carried_tokens = dict(zip(carried.models, carried_output.tolist(), strict=True))
     after, models = result.after, np.array([pool.model for pool in result.fleet.pools])
-    # By pool: the share of its model's work after the window that is not of carried requests.
-    own_share = np.ones(len(models))
+    own_share = np.ones(len(models))  # [pools]
     for model in set(models.tolist()):
         output_tokens = float(after.output_tokens[models == model].sum())
         if output_tokens > 0:

@@ -64,11 +64,11 @@ def simulate_cell(
     brief: bool = False,
     carried: Trace | None = None,
 ) -> Replayed:
-    """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
+    """Replay one of ``cells`` equal cells and return its result scaled to the whole fleet.
 
     ``trace`` has the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
     replayed as a stream, unless ``keep`` is set to get every request in the result. If ``brief``,
-    requests are only counted, where possible.
+    requests are only counted, where possible. For the other arguments see ``simulate``.
 
     ``carried`` are the requests of one cell that are in flight as the window begins
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
@@ -105,7 +105,7 @@ def simulate_cell(
 
 
 def _cell_pool(pool: Pool, cells: int) -> Pool:
-    """Return a pool with the share of one cell in its instances and its shared link."""
+    """Return ``pool`` with the instances and the link bandwidth of one cell."""
 
     def rounded_up(count: int) -> int:
         """Return the count of one cell, rounded up."""
@@ -156,22 +156,22 @@ class _FleetPolicyInCell(Wrapper):
         return replace(actions, targets=targets, keep_lent=keep, moves=moves, release_tokens=tokens)
 
 
-def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
-    """Scale the result of one cell to the whole fleet."""
+def _scale_to_fleet(cell_result: Replayed, fleet: Fleet, cells: int) -> Replayed:
+    """Return the result of one cell, with all totals multiplied by ``cells``."""
     pools = tuple(
         replace(pool, initial=cell_pool.initial * cells)
-        for pool, cell_pool in zip(fleet.pools, of_cell.fleet.pools, strict=True)
+        for pool, cell_pool in zip(fleet.pools, cell_result.fleet.pools, strict=True)
     )
     series = tuple(field.name for field in fields(PoolSeries) if field.name not in MEANS)
     totals = tuple(field.name for field in fields(PoolTotals))
     after = tuple(field.name for field in fields(AfterWindow) if field.name != "until_s")
     return replace(
-        of_cell,
+        cell_result,
         fleet=replace(fleet, pools=pools),
-        series=_multiply_fields(of_cell.series, cells, series),
-        totals=_multiply_fields(of_cell.totals, cells, totals),
-        after=_multiply_fields(of_cell.after, cells, after),
-        reject_reasons={why: count * cells for why, count in of_cell.reject_reasons.items()},
+        series=_multiply_fields(cell_result.series, cells, series),
+        totals=_multiply_fields(cell_result.totals, cells, totals),
+        after=_multiply_fields(cell_result.after, cells, after),
+        reject_reasons={why: count * cells for why, count in cell_result.reject_reasons.items()},
         cells=cells,
     )
 

@@ -45,7 +45,7 @@ class _LoweredFunction(JITCodeLibrary):
         return 0
 
     def _get_module_for_linking(self) -> Any:
-        """Return the module with every function that it calls, each once."""
+        """Return this function's module, with all functions that it calls linked in once."""
         if self._shared_module is None:
             module = self._final_module.clone()
             for called in self._linked_modules({self}):
@@ -84,7 +84,7 @@ class _EntryCompiler(Compiler):
     """Compiler of an entry point."""
 
     def define_pipelines(self) -> Any:
-        """Return numba's pipelines, which then put their code into an ``_EntryLibrary``."""
+        """Return numba's pipelines, set to put their code into an ``_EntryLibrary``."""
         state = self.state
         state.library = _EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
@@ -95,7 +95,7 @@ class _LoweringCompiler(Compiler):
     """Compiler that lowers a function without making machine code."""
 
     def define_pipelines(self) -> Any:
-        """Return numba's pipelines, which then put their code into a ``_LoweredFunction``."""
+        """Return numba's pipelines, set to put their code into a ``_LoweredFunction``."""
         state = self.state
         state.library = _LoweredFunction(state.targetctx.codegen(), state.func_id.func_qualname)
         return super().define_pipelines()
@@ -118,7 +118,7 @@ inlined_kernel = _lowering_decorator(forceinline=True)
 
 
 def cached_kernel(function: Callable[..., Any]) -> Any:
-    """Return an entry point for Python, compiled at its first call and cached on disk."""
+    """Return ``function`` as an entry point for Python, compiled at the first call and cached."""
     entry = _njit(pipeline_class=_EntryCompiler, **_ALL)(function)
     entry._cache = KernelCache(entry)
     return entry

@@ -44,9 +44,9 @@ class _Result(Generic[T]):
 def cached_by_value(
     kept: int, inputs: Callable[..., tuple[object, ...]] | None = None
 ) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
-    """Return a decorator that keeps the last ``kept`` results for calls with equal arguments.
+    """Return a decorator that caches the last ``kept`` results for calls with equal arguments.
 
-    ``inputs`` returns the arguments on which the result depends; None: all arguments.
+    ``inputs`` maps the arguments to the values on which the result depends; None: all arguments.
     """
 
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:

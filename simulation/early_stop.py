@@ -16,7 +16,7 @@ from simulation.fleet import Tier
 
 MAX_CHECKS = 24  # checks per window; each looks only at new requests
 SLACK_S = 600.0  # after the due time of a request, before its outcome is read
-CONFIDENCE = 1e-9  # margin for rounding in shares of requests
+ROUNDING = 1e-9  # of shares of requests
 
 
 class TargetMissed(Exception):
@@ -25,14 +25,13 @@ class TargetMissed(Exception):
 
 @dataclass(eq=False)
 class LateCounter:
-    """Counter of requests that are late for certain, to stop a replay that misses its target.
+    """Counts requests that are late for certain, to stop a replay that misses its target.
 
-    It counts requests that passed a limit of their tier without the first or last token. A call
-    raises ``TargetMissed`` only if a tier misses its target whatever happens later. TBT limits are
-    not counted, since TBT is known only at the last token. Nor are limits longer than the time
-    between two checks. The caller checks both after the replay. ``late_elsewhere`` and
-    ``requests_elsewhere`` count, by tier, requests of other replays that share the target with this
-    one.
+    A request is late if it passed the TTFT or E2E limit of its tier. A call raises ``TargetMissed``
+    only if a tier misses its target whatever happens later. TBT limits are not counted, since TBT
+    is known only at the last token. Nor are limits longer than the time between two checks. The
+    caller checks both after the replay. ``late_elsewhere [tiers]`` and ``requests_elsewhere
+    [tiers]`` count requests of other replays that share the target with this one.
     """
 
     tiers: Sequence[Tier]
@@ -51,7 +50,7 @@ class LateCounter:
     def expect(self, requests_by_tier: IntArray, carried: int) -> None:
         """Set the number of requests of the replay, ``[tiers]``.
 
-        The first ``carried`` requests of the records come before them, and are left out.
+        The first ``carried`` records are of an earlier window, and are left out.
         """
         self._checked, self._requests_by_tier = carried, requests_by_tier
 
@@ -79,17 +78,17 @@ class LateCounter:
     def check_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
         """Check the targets of a stream at ``now``, as a call does for a trace.
 
-        ``held`` are the records that are not in the tally yet. ``late`` counts, by tier, the
-        tallied requests that missed a limit. ``coming`` counts, by tier, all requests of the
-        window.
+        ``held`` are the records that were not counted yet. ``late [tiers]`` are the counted
+        requests that missed a limit. ``coming [tiers]`` are all requests of the window.
         """
         if not self._is_check_due(now):
             return
-        self._late_here = late + self._late_by_tier(held[: self._count_due(now, held)])
+        due = held[: self._count_due(now, held)]
+        self._late_here = late + self._late_by_tier(due)
         self._raise_if_missed(coming)
 
     def _is_check_due(self, now: float) -> bool:
-        """Return whether a check is due, and set the time of the next one."""
+        """Return whether a check is due at ``now``; if so, set the time of the next one."""
         if now < self._next_s:
             return False
         self._next_s = now + self._check_interval_s
@@ -117,10 +116,9 @@ class LateCounter:
         ]
 
     def _count_due(self, now: float, requests: Array) -> int:
-        """Return how many requests have certainly been judged on time or late by ``now``.
+        """Return how many of the first ``requests`` have passed all limits by ``now``.
 
-        Requests are in order of arrival. A request is judged at the latest when its longest limit
-        ends.
+        Requests are in order of arrival. The longest limit of any tier counts for all, and SLACK_S.
         """
         longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # bisect, because searchsorted of numpy would copy the column.
@@ -143,12 +141,8 @@ class LateCounter:
         """
         if self.requests_elsewhere is not None:
             count = count + self.requests_elsewhere
-        every_late = (
-            self._late_here
-            if self.late_elsewhere is None
-            else self._late_here + self.late_elsewhere
-        )
-        if (name := first_missed_tier(self.tiers, every_late, count)) is not None:
+        late = self._late_here + (0 if self.late_elsewhere is None else self.late_elsewhere)
+        if (name := first_missed_tier(self.tiers, late, count)) is not None:
             raise TargetMissed(name)
 
 
@@ -158,7 +152,7 @@ def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) ->
     ``late`` and ``count`` are the late requests and all requests, by tier.
     """
     for tier, late_of_tier, requests in zip(tiers, late, count, strict=True):
-        if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - CONFIDENCE:
+        if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - ROUNDING:
             return tier.name
     return None
 

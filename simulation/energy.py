@@ -23,9 +23,9 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolEnergy:
-    """Energy of a pool: in the window by interval, of starts before it, and of work after it.
+    """Energy of a pool, with the PUE of the region.
 
-    It includes the PUE of the region.
+    It is counted in the window (by interval), for starts before it, and for work after it.
     """
 
     busy_w: float  # per GPU while an iteration runs, in the window; 0 if none ran
@@ -54,7 +54,7 @@ class PoolEnergy:
 
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
-    """Return the energy, emissions and electricity cost of the GPUs and hosts of pool ``p``."""
+    """Return the energy, emissions and electricity cost of the pool with index ``p``."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
     seconds, after = _interval_lengths(result), result.after
@@ -96,7 +96,10 @@ def _interval_lengths(result: Replay) -> FloatArray:
 def _all_carbon_kg(
     window_kwh: FloatArray, before_kwh: float, after_kwh: float, region: Region, result: Replay
 ) -> float:
-    """Return the emissions of energy in the window by interval, before it, and after it."""
+    """Return the emissions in kg of the energy in the window, before it and after it.
+
+    ``window_kwh`` is by interval.
+    """
     before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)  # of the hour that ends before it
     after_g_per_kwh = _g_per_kwh(region, result, result.duration_s, result.after.until_s)
     return (
@@ -111,8 +114,8 @@ def _electricity_usd(
 ) -> float:
     """Return the cost of electricity, at the price of the UTC hour of each interval.
 
-    ``kwh`` is the energy of each interval. Energy before and after the window (``before_kwh``,
-    ``after_kwh``) has the mean price of the day.
+    ``kwh [intervals]`` is the energy in the window. Energy before and after the window has the mean
+    price of the day.
     """
     by_hour = np.array(region.electricity_usd_per_kwh)
     hours = hours_of(len(kwh), result.start_s, result.series.interval_s)

@@ -2,7 +2,8 @@
 
 Nothing fails unless the fleet names a fault. Random faults are drawn before the run, from the seed
 of the simulation and the position in the pool. They do not depend on the policy. So the same seed
-gives the same bytes, and two policies meet the same faults.
+gives the same bytes, and two policies meet the same faults. A slot is the index of an instance in
+its pool, from 0 to the pool's maximum.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ HOUR_S = 3600.0
 # Kinds of planned events. At one instant they sort by kind, then target, then slot.
 RECOVER, RESTORE, CRASH, SLOW, OUTAGE = range(5)
 MAX_CRASHES = 1_000_000  # most crashes drawn for one pool and fault
-STARTS = 4096  # starts of a pool with a drawn outcome; later starts reuse the draws
+STARTS = 4096  # starts of a pool for which failures are drawn; later starts reuse the draws
 
 EVENT = np.dtype(
     [
@@ -36,7 +37,7 @@ EVENT = np.dtype(
 class Crash:
     """Loss of one instance of a pool at ``at_s``.
 
-    ``instance`` counts the ready and draining instances from 0, modulo their number. Nothing
+    ``instance`` is its index among the ready and draining instances, modulo their number. Nothing
     happens if there are none.
     """
 
@@ -116,32 +117,31 @@ def check_faults(
     if retries < 0 or retries > 100:
         raise SimulationError("retries of requests whose replica failed must be 0 to 100.")
     for i, fault in enumerate(faults):
-        fault_words = f"Fault {i + 1} ({type(fault).__name__})"
+        name = f"Fault {i + 1} ({type(fault).__name__})"
         pool_indices = getattr(fault, "pools", None)
         if isinstance(fault, Crash | SlowInstance):
             pool_indices = (fault.pool,)
         if any(not 0 <= p < pools for p in pool_indices or ()):
-            raise SimulationError(f"{fault_words}: its pool must be 0 to {pools - 1}.")
+            raise SimulationError(f"{name}: its pool must be 0 to {pools - 1}.")
         if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
-            raise SimulationError(f"{fault_words}: its replica must be 0 or more.")
+            raise SimulationError(f"{name}: its replica must be 0 or more.")
         if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
-            raise SimulationError(f"{fault_words}: at_s must be a number of seconds >= 0.")
+            raise SimulationError(f"{name}: at_s must be a number of seconds >= 0.")
         lasting = SlowInstance | RegionOutage | ControllerOutage
         if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
-            raise SimulationError(f"{fault_words}: needs 0 <= from_s < to_s.")
+            raise SimulationError(f"{name}: needs 0 <= from_s < to_s.")
         if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
-            raise SimulationError(f"{fault_words}: its factor must be above 0.")
+            raise SimulationError(f"{name}: its factor must be above 0.")
         if isinstance(fault, RegionOutage) and fault.region not in regions:
             raise SimulationError(
-                f"{fault_words}: region {fault.region!r} is not known. Use one of "
-                f"{', '.join(regions)}."
+                f"{name}: region {fault.region!r} is not known. Use one of {', '.join(regions)}."
             )
         if isinstance(fault, RandomCrashes) and not 0 <= fault.per_instance_hour < np.inf:
-            raise SimulationError(f"{fault_words}: per_instance_hour must be >= 0.")
+            raise SimulationError(f"{name}: per_instance_hour must be >= 0.")
         if isinstance(fault, FailedStarts) and (
             not 0 <= fault.probability <= 1 or any(n < 1 for n in fault.nth)
         ):
-            raise SimulationError(f"{fault_words}: probability is 0 to 1, nth counts from 1.")
+            raise SimulationError(f"{name}: probability is 0 to 1, nth counts from 1.")
 
 
 def fault_events(

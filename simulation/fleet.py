@@ -185,6 +185,7 @@ def replica_switch_key(pool: Pool) -> tuple[str, str, str, bool, int]:
 # This is Mooncake's algorithm 1 (FAST 2025) in tokens instead of predicted seconds.
 ROUTERS = ("least-remaining", "least-pending", "round-robin", "least-memory", "prefix-aware")
 ROLES = ("both", "prefill", "decode")
+OTHER_ROLE = {"prefill": "decode", "decode": "prefill"}
 # chunked: decodes first, then prompts in pieces within the rest of the token budget.
 # whole: waiting prompts first and undivided, one longer than the budget alone. Decodes run in the
 # same iteration if all fit, and pause otherwise.
@@ -261,7 +262,7 @@ class Fleet:
 
     @property
     def islands(self) -> npt.NDArray[np.int64]:
-        """Return a group number per pool, ``[pools]``: equal if regions can exchange requests.
+        """Return a group number per pool, ``[pools]``, equal if regions can exchange requests.
 
         Regions also belong to one group if a path is open in one direction only, or leads through
         other regions.
@@ -292,58 +293,54 @@ class Fleet:
             )
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
         for pool in self.pools:
-            pool_words = f"Pool of {pool.model} in {pool.region}"
+            pool_name = f"Pool of {pool.model} in {pool.region}"
             if pool.role not in ROLES or pool.batching not in BATCHING:
                 raise SimulationError(
-                    f"{pool_words}: role is one of {', '.join(ROLES)}, "
+                    f"{pool_name}: role is one of {', '.join(ROLES)}, "
                     f"batching one of {', '.join(BATCHING)}."
                 )
-            other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
+            other = OTHER_ROLE.get(pool.role)
             if other and (pool.model, pool.region, other) not in roles:
-                raise SimulationError(f"{pool_words}: a {pool.role} pool needs a {other} pool too.")
+                raise SimulationError(f"{pool_name}: a {pool.role} pool needs a {other} pool too.")
             if (pool.role == "prefill") != (pool.link is not None):
                 raise SimulationError(
-                    f"{pool_words}: a prefill pool needs a link, others have none."
+                    f"{pool_name}: a prefill pool needs a link, others have none."
                 )
-            self._check_serving(pool, pool_words)
+            self._check_serving(pool, pool_name)
             if pool.link and not min(pool.link.bytes_s, pool.link.shared_bytes_s) > 0:
-                raise SimulationError(f"{pool_words}: its link needs a bandwidth above 0.")
+                raise SimulationError(f"{pool_name}: its link needs a bandwidth above 0.")
 
     @staticmethod
-    def _check_serving(pool: Pool, pool_words: str) -> None:
+    def _check_serving(pool: Pool, pool_name: str) -> None:
         """Raise ``SimulationError`` for an invalid scheduler, limit or prefix cache of a pool."""
         for value, allowed in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
             if value not in allowed:
                 raise SimulationError(
-                    f"{pool_words}: there is no {value!r}. Use {', '.join(allowed)}."
+                    f"{pool_name}: there is no {value!r}. Use {', '.join(allowed)}."
                 )
         if not min(pool.tau_n_s, pool.tau_p_s) >= 0:
-            raise SimulationError(f"{pool_words}: tau_n_s and tau_p_s must be seconds >= 0.")
+            raise SimulationError(f"{pool_name}: tau_n_s and tau_p_s must be seconds >= 0.")
         if pool.role == "decode" and pool.scheduler in ("edf", "dpa"):
             raise SimulationError(
-                f"{pool_words}: requests come there after their first token, so deadlines for it "
+                f"{pool_name}: requests come there after their first token, so deadlines for it "
                 "do not order them. Use fcfs or pf."
             )
         if pool.role == "decode" and pool.prefix_cache:
             raise SimulationError(
-                f"{pool_words}: no prompts are computed there. Set prefix_cache on the "
-                "prefill pool."
+                f"{pool_name}: no prompts are computed there. Set prefix_cache on the prefill pool."
             )
 
     def _check_tiers(self) -> None:
         """Raise ``SimulationError`` for unknown tiers, or tiers that only one role takes."""
         tier_names = [tier.name for tier in self.tiers]
         for pool in self.pools:
-            pool_words = f"Pool of {pool.model} in {pool.region}"
-            if pool.tiers is None:
-                continue
-            if not set(pool.tiers) <= set(tier_names):
+            pool_name = f"Pool of {pool.model} in {pool.region}"
+            if not set(pool.tiers or ()) <= set(tier_names):
                 raise SimulationError(
-                    f"{pool_words}: tiers names some of {', '.join(tier_names)}, not "
-                    f"{', '.join(pool.tiers)}."
+                    f"{pool_name}: tiers names some of {', '.join(tier_names)}, not "
+                    f"{', '.join(pool.tiers or ())}."
                 )
-        for pool in self.pools:
-            other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
+            other = OTHER_ROLE.get(pool.role)
             partners = [  # pools of the other role, with which this one serves requests
                 p
                 for p in self.pools
@@ -352,6 +349,5 @@ class Fleet:
             for tier in tier_names if other else ():
                 if pool.takes(tier) and not any(p.takes(tier) for p in partners):
                     raise SimulationError(
-                        f"Pool of {pool.model} in {pool.region}: it takes tier {tier}, but no "
-                        f"{other} pool does."
+                        f"{pool_name}: it takes tier {tier}, but no {other} pool does."
                     )

@@ -67,15 +67,15 @@ def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) 
     _check_hours(result, last_s)
 
 
-def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
+def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], open_requests: int) -> None:
     """Raise ``InvariantViolated`` if the engine's records at the end are impossible.
 
-    ``still_open`` is the number of requests neither completed nor rejected. The invariants are:
+    ``open_requests`` is the number of requests neither completed nor rejected. The invariants are:
 
     - No instance ever used more KV tokens than its memory, or ran before it was ready.
-    - The five kinds of hours add up to the time from each birth to each death.
+    - The five kinds of hours add up to the time from the start to the end of each instance.
     - The counts of pools by status are those of their instances.
-    - Without open requests, no instance has memory, work or queue places in use.
+    - Without open requests, no instance has memory in use, work, or waiting requests.
     """
     _require(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
     _require(pools["too_early"] == 0, "an iteration ran on an instance that was not ready")
@@ -97,7 +97,7 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
         _require(
             counts[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
         )
-    if not still_open:
+    if not open_requests:
         occupied_fields = ("kv", "context", "decodes", "running", "sending")
         for name in (*occupied_fields, "work", "pending", "queued", "waiting"):
             _require(instances[name] == 0, f"an idle instance is left with {name}")
@@ -149,7 +149,10 @@ def _check_causality(log: RequestLog, duration_s: float) -> None:
 
 
 def _check_hours(result: Replay, last_s: float) -> None:
-    """Check that hours by kind agree with the series and with work after the window."""
+    """Check that hours by kind agree with the series and with work after the window.
+
+    ``last_s`` is the time of the last token in seconds.
+    """
     series, totals = result.series, result.totals
     intervals = series.ready.shape[1]
     starts = np.arange(intervals) * series.interval_s
@@ -165,13 +168,14 @@ def _check_hours(result: Replay, last_s: float) -> None:
     _require(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
     _require(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
     after = result.after
-    late = after.prefill_s + after.decode_s
+    work_s = after.prefill_s + after.decode_s
+    paid_s = after.kept_s + TOLERANCE * (1 + after.kept_s)
+    _require(work_s <= paid_s, "work after the window is not paid")
     _require(
-        late <= after.kept_s + TOLERANCE * (1 + after.kept_s), "work after the window is not paid"
+        (work_s > 0) | (after.kept_s == 0), "an instance without work is paid after the window"
     )
-    _require((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
-    free = last_s > result.duration_s and not late.sum() > 0
-    _require(not free, "requests finished after the window for nothing")
+    finished_without_work = last_s > result.duration_s and not work_s.sum() > 0
+    _require(not finished_without_work, "requests finished after the window for nothing")
     _require(
         (totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made"
     )
@@ -185,6 +189,6 @@ def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:
 
 
 def _require(holds: Any, broken: str) -> None:
-    """Raise ``InvariantViolated`` with the text ``broken`` unless all of ``holds`` is true."""
+    """Raise ``InvariantViolated`` with the text ``broken`` unless all of ``holds`` are true."""
     if not np.all(holds):
         raise InvariantViolated(f"Broken law: {broken}.")

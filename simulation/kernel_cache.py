@@ -44,9 +44,9 @@ class _Storage(CompileResultCacheImpl):
     """Numba's storage of compiled functions, reduced to the parts that compiled code needs."""
 
     def reduce(self, data: Any) -> Any:
-        """Return the parts of a result to store, with environments that have constants only.
+        """Return the parts of a result to store, without environments that have no constants.
 
-        Numba imports the module of each environment at a load. Those of its own functions import
+        Loading imports the module of each environment. Those of numba's own functions would import
         half of numba and ``scipy.linalg``.
         """
         reduced: Any = super().reduce
@@ -136,9 +136,9 @@ def _dependencies(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
 
 
 def _compiled_parts(value: object, where: str, seen: set[FunctionType]) -> Iterator[object]:
-    """Yield the parts of a value that a kernel reads, as they would be compiled in.
+    """Yield the parts of ``value``, which a kernel reads, as they would be compiled in.
 
-    Raises ``TypeError`` for a value of a kind that the key cannot cover.
+    ``where`` says which kernel reads it. Raises ``TypeError`` for a type that the key cannot cover.
     """
     if isinstance(value, Dispatcher):
         yield from _dependencies(value, seen)
@@ -167,7 +167,7 @@ def _code_objects(code: CodeType) -> Iterator[CodeType]:
 
 
 def _type_contents(kind: Any) -> Iterator[str]:
-    """Yield what the key of a compiled function needs of a numba type beyond its name.
+    """Yield the parts of a numba type that its name lacks, for the key of a compiled function.
 
     These are the fields of named tuples, and the source and contents of types of our own.
     """

@@ -28,8 +28,7 @@ from simulation.trace import Trace
 COUNTS = (  # fields that add up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
 )  # fmt: skip
-# fields of all requests together, as in each group
-WHOLE_FIELDS = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")
+TOTAL_FIELDS = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")  # of a Summary and a GroupSummary
 SPANS = ("ttft", "tbt", "e2e")  # latencies of a request
 NOTHING = np.zeros(0)
 HOUR_REQUESTS = 100  # fewest requests of a tier in an hour for a meaningful attainment
@@ -161,14 +160,14 @@ class Summary(Usage):
 
 @dataclass(frozen=True, slots=True)
 class HourlyAttainment:
-    """By tier: the attainment of the worst hour (None if no hour counts), and hours below target.
+    """Attainment of tiers by hour.
 
     Only hours with at least HOUR_REQUESTS requests of the tier count. So a few requests at night do
     not decide for the day.
     """
 
-    worst: dict[str, float | None]
-    missed: dict[str, int]
+    worst: dict[str, float | None]  # by tier: lowest attainment of an hour; None if no hour counts
+    missed: dict[str, int]  # by tier: hours below the target
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
@@ -177,15 +176,15 @@ def meets_slo(result: SimulationResult) -> BoolArray:
     A request with a single output token has no gaps and so meets any TBT limit.
     """
     log, trace = result.requests, result.trace
-    ok: BoolArray = np.equal(log.outcome, COMPLETED)
+    in_time: BoolArray = np.equal(log.outcome, COMPLETED)
     tiers_by_name = {tier.name: tier for tier in result.fleet.tiers}
     for code, name in enumerate(trace.tiers):
-        ok &= ~(trace.tier == code) | meets_latency_limits(log, tiers_by_name[name])
-    return ok
+        in_time &= ~(trace.tier == code) | meets_latency_limits(log, tiers_by_name[name])
+    return in_time
 
 
-def _hourly_attainment(result: SimulationResult, ok: BoolArray) -> HourlyAttainment:
-    """Return the attainment by hour of arrival; ``ok`` marks requests that met their limits."""
+def _hourly_attainment(result: SimulationResult, in_time: BoolArray) -> HourlyAttainment:
+    """Return the attainment by hour of arrival; ``in_time`` marks requests within their limits."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
@@ -196,7 +195,7 @@ def _hourly_attainment(result: SimulationResult, ok: BoolArray) -> HourlyAttainm
         for tier in range(tiers):
             of_tier = due[begin:end] & (trace.tier[begin:end] == tier)
             arrived[hour, tier] = np.count_nonzero(of_tier)
-            met[hour, tier] = np.count_nonzero(of_tier & ok[begin:end])
+            met[hour, tier] = np.count_nonzero(of_tier & in_time[begin:end])
     return hourly_attainment(arrived, met, trace.tiers, result.fleet.tiers)
 
 
@@ -205,8 +204,8 @@ def hourly_attainment(
 ) -> HourlyAttainment:
     """Return the attainment by hour from the requests of each hour.
 
-    ``arrived`` and ``met`` ``[hours, names]`` are all requests and those within their limits.
-    ``names`` are the columns (tiers). ``tiers`` have the targets.
+    ``arrived [hours, tiers]`` are all requests, and ``met [hours, tiers]`` those within their
+    limits. ``names`` are the names of these tiers, and ``tiers`` have the targets.
     """
     targets = {tier.name: tier.attainment for tier in tiers}
     # An hour with few requests is neither the worst nor missed.
@@ -229,13 +228,16 @@ def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[
 
 
 def meets_latency_limits(log: RequestLog, tier: Tier) -> BoolArray:
-    """Return the mask of requests that exceeded no limit of ``tier``; unserved requests pass."""
-    ok = np.ones(len(log.outcome), bool)
+    """Return the mask of requests that exceeded no limit of ``tier``.
+
+    Requests without a latency, such as rejected ones, are included.
+    """
+    in_time = np.ones(len(log.outcome), bool)
     limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
     for value, limit in limits:
         if limit is not None:
-            ok &= ~(value > limit)
-    return ok
+            in_time &= ~(value > limit)
+    return in_time
 
 
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
@@ -245,17 +247,18 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     search needs none of them.
     """
     trace = result.trace
-    ok = meets_slo(result)
-    requests = _Requests.of(result, ok)
+    in_time = meets_slo(result)
+    requests = _Requests.of(result, in_time)
     tier_groups = requests.by_group(trace.tier, len(trace.tiers), () if brief else SPANS)
-    total = requests.sum_of(tier_groups) if brief else requests.of_all
+    total = requests.sum_of(tier_groups) if brief else requests.total
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
-    in_time = sum(
-        int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
+    tokens_in_time = sum(
+        int(tokens[in_time].sum(dtype=np.int64))
+        for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    hours = _hourly_attainment(result, ok)
-    return summary_of(result, total, tiers, models, hours, result.cells * in_time)
+    hours = _hourly_attainment(result, in_time)
+    return summary_of(result, total, tiers, models, hours, result.cells * tokens_in_time)
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
@@ -272,7 +275,7 @@ def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSum
 
 def summary_of(
     result: Replay,
-    of_all: GroupSummary,
+    total: GroupSummary,
     tiers: dict[str, GroupSummary],
     models: dict[str, dict[str, GroupSummary]],
     hours: HourlyAttainment,
@@ -280,8 +283,8 @@ def summary_of(
 ) -> Summary:
     """Return the figures of a replay from the summaries of its requests.
 
-    ``of_all`` is the summary of all requests. ``tiers`` and ``models`` are those by tier and by
-    model, as in ``Summary``.
+    ``total`` is the summary of all requests. ``tiers`` and ``models`` are those by tier and by
+    model, as in ``Summary``. ``tokens_in_time`` are the tokens of requests within every limit.
     """
     shares = {name: group.attainment for name, group in tiers.items()}
     energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
@@ -303,8 +306,8 @@ def summary_of(
         models=models,
         pools=pools,
         peak_kw=_peak_kw(result, energies),
-        **{name: getattr(of_all, name) for name in WHOLE_FIELDS},
-        **{part.name: sum(getattr(pool, part.name) for pool in pools) for part in fields(Usage)},
+        **{name: getattr(total, name) for name in TOTAL_FIELDS},
+        **{usage.name: sum(getattr(pool, usage.name) for pool in pools) for usage in fields(Usage)},
     )
 
 
@@ -312,12 +315,12 @@ def summary_of(
 class _Requests:
     """Columns of requests and their outcomes, ``[requests]`` each, in order of arrival.
 
-    They are the requests of one of ``cells`` equal cells. ``ok`` marks those within every limit.
+    They are the requests of one of ``cells`` equal cells of the fleet, so counts are multiplied.
     """
 
     cells: int
     outcome: Array
-    ok: BoolArray
+    in_time: BoolArray  # within every limit
     input_tokens: Array
     output_tokens: Array
     ttft_s: FloatArray
@@ -325,26 +328,26 @@ class _Requests:
     e2e_s: FloatArray
 
     @classmethod
-    def of(cls, result: SimulationResult, ok: BoolArray) -> _Requests:
-        """Return the requests of a result; ``ok`` is the mask of those within their limits."""
+    def of(cls, result: SimulationResult, in_time: BoolArray) -> _Requests:
+        """Return the requests of a result; ``in_time`` marks those within their limits."""
         log, trace = result.requests, result.trace
         tokens = trace.input_tokens, trace.output_tokens
-        return cls(result.cells, log.outcome, ok, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
+        return cls(result.cells, log.outcome, in_time, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
 
     def by_group(
         self, group: Array, groups: int, spans: Sequence[str] = SPANS
     ) -> list[GroupSummary]:
-        """Return a summary of each of the ``groups`` numbers of groups.
+        """Return a summary of each group; there are ``groups`` of them.
 
-        ``group [requests]`` is the group number of each request. ``spans`` names the latencies that
-        get percentiles.
+        ``group [requests]`` is the number of each request's group. ``spans`` names the latencies
+        that get percentiles.
         """
         if groups == 1:
-            return [self.summary(spans) if spans != SPANS else self.of_all]
+            return [self.summary(spans) if spans != SPANS else self.total]
         return [self.summary(spans, np.flatnonzero(group == i)) for i in range(groups)]
 
     @cached_property
-    def of_all(self) -> GroupSummary:
+    def total(self) -> GroupSummary:
         """Return the summary of all requests, which is also that of a single tier."""
         return self.summary()
 
@@ -362,7 +365,7 @@ class _Requests:
             completed=int(counts[COMPLETED]),
             rejected=int(counts[REJECTED]),
             unfinished=int(counts[UNFINISHED]),
-            attainment=self.cells * int(self.ok[rows].sum()) / due if due else None,
+            attainment=self.cells * int(self.in_time[rows].sum()) / due if due else None,
             input_tokens=self.cells * int(self.input_tokens[rows][completed].sum(dtype=np.int64)),
             output_tokens=self.cells * int(self.output_tokens[rows][completed].sum(dtype=np.int64)),
             ttft_ms=_percentiles(self.ttft_s[rows] if "ttft" in spans else NOTHING),
@@ -375,7 +378,7 @@ class _Requests:
         """Return the summary of all requests as the sum of ``groups``, without percentiles."""
         counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
         due = counts["arrived"] - counts["not_due"]
-        attained = self.cells * int(self.ok.sum()) / due if due else None
+        attained = self.cells * int(self.in_time.sum()) / due if due else None
         none = _percentiles(NOTHING)
         return GroupSummary(**counts, attainment=attained, ttft_ms=none, tbt_ms=none, e2e_ms=none)
 
@@ -397,7 +400,7 @@ def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]
 
 
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
-    """Return hours, energy and cost of pool ``p``, before, in and after the window together."""
+    """Return hours, energy and cost of the pool with index ``p``, also outside the window."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
     gpus = pool.gpus_per_instance

@@ -1,11 +1,12 @@
 """Replay of one fleet on several cores: models that share nothing run in parallel threads.
 
-A policy may use all models together, so it is not split. At a scaling decision each part waits
-for the others. Their observations are merged, and each part gets its share of the actions. The
-result equals that of the whole fleet, to the byte.
+A part has the pools of some models, and one thread replays it. A policy may use all models
+together, so it is not split. At a scaling decision each part waits for the others. Their
+observations are merged, and each part gets the actions for its pools. The result equals that of the
+whole fleet, to the byte.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
@@ -41,13 +42,13 @@ def simulate_in_parallel(
     """
     sync = _PartSync(policy, fleet, parts)
 
-    def replay_part(i: int, tell: Callable[[float], None] | None) -> StreamResult:
-        """Replay one part; ``tell`` gets its progress."""
+    def replay_part(i: int, part_progress: Callable[[float], None] | None) -> StreamResult:
+        """Replay part ``i``, and call ``part_progress`` with the fraction that is done."""
         return replay(
             _requests_of(stream, parts, i),
             parts[i].fleet,
             _PartPolicy(sync, i),
-            progress=tell,
+            progress=part_progress,
             last_due=lambda due_s: sync.latest_due(i, due_s),
         )
 
@@ -75,15 +76,13 @@ def simulate_in_parallel(
 def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
     """Return the requests of part ``i``'s models; part 0 also gets those that no part serves."""
     part_of_model = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
-    models_of_part = np.array(
-        [part_of_model.get(model, 0) == i for model in stream.models], np.bool_
-    )
+    in_part = np.array([part_of_model.get(model, 0) == i for model in stream.models], np.bool_)
 
-    def chunk(piece: Trace) -> Trace:
-        """Return the rows of a piece that belong to this part."""
-        return piece.rows(models_of_part[piece.model])
+    def chunks() -> Iterator[Trace]:
+        """Yield the requests of this part in each chunk of the stream."""
+        return (chunk.rows(in_part[chunk.model]) for chunk in stream.chunks())
 
-    return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
+    return replace(stream, chunks=chunks)
 
 
 class _FirstPartEnded(Exception):
@@ -91,7 +90,7 @@ class _FirstPartEnded(Exception):
 
 
 class _PartSync:
-    """Lets the parts decide together: it collects their observations and returns their actions.
+    """Lets the parts make each scaling decision together.
 
     The first part collects the messages of the others and answers them. Queues are used because
     Python's barrier takes several times as long.
@@ -100,7 +99,7 @@ class _PartSync:
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
         self.policy, self.fleet, self.parts = policy, fleet, parts
         self.first = np.asarray(policy.reset(fleet))
-        # to the first part: (sender, message), or the exception that ended the sender
+        # Messages to the first part: (sender, message), or the exception that ended the sender
         self.messages: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
         self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
@@ -112,11 +111,11 @@ class _PartSync:
         return answer
 
     def latest_due(self, i: int, due_s: float) -> float:
-        """Return the latest of the due times that all parts state.
+        """Return the latest of the parts' due times; that of part ``i`` is ``due_s``.
 
-        Part ``i`` states ``due_s``. Each part waits for its requests until the latest time.
+        Each part runs until the latest time.
         """
-        latest_s: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
+        latest_s: float = self._exchange(i, due_s, lambda dues: [max(dues)] * len(dues))
         return latest_s
 
     def raise_if_ended(self, fraction: float) -> None:
@@ -130,24 +129,25 @@ class _PartSync:
         for answers in self._answers:
             answers.put(_FirstPartEnded())
 
-    def _exchange(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
-        """Send ``what`` as the message of part ``i``, wait for all parts, and return the answer.
+    def _exchange(self, i: int, message: Any, answer_all: Callable[[list[Any]], list[Any]]) -> Any:
+        """Send the message of part ``i``, wait for those of all parts, and return the answer.
 
-        ``answered`` maps the messages of all parts to their answers, in the thread of part 0.
+        ``answer_all`` maps the messages of all parts to their answers, in the thread of part 0.
         """
         if i:
-            self.messages.put((i, what))
+            self.messages.put((i, message))
             answer = self._answers[i].get()
             if isinstance(answer, _FirstPartEnded):
                 raise answer
             return answer
-        messages = [what, *[None] * (len(self.parts) - 1)]
+        messages = [message, *[None] * (len(self.parts) - 1)]
         for _ in messages[1:]:
-            message = self.messages.get()
-            if isinstance(message, BaseException):
-                raise message
-            messages[message[0]] = message[1]
-        first, *others = answered(messages)
+            received = self.messages.get()
+            if isinstance(received, BaseException):
+                raise received
+            sender, text = received
+            messages[sender] = text
+        first, *others = answer_all(messages)
         for answers, answer in zip(self._answers[1:], others, strict=True):
             answers.put(answer)
         return first

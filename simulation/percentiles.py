@@ -16,19 +16,19 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
 
     ``shares`` are 0 to 100 and must rise. ``values`` must be finite and not empty.
     """
-    values_at, above, below = [], values, 0  # ``below`` counts the values below those in ``above``
+    results = []
+    remaining, dropped = values, 0  # the largest values, and the number of smaller ones
     for share in shares:
         position = (len(values) - 1) * (share / 100)
         rank = int(position)
-        # Partition what is left, so that the value of this rank comes first.
-        above, below = np.partition(above, rank - below)[rank - below :], rank
-        low = float(above[0])
-        high = float(above[1:].min()) if len(above) > 1 else low  # the value of the next rank
+        # Order the remaining values so that the one of this rank comes first.
+        remaining, dropped = np.partition(remaining, rank - dropped)[rank - dropped :], rank
+        low = float(remaining[0])
+        high = float(remaining[1:].min()) if len(remaining) > 1 else low  # value of the next rank
         fraction, step = position - rank, high - low
         # Interpolate as numpy does, from the nearer end, for equal rounding.
-        nearer_low = fraction < 0.5
-        values_at.append(low + step * fraction if nearer_low else high - step * (1 - fraction))
-    return values_at
+        results.append(low + step * fraction if fraction < 0.5 else high - step * (1 - fraction))
+    return results
 
 
 def quantile(values: FloatArray, share: float) -> float:

@@ -70,48 +70,43 @@ class Observation:
     asked_tps: FloatArray | None = None
     # Prompt tokens that the ready instances have not computed yet.
     backlog: FloatArray | None = None
-    # Of the ready instance with most of it: KV tokens in use and needed by waiting requests over
-    # its KV tokens; and KV tokens that its waiting requests need.
+    # Largest value of a ready instance: KV tokens in use and needed by waiting requests, as a share
+    # of its KV tokens
     fullest: FloatArray | None = None
-    longest: FloatArray | None = None
+    longest: FloatArray | None = None  # the same: KV tokens that its waiting requests need
     # Mean over ready instances of the larger of two shares: waiting requests of QUEUE_DEPTH, and KV
     # memory in use of KV_SHARE.
     saturation: FloatArray | None = None
-    # [pools, buckets] first tokens by TTFT, and completed requests by TBT, since
-    # the last decision, for a policy with ``wants_signals``: the buckets end at
-    # LATENCY_BOUNDS_S, and at a tenth of it. The last bucket is open. None: not counted
-    ttft_counts: IntArray | None = None
-    tbt_counts: IntArray | None = None
+    # Histograms [pools, buckets] since the last decision, for a policy with ``wants_signals``; the
+    # last bucket has no upper bound
+    ttft_counts: IntArray | None = None  # first tokens by TTFT; bounds LATENCY_BOUNDS_S
+    tbt_counts: IntArray | None = None  # completed requests by TBT; a tenth of these bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gauge:
-    """The signal that a rule follows at a decision, and its thresholds, to show both to users.
+    """The signal that a policy follows at a decision, and its thresholds, to show both to users."""
 
-    ``values`` are by pool, endpoint or service, as the rule decides. The rule scales out above
-    ``out_above`` and in below ``in_below``. NaN: no reading.
-    """
-
-    words: str
+    words: str  # what is measured
     share: bool  # True for a fraction, False for an amount
-    values: FloatArray
-    out_above: FloatArray | float
-    in_below: FloatArray | float
+    values: FloatArray  # by pool, endpoint or service, as the policy decides; NaN: no reading
+    out_above: FloatArray | float  # scales out above this
+    in_below: FloatArray | float  # scales in below this
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedParameter:
-    """A parameter that a rule computes, with its name and values, ``[pools]``; NaN: it has none."""
+    """A parameter that a policy computes, such as a target."""
 
-    what: str
-    values: FloatArray
+    what: str  # its name
+    values: FloatArray  # [pools]; NaN for a pool without it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """The targets of a policy and its other requests; every array has shape ``[pools]``.
 
-    None leaves the default.
+    None: nothing is requested.
     """
 
     targets: IntArray  # target of ready + starting instances, clipped to minimum and maximum
@@ -147,13 +142,10 @@ class Actions:
 
 
 class Guard(NamedTuple):
-    """State of a reactive guard (``policies.parts.guard``): arrays that its decisions update.
+    """State of a reactive guard, which adds instances if the load exceeds the plan.
 
-    ``seen`` keeps what the first decisions observed, as many as it has rows.
-
-    The last row of ``loads`` and of ``requested`` is the newest. Row names are in that module. From
-    one decision to the next, instances grow by at most a factor of ``settings``, or by a
-    number of instances there if that is more.
+    Its decisions (``policies.parts.guard``) update the arrays. The last row of ``loads`` and of
+    ``requested`` is the newest. The names of rows are in that module.
     """
 
     pools: FloatArray  # [rows, pools] rates and requests of an instance of each pool
@@ -165,8 +157,8 @@ class Guard(NamedTuple):
     requested_s: FloatArray  # [decisions] their times
     targets: FloatArray  # [pools] of the last decision
     decided_s: FloatArray  # [1] time of the last decision
-    settings: FloatArray  # [SETTINGS]
-    seen: FloatArray  # [decisions, OBSERVED, pools]
+    settings: FloatArray  # [SETTINGS] among them the largest growth from one decision to the next
+    seen: FloatArray  # [decisions, OBSERVED, pools] observed by the first decisions
     seen_count: IntArray  # [1] rows of ``seen`` that are filled
 
 
@@ -174,9 +166,9 @@ class Guard(NamedTuple):
 class Hold:
     """A decision that is repeated until ``until_s``, unless ``guard`` requires more instances.
 
-    While ``targets [pools]`` are ready or starting, the engine need not call the policy. With
-    ``limits [2, pools]``, it calls the policy where a pool's ``utilisation`` or ``load``, whichever
-    is larger, is below the first row or above the second.
+    Until then, the engine need not call the policy while ``targets [pools]`` are ready or starting.
+    With ``limits [2, pools]``, it calls the policy if a pool leaves these limits: if the larger of
+    its ``utilisation`` and ``load`` is below the first row or above the second.
     """
 
     until_s: float
@@ -186,7 +178,7 @@ class Hold:
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:
-    """Return the answer of a policy as actions, if it is an array of targets only."""
+    """Return the answer of a policy as ``Actions``; it may be an array of targets only."""
     return answer if isinstance(answer, Actions) else Actions(answer)
 
 
@@ -213,15 +205,15 @@ class Holds(Protocol):
     """Protocol of a policy that states how long a decision stays the same, to speed up replays."""
 
     def hold(self, time_s: float) -> Hold | None:
-        """Return how long the decision at ``time_s`` stays the same; None: ask at each decision."""
+        """Return how long the decision at ``time_s`` stays the same; None: until the next one."""
         ...
 
 
 def holds(policy: ScalingPolicy) -> Holds | None:
-    """Return the policy if its ``hold`` can be trusted, else None.
+    """Return ``policy`` if it has a ``hold`` that matches its ``decide``, else None.
 
     The class that defines ``decide`` must also define ``hold``. A subclass that overrides only
-    ``decide`` must be asked at each decision.
+    ``decide`` must be called at each decision.
     """
     decides = next(cls for cls in type(policy).__mro__ if "decide" in vars(cls))
     return cast(Holds, policy) if "hold" in vars(decides) else None
@@ -229,10 +221,7 @@ def holds(policy: ScalingPolicy) -> Holds | None:
 
 @runtime_checkable
 class ReportsGauge(Protocol):
-    """Protocol of a policy that follows one signal and reports it.
-
-    Its figures can then show a signal that never changes.
-    """
+    """Protocol of a policy that follows one signal and reports it."""
 
     def gauge(self, observation: Observation) -> Gauge | None:
         """Return the gauge at ``observation``, after ``decide`` on it; None: there is no signal."""

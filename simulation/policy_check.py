@@ -78,7 +78,7 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
         unknown = rng.random(pools) < 0.3
 
         def reading(largest: float, unknown: np.ndarray = unknown) -> np.ndarray:
-            """Return random values up to ``largest`` by pool, NaN where they are ``unknown``."""
+            """Return random values from 0 to ``largest`` by pool; NaN where ``unknown``."""
             return np.where(unknown, np.nan, rng.uniform(0, largest, pools))
 
         signals = Signals(
@@ -118,9 +118,9 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
-    """Check that answers have the right form, and that observations stay unchanged.
+    """Raise ``ProtocolBroken`` for an invalid answer, a changed observation or a random answer.
 
-    Equal observations must also get equal answers.
+    ``name`` is that of the fleet.
     """
     policy, second_policy = make(), make()
     seen = list(observations(fleet))
@@ -138,23 +138,23 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
                 "Copy what is to be changed."
             )
-    for what, again in (("a second policy", second_policy), ("the same one after reset", policy)):
-        answers = [_checked_actions(again.reset(fleet), fleet, name, 0.0)]
+    for which, other in (("a second policy", second_policy), ("the same one after reset", policy)):
+        answers = [_checked_actions(other.reset(fleet), fleet, name, 0.0)]
         answers += [
-            _checked_actions(again.decide(observation), fleet, name, observation.time_s)
+            _checked_actions(other.decide(observation), fleet, name, observation.time_s)
             for observation in seen
         ]
         for index, (old, new) in enumerate(zip(first_answers, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
                 raise ProtocolBroken(
-                    f"On the fleet {name!r} at answer {index} {what} wants {new.targets.tolist()} "
+                    f"On the fleet {name!r} at answer {index} {which} wants {new.targets.tolist()} "
                     f"where the first wanted {old.targets.tolist()}. Reset must forget everything, "
                     "and nothing may depend on chance."
                 )
 
 
 def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
-    """Return the answer as actions, after a check of shapes and ranges."""
+    """Return the answer of a policy as actions; raise ``ProtocolBroken`` if it is invalid."""
     where = f"On the fleet {name!r} at {time_s:g} s"
     if not isinstance(answer, np.ndarray | Actions):
         raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
@@ -192,11 +192,10 @@ def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
         ("silence", _trace(fleet, np.zeros(0))),
         ("steady load", _trace(fleet, np.arange(0, WINDOW_S, 0.5))),
     ):
-        runs = [
+        first, second = (
             simulate(trace, fleet, ObservationLog(make(), signals=False), duration_s=WINDOW_S)
             for _ in range(2)
-        ]
-        first, second = runs
+        )
         if len(first.requests.outcome) != len(trace):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
         if not (

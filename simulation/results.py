@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.trace import Trace
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # Codes of RequestLog.outcome. NOT_DUE: neither done nor late when the simulation ended.
 COMPLETED, REJECTED, UNFINISHED, NOT_DUE = 0, 1, 2, 3
@@ -108,9 +106,9 @@ class AfterWindow:
     """
 
     until_s: float  # end of the simulation
-    kept_s: FloatArray  # instance-seconds, of which in iterations ...
-    prefill_s: FloatArray  # ... with prefill tokens ...
-    decode_s: FloatArray  # ... and without
+    kept_s: FloatArray  # paid instance-seconds, with or without a running iteration
+    prefill_s: FloatArray  # part of them in iterations with prefill tokens
+    decode_s: FloatArray  # part of them in iterations without
     iterations: FloatArray
     input_tokens: FloatArray  # prompt tokens computed
     output_tokens: FloatArray
@@ -139,9 +137,11 @@ class Replay(ABC):
 
     @abstractmethod
     def attention(self, p: int) -> FloatArray:
-        """Return the attention work of the requests that pool ``p`` served, ``[4]``.
+        """Return four sums over the requests that pool ``p`` served, for the work of attention.
 
-        A pool that completed no request, such as a prefill pool, has those of its whole model.
+        They are the KV tokens that output tokens attend to, output tokens, query-key pairs of
+        prompts, and prompt tokens. If the pool completed no request, as a prefill pool, the sums
+        are over all requests of its model.
         """
 
 
@@ -157,10 +157,6 @@ class SimulationResult(Replay):
         return self.trace.start_s
 
     def attention(self, p: int) -> FloatArray:
-        """Return the attention work of the requests that pool ``p`` served, ``[4]``.
-
-        If it served none, the sums are over all requests of its model.
-        """
         trace = self.trace
         served = self.requests.pool == p
         if not served.any():
@@ -172,6 +168,4 @@ class SimulationResult(Replay):
         return np.array([osl @ isl + (osl @ osl) / 2, osl.sum(), (isl @ isl) / 2, isl.sum()])
 
 
-# Rows of ``Replay.attention``. The others are KV tokens that the output tokens attend to, summed
-# over these (0), and token pairs in the attention of the prompt (2).
-ANSWER_TOKENS, PROMPT_TOKENS = 1, 3
+ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # indices of the sums of ``Replay.attention``

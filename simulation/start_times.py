@@ -9,10 +9,10 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds from request to ready, by where the weights come from (methods.md E3).
+    """Seconds from the request for an instance until it is ready, by its source (methods.md E3).
 
-    Source: SageServe, arXiv 2502.14617, section 3. Spot reclaim takes a minute, local weights about
-    10, remote weights about 2 h. A start uses the first of these that exists:
+    The defaults are of SageServe, arXiv 2502.14617, section 3: spot reclaim takes a minute, local
+    weights about 10, remote weights about 2 h. A start uses the first of these that exists:
 
     1. An instance that this pool lent out as spot.
     2. One that a pool of another model lent out in the same region on the same GPUs. It leaves that
@@ -36,31 +36,31 @@ class StartUp:
 class Registration:
     """Registration by ratio (methods.md D4; HeteroScale).
 
-    Started prefill and decode instances of a model and region become ready in numbers that keep
-    ready prefill over ready decode within ``tolerance`` of ``ratio``. The others wait, loaded, and
-    count as starting.
+    Registered instances get requests. Started prefill and decode instances of a model and region
+    register in numbers that keep registered prefill over decode instances within ``tolerance`` of
+    ``ratio``. The others wait and count as starting.
 
     Instances of a role that is short by the ratio register at once. Once no instance of either role
-    is loading, all that wait register, since there is nothing left to wait for.
+    is loading, all that wait register.
     """
 
     ratio: float  # prefill instances per decode instance
     tolerance: float = 0.25  # as a fraction of ``ratio``
 
 
-def check_start(pool_words: str, start: StartUp | None) -> None:
-    """Raise ``SimulationError`` for an invalid number in a pool's start-up."""
+def check_start(pool_name: str, start: StartUp | None) -> None:
+    """Raise ``SimulationError``, with ``pool_name``, for an invalid number in ``start``."""
     if start is None:
         return
     for name in ("reclaim_s", "same_architecture_s", "other_model_s", "local_s", "remote_s"):
         seconds = getattr(start, name)
         if seconds is not None and not 0 <= seconds < np.inf:
-            raise SimulationError(f"{pool_words}: {name} must be a number of seconds >= 0.")
+            raise SimulationError(f"{pool_name}: {name} must be a number of seconds >= 0.")
     if min(start.lent, start.warm_hosts or 0) < 0:
-        raise SimulationError(f"{pool_words}: lent and warm_hosts must be >= 0.")
+        raise SimulationError(f"{pool_name}: lent and warm_hosts must be >= 0.")
 
 
-def check_registration(band: Registration | None) -> None:
+def check_registration(rule: Registration | None) -> None:
     """Raise ``SimulationError`` for an invalid ratio or tolerance."""
-    if band is not None and not (0 < band.ratio < np.inf and band.tolerance >= 0):
+    if rule is not None and not (0 < rule.ratio < np.inf and rule.tolerance >= 0):
         raise SimulationError("Registration needs a ratio above 0 and a tolerance >= 0.")

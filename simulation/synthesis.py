@@ -11,7 +11,7 @@ from simulation.errors import SimulationError
 
 MOST_TOKENS = 1_000_000  # of one request, if the caller sets no limit
 CLUSTER_S = 1.0  # time over which the requests of a cluster arrive
-# Share of the dispersion beyond 1 that counts per second show, if clusters last CLUSTER_S: the
+# Counts per second show only this share of the dispersion beyond 1, if clusters last CLUSTER_S: the
 # overlap of two uniform offsets, the integral of (1 - |x|)^2 from -1 to 1.
 SEEN_PER_S = 2.0 / 3.0
 
@@ -107,11 +107,11 @@ def requests_from_bins(
     totals: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
     dispersion: float = 1.0,
 ) -> tuple[FloatArray, Int32Array, Int32Array]:
-    """Return ``(arrival_s, input_tokens, output_tokens)`` with ``counts`` requests per bin.
+    """Return random ``(arrival_s, input_tokens, output_tokens)`` with ``counts`` requests per bin.
 
-    Arrivals are those of ``arrivals_from_bins``. ``totals`` are the input and output tokens per
-    bin. They are optional, and NaN means unknown. Drawn lengths are scaled per bin so that they sum
-    to the total exactly, each at least 1.
+    For the arrivals see ``arrivals_from_bins``. ``totals`` are the input and output tokens per bin,
+    if known; NaN: unknown in a bin. Drawn lengths are then scaled so that they sum to the total of
+    each bin exactly, each at least 1.
 
     Raises ``SimulationError`` for invalid counts, or totals below one token per request.
     """
@@ -132,10 +132,10 @@ def arrivals_from_bins(
     rng: np.random.Generator,
     dispersion: float = 1.0,
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return arrival times in order, the bin of each, and the requests per bin.
+    """Return random arrival times in order, the bin of each, and the requests per bin.
 
-    ``counts`` has shape ``[bins]`` and whole numbers; NaN is a gap without requests. Bin ``i``
-    covers ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)``.
+    ``counts [bins]`` are whole numbers; NaN is a gap without requests. Bin ``i`` covers
+    ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)``.
 
     ``dispersion`` is the variance over the mean of the requests per second within a bin, in bins
     of many seconds. At 1, arrivals are uniform: a Poisson stream given its count. Above 1, requests
@@ -188,10 +188,11 @@ def _clustered_positions(
 def _scale_to_totals(
     lengths: Int32Array, counts: IntArray, totals: FloatArray, what: str
 ) -> Int32Array:
-    """Return lengths in proportion to ``lengths`` that sum to the total of each bin.
+    """Return lengths in proportion to ``lengths [requests]`` that sum to the total of each bin.
 
-    Each is at least 1. ``counts`` and ``totals`` are ``[bins]``, and requests are in the order of
-    bins. Lengths of a bin with an unknown total (NaN) stay.
+    Each is at least 1. Requests are in the order of bins. ``counts [bins]`` are the requests of
+    each, and ``totals [bins]`` their tokens. Lengths of a bin with an unknown total (NaN) stay.
+    ``what`` is "input" or "output", for messages.
     """
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
@@ -210,14 +211,14 @@ def _scale_to_totals(
     sums = np.zeros(len(counts))
     sums[used] = np.add.reduceat(weight, starts[used]) if used.any() else 0.0
     extra = np.repeat(tokens - counts, counts)  # tokens of the bin beyond one per request
-    # Round the running sum, not the parts, so that the parts of every bin add up to its total.
+    # Round the running sum in a bin, not the lengths, so that these add up to the bin's total.
     running = np.cumsum(weight)
     sum_before_bin = np.concatenate([[0.0], running])[starts]
     running_in_bin = running - np.repeat(sum_before_bin, counts)
     running_share = running_in_bin / np.repeat(np.where(sums > 0, sums, 1.0), counts)
-    edges = np.rint(np.clip(running_share, 0.0, 1.0) * extra).astype(np.int64)
+    running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * extra).astype(np.int64)
     last = np.cumsum(counts)[used] - 1
-    edges[last] = extra[last]
-    parts = np.diff(edges, prepend=0)
-    parts[starts[used]] = edges[starts[used]]
-    return np.where(np.repeat(has_total, counts), 1 + parts, lengths).astype(np.int32)
+    running_tokens[last] = extra[last]
+    scaled = np.diff(running_tokens, prepend=0)
+    scaled[starts[used]] = running_tokens[starts[used]]
+    return np.where(np.repeat(has_total, counts), 1 + scaled, lengths).astype(np.int32)

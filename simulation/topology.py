@@ -16,7 +16,7 @@ from simulation.performance.specs import Provenance
 
 # The lowest level that two instances share, nearest first; APART: none.
 NODE, RACK, S1, S2, CENTRE, APART = range(6)
-MOST_PLACES = 1_000_000  # for nodes, in all data centres
+MOST_NODES = 1_000_000  # that fit in all data centres
 LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
 
 # Share of an instance's network bandwidth available for a KV cache, by lowest common level. The
@@ -34,8 +34,8 @@ KV_SHARE_SOURCE = Provenance(
 class Topology:
     """A tree of nodes.
 
-    ``rack``, ``s1``, ``s2`` and ``centre`` number the parents of each node. The numbers run over
-    the whole tree, not over the children of one parent.
+    ``rack``, ``s1``, ``s2`` and ``centre`` are the parents of each node. Racks and switches are
+    numbered over the whole tree, not within their parent.
     """
 
     gpu_types: tuple[str, ...]
@@ -70,22 +70,23 @@ class Topology:
         return len(self.gpu)
 
     def above(self, level: int) -> IntArray:
-        """Return the index of each node's parent at ``level``, ``[n]``."""
-        if level == NODE:
-            return np.arange(len(self))
-        under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
-        return under
+        """Return the number of each node's rack, switch or data centre at ``level``, ``[n]``."""
+        parents: IntArray = (np.arange(len(self)), self.rack, self.s1, self.s2, self.centre)[level]
+        return parents
 
     def lowest_common_level(self, a: IntArray, b: IntArray) -> IntArray:
         """Return the lowest level that nodes ``a`` and ``b`` share, elementwise."""
         level = np.full(np.broadcast(a, b).shape, APART, np.int64)
-        for level_tried in (CENTRE, S2, S1, RACK, NODE):
-            under = self.above(level_tried)
-            level[under[a] == under[b]] = level_tried
+        for lower_level in (CENTRE, S2, S1, RACK, NODE):
+            parents = self.above(lower_level)
+            level[parents[a] == parents[b]] = lower_level
         return level
 
     def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
-        """Return the share of network bandwidth between nodes ``a`` and ``b``, elementwise."""
+        """Return the share of network bandwidth between nodes ``a`` and ``b``, elementwise.
+
+        ``shares`` are by lowest common level.
+        """
         return np.asarray(shares, float)[self.lowest_common_level(a, b)]
 
     def capacity(self) -> IntArray:
@@ -97,13 +98,12 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The structure of a data centre: numbers of switches, racks and nodes, equal in all its parts.
+    """The structure of a data centre: numbers of switches, racks and nodes, equal in all branches.
 
     S2 switches come in three kinds, the high, medium and low priority of the seed's RDMA subgroups
     (section 3.3). ``mixed_s1`` of them have S1 switches with several GPU types in different racks.
-    ``mixed_s2`` of them have S1 switches of one type each, but not all the same. The others have a
-    single type. If ``mixed_s2`` is None, it is all that are not ``mixed_s1``. That is the result of
-    filling one S1 switch after the other.
+    ``mixed_s2`` of them have S1 switches of one type each, but not all the same; None: all that are
+    not ``mixed_s1``. The others have a single type.
     """
 
     s2: int
@@ -130,13 +130,13 @@ def build_topology(
     """Return the tree of the data centres ``centres``.
 
     A data centre is its name, its shape, and its number of nodes by GPU type. ``gpus_per_node`` is
-    by GPU type too. Raises ``SimulationError`` if a shape has too few places for its nodes, or if
-    all shapes together have more than MOST_PLACES.
+    by GPU type too. Raises ``SimulationError`` if the nodes do not fit in a shape, or if more than
+    MOST_NODES fit in all shapes.
     """
     node_count = sum(shape.nodes for _, shape, _ in centres)
-    if node_count > MOST_PLACES:
+    if node_count > MOST_NODES:
         raise SimulationError(
-            f"The network has places for {node_count:,} nodes and {MOST_PLACES:,} are allowed. "
+            f"The network has places for {node_count:,} nodes and {MOST_NODES:,} are allowed. "
             "Lower S2 switches, S1 switches, racks or nodes per rack."
         )
     columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
@@ -147,8 +147,8 @@ def build_topology(
                 f"The topology of {name} has places for {shape.nodes:,} nodes and its GPUs need "
                 f"{sum(nodes):,}. Add S2 switches, S1 switches, racks or nodes per rack."
             )
-        for slot, gpu in sorted(_filled_places(shape, np.array(nodes, np.int64))):
-            rack = slot // shape.nodes_per_rack
+        for position, gpu in sorted(_node_positions(shape, np.array(nodes, np.int64))):
+            rack = position // shape.nodes_per_rack
             s1 = rack // shape.racks_per_s1
             columns.append((racks + rack, s1s + s1, s2s + s1 // shape.s1_per_s2, c, gpu))
         racks += shape.s2 * shape.s1_per_s2 * shape.racks_per_s1
@@ -167,19 +167,19 @@ def build_topology(
     )
 
 
-def _filled_places(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
-    """Return the filled places of a data centre, as pairs of a place and the index of its GPU type.
+def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
+    """Return the position of each node in a data centre, and the index of its GPU type.
 
-    ``remaining`` has the nodes of each GPU type that have no place yet, and is reduced in place. A
-    block of places is filled with the type that has the most nodes remaining. If the block's parent
-    must be mixed, types that the parent already has are skipped. Nodes without a block go to any
-    free place.
+    Positions count from 0 to ``shape.nodes``, rack by rack. ``remaining`` are the nodes of each GPU
+    type, and is reduced in place to those without a block. A block of positions is filled with the
+    type that has the most nodes remaining. If the block's parent must be mixed, types that the
+    parent already has are skipped. Nodes without a block go to any free position.
     """
     filled: list[tuple[int, int]] = []
     mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
     per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
     for s2 in range(shape.s2):
-        # Places of a block of one type, and of the parent that it is mixed in.
+        # Positions in a block of one type, and in the parent that mixes blocks
         if s2 < shape.mixed_s1:
             block, parent = shape.nodes_per_rack, shape.nodes_per_s1
         elif s2 < shape.mixed_s1 + mixed_s2:
@@ -197,6 +197,6 @@ def _filled_places(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
             filled += [(start + i, gpu) for i in range(count)]
             remaining[gpu] -= count
             types_in_parent.add(gpu)
-    free = sorted(set(range(shape.nodes)) - {slot for slot, _ in filled})
-    types_left = np.repeat(np.arange(len(remaining)), remaining)
-    return filled + [(slot, int(gpu)) for slot, gpu in zip(free, types_left, strict=False)]
+    free = sorted(set(range(shape.nodes)) - {position for position, _ in filled})
+    types_left = np.repeat(np.arange(len(remaining)), remaining).tolist()
+    return filled + list(zip(free, types_left, strict=False))

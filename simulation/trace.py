@@ -15,7 +15,7 @@ from simulation.errors import SimulationError
 
 
 def _freeze(record: object, name: str, kind: npt.DTypeLike) -> None:
-    """Replace the array ``name`` of a frozen record by a read-only view of the type ``kind``.
+    """Replace the field ``name`` of a frozen dataclass by a read-only view of type ``kind``.
 
     The caller's own array stays writable.
     """
@@ -26,10 +26,10 @@ def _freeze(record: object, name: str, kind: npt.DTypeLike) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixBlocks:
-    """The blocks of every prompt. An id identifies a block and all blocks before it.
+    """Ids of the prefix-cache blocks of every prompt, as ``hash_ids`` of Mooncake's traces.
 
-    Two prompts share their first blocks as long as their ids are equal (``hash_ids`` of Mooncake's
-    traces).
+    An id stands for a block of tokens and all blocks before it. So two prompts share a prefix as
+    long as their ids are equal.
     """
 
     start: IntArray  # [requests + 1]: start of each request's ids
@@ -55,7 +55,7 @@ class PrefixBlocks:
         chosen = np.arange(len(self))[keep]
         lengths = np.diff(self.start)[chosen]
         start = np.concatenate([[0], np.cumsum(lengths)])
-        # Index of each kept id: its old start plus its place within the request.
+        # Index of each kept id: the old start of its request plus its position in the request
         rows = np.repeat(self.start[chosen] - start[:-1], lengths) + np.arange(start[-1])
         return PrefixBlocks(start, self.ids[rows], self.block_tokens)
 
@@ -82,7 +82,7 @@ class CachedTokens:
         return CachedTokens(self.tokens[keep])
 
 
-Prefixes = PrefixBlocks | CachedTokens  # what a prefix cache finds of each prompt
+Prefixes = PrefixBlocks | CachedTokens  # data on the prefixes of each prompt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ class Trace:
     # Session of each request; -1: none. The requests of a session are its turns: each is sent when
     # the one before has its answer, and not before its arrival. None: no request has a session.
     session: Int32Array | None = None
-    # Seconds between the answer before a turn and the turn: think time of a user, gap of a tool.
+    # Seconds from the answer of the turn before to this turn: think time of a user or tool
     think_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ def previous_turns(session: Int32Array) -> Int32Array:
 
 
 def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
-    """Return the sessions of several traces, one after the other; None if no trace has sessions.
+    """Return the column ``session`` of several traces as one; None if no trace has sessions.
 
     Sessions are renumbered, so that no two traces share one.
     """
@@ -216,7 +216,7 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
 
 
 def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
-    """Return the think times of several traces, one after the other; None if no trace has any."""
+    """Return the column ``think_s`` of several traces as one; None if no trace has it."""
     if all(part.think_s is None for part in parts):
         return None
     return np.concatenate(
@@ -243,11 +243,11 @@ def join_traces(parts: Sequence[Trace], *, shared: bool = False) -> Trace:
 
 
 def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes | None:
-    """Return the prompt blocks of several traces, or their cached tokens, one after the other.
+    """Return the prompt blocks of several traces as one, or their cached tokens.
 
     Ids are renumbered so that no two traces share a block, except if ``shared``. If some traces
-    have blocks, the cached tokens of the others are not used. Return None if no trace has either,
-    or if block sizes differ.
+    have blocks, the cached tokens of the others are dropped. None if no trace has either, or if
+    block sizes differ.
     """
     block_sizes = {
         part.blocks.block_tokens for part in parts if isinstance(part.blocks, PrefixBlocks)
@@ -269,16 +269,11 @@ def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes
 
 
 def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
-    """Return the cached tokens of several traces, one after the other; None if no trace has any.
+    """Return the cached tokens of several traces as one; None if no trace has any.
 
-    A trace without cached tokens has 0 in their place.
+    A trace without cached tokens gets 0.
     """
     if not any(isinstance(part.blocks, CachedTokens) for part in parts):
         return None
-    columns = [
-        part.blocks.tokens
-        if isinstance(part.blocks, CachedTokens)
-        else np.zeros(len(part), np.int32)
-        for part in parts
-    ]
-    return CachedTokens(np.concatenate(columns))
+    tokens = (getattr(part.blocks, "tokens", np.zeros(len(part), np.int32)) for part in parts)
+    return CachedTokens(np.concatenate(list(tokens)))

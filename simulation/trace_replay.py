@@ -29,8 +29,8 @@ from simulation.trace import Trace
 
 Replayed = SimulationResult | StreamResult
 LONG = 10_000_000  # requests; about 2 GB in memory
-AT_ONCE = 2  # parts of a fleet that run in parallel, one core each ...
-# ... if this many requests come per scaling decision; otherwise synchronization takes too long
+AT_ONCE = 2  # parts of a fleet (groups of models) that run in parallel, one core each
+# Fewest requests per scaling decision to run in parallel; else synchronization takes too long
 REQUESTS_PER_DECISION = 1000
 
 
@@ -58,28 +58,29 @@ def simulate_long_trace(
     """Replay a trace as a stream, on two cores if its models share nothing.
 
     ``duration_s`` is the window's length; default: the whole intervals that contain the trace.
-    ``watch`` counts late requests and may end the replay. It needs a single core.
+    ``watch`` counts late requests and may end the replay. It needs a single core. For the other
+    arguments see ``simulate``.
     """
-    by_tier = count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
+    requests_by_tier = count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     tier_index = _tier_indices(trace.tiers, fleet)
 
     def check_targets(now: float, held: Array, tally: Tally) -> None:
-        """Tell ``watch`` the late requests by tier, once per interval of the series."""
+        """Give ``watch`` the late requests by tier; called once per interval of the series."""
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
         late[tier_index] = tally.missed_by_tier(len(trace.tiers))
-        watch.check_stream(now, held, late, by_tier)
+        watch.check_stream(now, held, late, requests_by_tier)
 
     stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
         duration_s = duration_in_whole_intervals_s(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
-    enough = len(trace) * policy.interval_s >= REQUESTS_PER_DECISION * duration_s
+    decisions = duration_s / policy.interval_s
     replay = partial(
         simulate_stream, seed=seed, duration_s=duration_s, interval_s=interval_s, piece=PIECE
     )
     # ``simulate_in_parallel`` takes no watch.
-    if watch is None and enough and len(parts) > 1:
+    if watch is None and len(parts) > 1 and len(trace) >= REQUESTS_PER_DECISION * decisions:
         return simulate_in_parallel(stream, fleet, parts, policy, replay, progress)
     return replay(
         stream, fleet, policy, progress=progress, watch=None if watch is None else check_targets
@@ -98,22 +99,22 @@ def simulate_briefly(
     watch: LateCounter | None = None,
     carried: int = 0,
 ) -> StreamResult:
-    """Replay a trace without sessions, and only count its requests. For the rest see ``simulate``.
+    """Replay a trace without sessions, and only count its requests.
 
     This saves the rows and the percentiles of requests. The first ``carried`` requests are not
-    counted.
+    counted. For the other arguments see ``simulate_long_trace``.
     """
-    piece = max(len(trace), 1)
+    if duration_s is None:
+        duration_s = duration_in_whole_intervals_s(trace, interval_s)
+    chunk_requests = max(len(trace), 1)
     return simulate_stream(
-        Stream.of(trace, piece, most_tokens=0),
+        Stream.of(trace, chunk_requests, most_tokens=0),
         fleet,
         policy,
-        duration_s=duration_in_whole_intervals_s(trace, interval_s)
-        if duration_s is None
-        else duration_s,
+        duration_s=duration_s,
         seed=seed,
         interval_s=interval_s,
-        piece=piece,
+        piece=chunk_requests,
         progress=progress,
         watch=None if watch is None else lambda now, held, _: watch(now, held),
         whole=True,
@@ -138,26 +139,25 @@ def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
     """Return the tokens (input and output together) of the largest request that is not rejected."""
     pools_by_service, largest = services(fleet), 1
     for rows in row_slices(len(trace)):
-        piece = replace(trace.rows(rows), blocks=None)
-        needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
-        # Only these can change the result.
-        larger = needs > largest
-        _, _, largest_of_piece = request_records(piece.rows(larger), fleet, pools_by_service)
-        largest = max(largest, largest_of_piece)
+        block = replace(trace.rows(rows), blocks=None)
+        # Only larger requests can change the result.
+        larger = block.input_tokens.astype(np.int64) + block.output_tokens > largest
+        _, _, largest_of_block = request_records(block.rows(larger), fleet, pools_by_service)
+        largest = max(largest, largest_of_block)
     return largest
 
 
 def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
-    """Return the figures of a replay; ``brief`` (see ``summarise``) does not change a stream's."""
+    """Return the figures of a replay; for ``brief`` see ``summarise``."""
     if isinstance(result, StreamResult):
         return summarise_stream(result)
     return summarise(result, brief=brief)
 
 
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
-    """Return the due requests and the late or rejected ones, ``[tiers]`` of the fleet each.
+    """Return the numbers of due requests, and of late or rejected ones, by tier of the fleet.
 
-    Both count the requests of one cell.
+    Both count the requests of one cell (``simulation.cells``).
     """
     due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
     if isinstance(result, StreamResult):

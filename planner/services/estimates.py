@@ -238,7 +238,7 @@ def _answer_row(
         j_per_token=power / estimate.tokens_per_s,
         j_per_request=power / estimate.tokens_per_s * deployed.osl,
         memory_gb=estimate.memory_bytes / 1e9,
-        gpus=estimate.gpus,
+        gpus=estimate.arranged.gpus,
         engine=deployed.engine,
         concurrency=deployed.concurrency,
         batch=estimate.batch,
@@ -410,7 +410,7 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     """Return the power (W) of all GPU boards together at the estimated load, without servers."""
     gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
-        return estimate.gpus * gpu.decode_w
+        return estimate.arranged.gpus * gpu.decode_w
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)

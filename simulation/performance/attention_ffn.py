@@ -3,18 +3,18 @@
 This is for mixtures of experts (methods.md D6; MegaScale-Infer, arXiv 2504.02263, sections 3 and
 4). ``attention`` GPUs keep the KV cache and run all operators outside the feed-forward layers, in
 copies of ``tp`` GPUs. The experts are divided over the ``ffn`` GPUs. Each of these also keeps the
-dense and shared feed-forward layers whole.
+dense and shared feed-forward layers whole. These two groups of GPUs are the sides.
 
 A batch is split into m micro-batches. In each layer a micro-batch passes four stations: attention
 (A), transfer to the experts (S), feed-forward (F) and transfer back (R). A station serves one
-micro-batch at a time. While one is at the experts, another is at attention (ping-pong). So m of
-them take per layer
+micro-batch at a time. While one is at the experts, another is at attention (ping-pong). So in each
+layer m micro-batches take
 
     P(m) = max(m max(A, S, F, R), A + S + F + R).
 
-The first term is the busiest station without gaps. The second is one micro-batch alone. An
-iteration takes the sum over the layers and the operators before the first and after the last. It
-uses the fastest m up to ``micro_batches``.
+seconds. The first term is the busiest station without gaps. The second is one micro-batch alone. An
+iteration takes the sum over the layers, and the operators before the first and after the last
+layer. It uses the fastest m up to ``micro_batches``.
 
 Operators and efficiency factors are those of the roofline. Transfers use the published rate of the
 GPUs' link or network, with the share and the start-up time of measured collectives. All layers
@@ -49,7 +49,7 @@ from simulation.performance.memory import (
     gpu_weight_bytes,
 )
 from simulation.performance.parameters import feed_forward_layers, parameters
-from simulation.performance.roofline import estimated_s, spread_of
+from simulation.performance.roofline import estimated_s, expected_spread
 from simulation.performance.specs import (
     Arrangement,
     EngineSettings,
@@ -62,7 +62,7 @@ from simulation.performance.work import ACTIVATION, Iteration, Operator, iterati
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
 EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
 DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of dense layers
-# Run before the transfer, which shrinks it.
+# Run on the attention GPUs, since narrower tokens make the transfer smaller.
 ATTENTION_OPERATORS = ("expert_narrowing", "expert_widening")
 # Collectives of an ordinary instance, which the transfer between the sides replaces.
 REPLACED_COLLECTIVES = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
@@ -71,17 +71,13 @@ ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logit
 
 @dataclass(frozen=True, slots=True)
 class AttentionFfn:
-    """How an instance is split: numbers of attention and feed-forward GPUs, and their transfer.
-
-    The default transfer uses the published rate of the GPUs' link, or of their network if the
-    instance exceeds a server. It has the share and the start-up time of measured collectives.
-    """
+    """How an instance is split: numbers of attention and feed-forward GPUs, and their transfer."""
 
     attention: int
     ffn: int
     micro_batches: int = MICRO_BATCHES
-    bytes_s: float | None = None  # of one GPU in one direction
-    latency_s: float | None = None  # of one message
+    bytes_s: float | None = None  # of one GPU in one direction; None: see the module's docstring
+    latency_s: float | None = None  # of one message; None: likewise
 
     @property
     def gpus(self) -> int:
@@ -110,9 +106,9 @@ def attention_ffn_profile(
 ) -> AttentionFfnProfile:
     """Build the profile of ``shape`` on ``split.gpus`` GPUs.
 
-    ``arrangement`` gives the GPUs of one copy of attention (``tp``) and the precisions.
-    ``kv_tokens`` returns the KV capacity for ``engine``. Raises SimulationError if the model and
-    the split do not fit together.
+    ``arrangement`` gives the GPUs of one copy of attention (``tp``) and the precisions. The KV
+    capacity in ``engine`` comes from ``kv_tokens``. Raises SimulationError if the split is invalid
+    for the model.
     """
     _check_split(shape, arrangement, split)
     attending, experts = _arrangements_of_sides(arrangement, split)
@@ -121,8 +117,7 @@ def attention_ffn_profile(
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
     stations = _Stations(shape, attention, ffn, timing, transfer, split.micro_batches)
-    part = split.attention / split.gpus
-    spreads = [spread_of(side, gpu, efficiencies, timing) for side in (attention, ffn)]
+    spreads = [expected_spread(side, gpu, efficiencies, timing) for side in (attention, ffn)]
     return AttentionFfnProfile(
         kind="attention-ffn",
         model=shape.name,
@@ -142,7 +137,7 @@ def attention_ffn_profile(
         split=split,
         attention=attention,
         ffn=ffn,
-        spread=part * spreads[0] + (1.0 - part) * spreads[1],
+        spread=float(np.average(spreads, weights=(split.attention, split.ffn))),
         checks=efficiencies.checks,
     )
 
@@ -164,18 +159,16 @@ def kv_tokens(
     attending, _ = _arrangements_of_sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
-    # Bytes left on a GPU of each side; the KV cache is on the attention side.
-    room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in side_weights]
+    usable_bytes = gpu.memory_bytes * MEMORY_SHARE
+    cache_bytes = max(usable_bytes - used - side_weights[0], 0.0)  # on an attention GPU
     token_bytes = gpu_kv_bytes(shape, context, attending) / context
-    tokens = attending.attention_dp * int(max(room[0], 0.0) // token_bytes)
-    counts = {"attention": split.attention, "ffn": split.ffn}
-    for (name, count), free_bytes, weights in zip(counts.items(), room, side_weights, strict=True):
-        if free_bytes < 0 or not tokens:
+    tokens = attending.attention_dp * int(cache_bytes // token_bytes)
+    for name, weights in zip(("attention", "ffn"), side_weights, strict=True):
+        if usable_bytes - used - weights < 0 or not tokens:
             raise SimulationError(
-                f"{shape.name} does not fit with {count} x {gpu.name} for {name}: each keeps "
-                f"{weights / 1e9:.0f} GB of weights and gives "
-                f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB. Use more of them, or a smaller "
-                "precision."
+                f"{shape.name} does not fit with {getattr(split, name)} x {gpu.name} for {name}: "
+                f"each keeps {weights / 1e9:.0f} GB of weights and gives "
+                f"{usable_bytes / 1e9:.0f} GB. Use more of them, or a smaller precision."
             )
     return tokens
 
@@ -235,7 +228,7 @@ def _is_feed_forward(operator: Operator) -> bool:
 
 
 def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) -> OperatorGraph:
-    """Return the operators of the feed-forward GPUs of a split instance, or of its other GPUs.
+    """Return the operators of the feed-forward GPUs, or else of the attention GPUs.
 
     The vision encoder is left out.
     """
@@ -247,9 +240,9 @@ def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """Network transfer between attention and FFN GPUs, with the bytes of a token each way.
+    """Network transfer between attention and FFN GPUs, in both directions.
 
-    A direction takes ``latency_s + tokens * bytes / bytes_s`` seconds.
+    A direction takes ``latency_s + tokens * bytes of a token / bytes_s`` seconds.
     """
 
     latency_s: float
@@ -262,10 +255,10 @@ class _Transfer:
 
         ``routed`` is True for a layer with experts.
         """
-        out, back = self.experts if routed else self.dense
-        latency = np.where(tokens > 0, self.latency_s, 0.0)
-        seconds_per_byte = tokens / self.bytes_s  # of each byte that every token sends
-        return latency + out * seconds_per_byte, latency + back * seconds_per_byte
+        bytes_out, bytes_back = self.experts if routed else self.dense
+        latency_s = np.where(tokens > 0, self.latency_s, 0.0)
+        out_s, back_s = bytes_out * tokens / self.bytes_s, bytes_back * tokens / self.bytes_s
+        return latency_s + out_s, latency_s + back_s
 
 
 def _transfer(
@@ -277,8 +270,8 @@ def _transfer(
 ) -> _Transfer:
     """Return the network transfer between attention and FFN GPUs.
 
-    A token goes once to each GPU that has one of its experts. The input of the shared experts goes
-    with it. Each of these GPUs returns 16 bits per element.
+    A token goes once to each FFN GPU that has one of its experts, with the input of the shared
+    experts. Each of these GPUs returns 16 bits per element.
     """
     # Expected number of FFN GPUs with at least one of a token's experts
     ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
@@ -334,15 +327,15 @@ class _Stations:
             layers + self._total(self.attention, iteration, ENDS, within=True), np.float64
         )
 
-    def _layers(self, whole: Iteration, m: int) -> FloatArray:
-        """Return the seconds of all layers if the batch ``whole`` is cut into ``m`` micro-batches.
+    def _layers(self, batch: Iteration, m: int) -> FloatArray:
+        """Return the seconds of all layers if ``batch`` is cut into ``m`` micro-batches.
 
         Micro-batches pass the stations of a layer one behind the other. The limit is the busiest
         station, or the time of one micro-batch through all stations.
         """
-        micro_batch = Iteration(*(getattr(whole, each.name) / m for each in fields(Iteration)))
+        micro_batch = Iteration(*(getattr(batch, each.name) / m for each in fields(Iteration)))
         moe, dense = feed_forward_layers(self.shape)
-        # Of all layers, without the operators before the first and after the last
+        # ENDS run once, before the first layer and after the last.
         attention_s = self._total(self.attention, micro_batch, ENDS, within=False)
         attention_per_layer = attention_s / max(self.shape.layers, moe + dense)
         tokens = micro_batch.decodes + micro_batch.prefill_tokens
@@ -367,11 +360,11 @@ class _Stations:
 
 
 def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:
-    """Return a curve of the stations with separate decode and prefill parts.
+    """Return the iteration times of the stations as a curve of decodes plus prompts.
 
-    A mixed iteration takes as long as its decode part and then its prefill part. On an instance of
-    one role it occurs only if a preempted request is computed again. ``overhead_s`` is added to
-    every iteration.
+    A mixed iteration takes as long as its decodes and then its prompts. On an instance of one role
+    it occurs only if a preempted request is computed again. ``overhead_s`` is added to every
+    iteration.
     """
     copies = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)

@@ -11,10 +11,11 @@ from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.work import Iteration, Operator, iteration
 
-Known = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
+WasMeasured = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
 Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
 
-# Knots per GPU. Tokens: small sizes follow the tiles of tensor cores, then quarters of an octave.
+# Sizes of a GPU's batch at which the curve has knots. The tokens follow the tiles of tensor cores
+# at small sizes, then quarters of an octave (a factor of two).
 _OCTAVES = 2.0 ** np.arange(0, 17.0)
 TOKENS = np.unique(
     np.concatenate(
@@ -30,7 +31,10 @@ CHUNKS = np.unique(
 
 
 def keys_knots(longest: int) -> FloatArray:
-    """Return knots for the mean number of keys up to ``longest``: octaves, with halves from 512."""
+    """Return knots for the mean number of keys of a token, up to ``longest``.
+
+    They are powers of two, and half-way points between them from 512 on.
+    """
     octaves = 2.0 ** np.arange(0, np.ceil(np.log2(max(longest, 2))) + 1)
     return np.unique(np.concatenate([octaves, 1.5 * octaves[octaves >= 512]]))
 
@@ -47,21 +51,21 @@ def compile_graph(
     graph: OperatorGraph,
     timing: Timing,
     overhead_s: float = 0.0,
-    is_measured: Known | None = None,
+    is_measured: WasMeasured | None = None,
     mixed: Timing | None = None,
 ) -> Curve:
-    """Return the graph's iteration times as a curve: parts for all tokens, decodes and chunks.
+    """Return the graph's iteration times as a curve: parts for all tokens, decodes and prompts.
 
-    ``timing`` gives the seconds of an operator. ``overhead_s`` is the time of every iteration
-    outside its operators. In a mixed iteration the output head reads its weights once.
-    ``is_measured`` tells which calls of an operator were measured, and so gives the curve its
-    measured range. ``mixed`` times the operators of decodes in mixed iterations.
+    ``timing`` gives the seconds of an operator. ``mixed`` gives those of the operators of decodes
+    in iterations that also compute prompts; None: the same. ``overhead_s`` is the time of every
+    iteration outside its operators. ``is_measured`` tells which calls of an operator were measured,
+    for the measured range of the curve; None: all.
     """
-    spread = graph.arrangement.attention_dp * graph.arrangement.pp  # groups that divide the work
-    tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
+    groups = graph.arrangement.attention_dp * graph.arrangement.pp  # divide sequences and tokens
+    tokens = np.unique(np.concatenate([TOKENS, TOKENS * groups]))
     keys = keys_knots(graph.shape.max_context)
-    sequences = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
-    prompt = np.unique(np.concatenate([[1.0], CHUNKS * spread]))  # tokens
+    sequences = np.unique(np.concatenate([[1.0], SEQUENCES * groups]))
+    prompt = np.unique(np.concatenate([[1.0], CHUNKS * groups]))  # tokens
     # Iterations at all pairs of knots, ``[knots, keys]``
     all_tokens = iteration(decodes=tokens[:, None])
     decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
@@ -69,37 +73,35 @@ def compile_graph(
 
     def part(
         x: FloatArray, y: FloatArray, axes: tuple[str, ...], iteration: Iteration,
-        timing: Timing = timing, more: float = 0.0,
+        timing: Timing = timing, constant_s: float = 0.0,
     ) -> Part:  # fmt: skip
-        """Return a part of the curve: seconds of operators on ``axes``, plus ``more``."""
+        """Return a part of the curve: the seconds of operators on ``axes``, plus ``constant_s``."""
         on_axes = [operator for operator in graph.operators if operator.axis in axes]
-        seconds = total_s(on_axes, iteration, timing) + more
+        seconds = total_s(on_axes, iteration, timing) + constant_s
         if is_measured is None:
             return Part(x, y, seconds)
         measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, iteration) for o in on_axes)]
-        known = np.all(measured, axis=0)
+        all_measured = np.all(measured, axis=0)
         # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
         lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
-        low, high = np.where(known, lowest, ANY), np.where(known, highest, -ANY)
+        low, high = np.where(all_measured, lowest, ANY), np.where(all_measured, highest, -ANY)
         return Part(x, y, seconds, low.min(axis=1), high.max(axis=1))
 
-    heads = [operator for operator in graph.operators if operator.axis == "logits"]
-    head = total_s(heads, iteration(prefill_tokens=1.0), timing)
-    decode = part(sequences, keys, ("decodes", "logits"), decodes)
-    with_prefill = None
-    if mixed is not None:
-        with_prefill = part(sequences, keys, ("decodes", "logits"), decodes, mixed)
+    # In a mixed iteration the output head reads its weights once, but both parts count it.
+    output_heads = [operator for operator in graph.operators if operator.axis == "logits"]
+    output_head_s = total_s(output_heads, iteration(prefill_tokens=1.0), timing)
+    on_decodes = ("decodes", "logits")
     return grid(
-        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, more=overhead_s),
-        decode=decode,
-        beside=with_prefill,
+        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, constant_s=overhead_s),
+        decode=part(sequences, keys, on_decodes, decodes),
+        beside=part(sequences, keys, on_decodes, decodes, mixed) if mixed else None,
         prefill=part(prompt, keys, ("prefill", "logits"), chunks),
-        overlap_s=float(head),
+        overlap_s=float(output_head_s),
     )
 
 
 def total_s(operators: Iterable[Operator], iteration: Iteration, timing: Timing) -> FloatArray:
-    """Return the seconds of all layers of ``operators``, for each iteration."""
+    """Return the seconds of all layers of ``operators``, whose calls take ``timing``."""
     total = np.zeros(iteration.decodes.shape)
     for operator in operators:
         total = total + operator.count * timing(operator, iteration)

@@ -1,16 +1,17 @@
 """The compiled form of a profile: a flat array of numbers and one kernel that reads it.
 
-Two layouts cover all kinds of profile. LINEAR is the formula of C1. GRID is a sum of piecewise
-(bi)linear parts,
+Two layouts cover all kinds of profile. LINEAR is the formula of methods.md C1. GRID is a sum of
+terms, called parts. Each is a piecewise linear table over one or two sizes x and y:
 
     T(b, c, p, a) = dense(b + p) + decode(b, c / b) + prefill(p, a / p) - overlap [b > 0 and p > 0]
 
 See ``profile`` for b, c, p and a. Tables of whole iterations have no dense part. Their decode and
-prefill parts both include one reading of the weights, so overlap removes one from mixed iterations.
+prefill parts both include one reading of the weights, so overlap removes one from mixed iterations
+(those with decodes and prompts).
 
-Another part can replace decode if p > 0, since attention kernels are slower at decodes in a call
-that also has prompts. With ``mixed`` > 0 a mixed iteration takes mixed * prefill(p + b, a / p)
-instead (splitwise-sim's rule).
+The part BESIDE replaces decode in mixed iterations if it is given, since attention kernels are
+slower at decodes in a call that also has prompts. With ``mixed`` > 0 a mixed iteration takes
+mixed * prefill(p + b, a / p) instead (splitwise-sim's rule).
 
 Beyond its last knot a part continues with its last slope. Before its first knot it keeps its first
 value. ``inside`` returns which iterations are within the measured range.
@@ -65,11 +66,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Seconds of a part of a curve at knots: ``x [n]`` and ``y [m]`` ascend, ``seconds [n, m]``.
+    """One term of a curve: ``seconds [n, m]`` at ascending knots ``x [n]`` and ``y [m]``.
 
     The dense part has x = tokens b + p and a single y. Decode has x = sequences b and y = mean
-    context c / b. Prefill has x = tokens p and y = keys per token a / p. ``low`` and ``high [n]``
-    bound the measured y at each x. By default they are the first and the last y knot.
+    context c / b. Prefill has x = tokens p and y = keys per token a / p. ``low [n]`` and
+    ``high [n]`` bound the measured y at each x. By default they are the first and the last y.
     """
 
     x: FloatArray
@@ -105,8 +106,8 @@ def linear(
 ) -> Curve:
     """Return the curve ``max(alpha if b, gamma if p) + beta b + delta p``.
 
-    b are the decodes of an iteration, p its prompt tokens.
-    The last three arguments are the largest sizes among the fitted rows.
+    b are the decodes of an iteration, p its prompt tokens. The last three arguments are the largest
+    sizes among the fitted rows: sequences, prompt tokens, and context of a sequence in tokens.
     """
     limits = [min(limit, NO_LIMIT) for limit in (decodes, prefill_tokens, context)]
     return Curve(np.array([LINEAR, alpha_s, beta_s, gamma_s, delta_s, *limits]))
@@ -123,8 +124,9 @@ def grid(
 ) -> Curve:
     """Return the curve that is the sum of these parts.
 
-    ``beside`` replaces ``decode`` in iterations that also prefill. ``overlap_s`` is saved in mixed
-    iterations; it must not exceed the time of the cheapest one. For ``mixed`` see the module.
+    ``beside`` replaces ``decode`` in mixed iterations, which also prefill. ``overlap_s`` is
+    subtracted from them; it must not exceed the time of the cheapest one. ``mixed`` > 0: they take
+    this factor times the prefill of all their tokens.
     """
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
@@ -142,11 +144,11 @@ def grid(
 
 @kernel
 def _segment(values: Any, first: int, count: int, value: float) -> tuple[int, float]:
-    """Return the knot at the begin of the segment that contains ``value``, and the position in it.
+    """Return the interval of knots that contains ``value``: its first knot, and the position in it.
 
-    There are ``count`` knots from index ``first`` of ``values`` on. The position is 0 at the begin
-    of the segment and 1 at its end. It is negative before the first knot, above 1 after the last,
-    and 0 for a single knot.
+    The ``count`` knots are ``values[first : first + count]``, and the first value returned counts
+    from ``first``. The position is 0 at the begin of the interval and 1 at its end. It is negative
+    before the first knot, above 1 after the last, and 0 for a single knot.
     """
     if count == 1:
         return 0, 0.0
@@ -163,9 +165,9 @@ def _segment(values: Any, first: int, count: int, value: float) -> tuple[int, fl
 
 @kernel
 def _between(values: Any, index: int, step: int, share: float) -> float:
-    """Return the value at a share of the way from ``index`` to ``index + step``.
+    """Return the interpolation from ``values[index]`` (share 0) to ``values[index + step]`` (1).
 
-    The second value is not read if the share is 0.
+    The second value is not read if the share is 0, so it may be outside the array.
     """
     begin = values[index]
     if share == 0.0:
@@ -175,7 +177,7 @@ def _between(values: Any, index: int, step: int, share: float) -> float:
 
 @kernel
 def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
-    """Return the seconds of the part at index ``start`` of the header, at (x, y).
+    """Return the seconds at (x, y) of the part that the header describes at index ``start``.
 
     Beyond the last knots, its last slopes continue.
     """
@@ -236,11 +238,11 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 
 @kernel
 def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
-    """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
+    """Return by how many seconds each next decode iteration is longer, and for how many iterations.
 
-    All iterations decode the same ``decodes`` sequences. At the first they have ``total_context``
-    tokens in all. The mean context grows by one token per iteration. A run ends where the curve
-    changes its slope, or at a border of the measured range.
+    All iterations decode the same ``decodes`` sequences, so their mean context grows by one token
+    each. At the first they have ``total_context`` tokens in all. The growth is constant until the
+    curve changes its slope, or until a border of the measured range.
     """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
@@ -274,7 +276,10 @@ def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[fl
 
 @kernel
 def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
-    """Return whether (x, y) is inside the measured range of a part; a constant has no limits."""
+    """Return whether (x, y) is inside the measured range of the part at header index ``start``.
+
+    A part with a single value has no limits.
+    """
     first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
     if x_knots * y_knots == 1:
         return True
@@ -328,11 +333,11 @@ def _evaluate_iterations(fill: Any, curve: Curve, kind: Any, loads: Sequence[npt
 
     ``kind`` is the array type of the results.
     """
-    shaped = np.broadcast_arrays(*(np.asarray(load, np.float64) for load in loads))
-    flat = [np.array(load).ravel() for load in shaped]  # numba warns of views
+    arrays = np.broadcast_arrays(*(np.asarray(load, np.float64) for load in loads))
+    flat = [np.array(load).ravel() for load in arrays]  # numba warns of views
     out = np.empty(flat[0].size, kind)
     fill(curve.values, *flat, out)
-    return out.reshape(shaped[0].shape)
+    return out.reshape(arrays[0].shape)
 
 
 def evaluate(curve: Curve, *loads: npt.ArrayLike) -> FloatArray:
@@ -379,10 +384,10 @@ def _scale_parts(values: FloatArray, factors: Mapping[int, float]) -> None:
 def scaled_by_phase(
     curve: Curve, decode: float, prefill: float, decode_until: float, prefill_from: float
 ) -> Curve:
-    """Return a GRID curve with its parts times the factors ``decode`` and ``prefill``.
+    """Return a GRID curve with the times of its parts multiplied by ``decode`` and ``prefill``.
 
-    Both phases share the part for all tokens of an iteration. Its factor is that of decode up to
-    ``decode_until`` tokens and that of prefill from ``prefill_from`` tokens on. Between them it is
+    Both phases share the dense part, over all tokens of an iteration. Its factor is ``decode`` up
+    to ``decode_until`` tokens and ``prefill`` from ``prefill_from`` tokens on. Between them it is
     interpolated over the log of the tokens. Raises SimulationError for a LINEAR curve.
     """
     if curve.kind != GRID:
@@ -399,9 +404,9 @@ def scaled_by_phase(
 def scale_curve(curve: Curve, prefill: float, decode: float | None = None) -> Curve:
     """Return a curve with the seconds of prompts and of decodes multiplied by positive factors.
 
-    ``decode`` defaults to ``prefill``. Seconds that depend on all tokens of an iteration read the
-    weights up to the first knot, and are multiplied by ``decode`` up to there. The seconds above it
-    are multiplied by ``prefill``.
+    ``decode`` defaults to ``prefill``. In the dense part, the seconds of the first knot are the
+    time to read the weights, and are multiplied by ``decode``. The seconds beyond that are
+    multiplied by ``prefill``.
     """
     decode = prefill if decode is None else decode
     if not 0 < min(prefill, decode) <= max(prefill, decode) < np.inf:
@@ -418,7 +423,7 @@ def scale_curve(curve: Curve, prefill: float, decode: float | None = None) -> Cu
     return Curve(values)
 
 
-def beside_host(curve: Curve, seconds: float) -> Curve:
+def with_host_time(curve: Curve, seconds: float) -> Curve:
     """Return a curve whose decodes overlap with ``seconds`` of the host CPU for each sequence."""
     if not seconds:
         return curve

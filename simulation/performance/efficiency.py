@@ -52,9 +52,8 @@ KINDS = (
     "reduce_scatter",
     "all_to_all",
 )
-# Families to take factors from, in this order. After a family itself comes the nearest generation
-# of the same vendor. "" stands for other vendors, with the family that was current when their GPUs
-# came out.
+# GPU families to take efficiency factors from, best first: the family, then the nearest generations
+# of its vendor. "" is for GPUs of other vendors, and begins with the family of the same years.
 NEAREST: Mapping[str, tuple[str, ...]] = {
     "hopper": ("hopper", "blackwell", "ampere", "ada"),
     "blackwell": ("blackwell", "hopper", "ampere", "ada"),
@@ -67,7 +66,8 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
 # Share of the published 8-bit peak that the best library reaches in large matrix products: hopper
 # as fitted here, cdna3 by AMD's MI300X at 1,273 TFLOP/s ("Measuring Max-Achievable FLOPs, Part 2"),
 # cdna4 by MI355X at 3,130 TFLOP/s ("FP8 GEMM Optimization on AMD CDNA 4", both ROCm blogs). All
-# kernels of a family are taken to lag behind Hopper's by the ratio, or else by the largest one.
+# kernels of a foreign family are assumed slower than Hopper's by the ratio of these shares. A
+# family that is not listed has the smallest share.
 REACHED: Mapping[str, float] = {"hopper": 0.618, "cdna3": 0.487, "cdna4": 0.622}
 # Precisions to take factors from, in this order, if a precision was not measured on a family.
 SIMILAR: Mapping[str, tuple[str, ...]] = {
@@ -128,23 +128,26 @@ class Efficiencies:
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
     checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
-    unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit weights
-    foreign: float = 1.0  # factor on kernels of vendors without measured kernels
-    scaled: float = 1.0  # factor on 8-bit products with a scale for each block
+    # Factors on the seconds of a kernel:
+    unpacked: float = 1.0  # 16-bit kernels of experts with 4-bit weights
+    foreign: float = 1.0  # kernels on GPUs of vendors without measured kernels
+    scaled: float = 1.0  # 8-bit products with a scale for each block
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
-        """Return the factors of the nearest measured family and precision.
+        """Return the factors of one ``kind`` of operator, of the nearest family and precision.
 
-        Families of other vendors lag behind Hopper's factors by REACHED. Raises SimulationError if
-        the kind has no factors at all.
+        ``family`` and ``precision`` are the wanted ones; NEAREST and SIMILAR order the others. For
+        families of other vendors, the factors are slowed by the ratio of shares in REACHED. Raises
+        SimulationError if the kind has no factors at all.
         """
         families = NEAREST.get(family, (family, *NEAREST[""]))
         reached = REACHED.get("hopper" if family in NEAREST else family, min(REACHED.values()))
-        for name in families:
+        entries = {(entry.kind, entry.family, entry.precision): entry for entry in self.entries}
+        for near_family in families:
             for similar in SIMILAR[precision]:
-                for entry in self.entries:
-                    if (entry.kind, entry.family, entry.precision) == (kind, name, similar):
-                        return entry.with_slowdown(REACHED["hopper"] / reached)
+                entry = entries.get((kind, near_family, similar))
+                if entry is not None:
+                    return entry.with_slowdown(REACHED["hopper"] / reached)
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def of(self, operator: Operator, gpu: GpuSpec) -> Efficiency:
@@ -152,13 +155,17 @@ class Efficiencies:
         return self.find(kind_of(operator), gpu.family, precision_of(operator))
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
-        """Return the factor by which a call in serving takes longer than its kernel alone."""
-        factor = self.unpacked if unpacks(operator, gpu) else 1.0
+        """Return the factor on the seconds of ``operator``'s kernel.
+
+        It covers properties that the measured kernels lack: unpacked 4-bit weights, block scales,
+        and a vendor without measured kernels.
+        """
+        factor = self.unpacked if unpacks_weights(operator, gpu) else 1.0
         factor *= self.scaled if scaled_by_block(operator, gpu) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
-        """Return the spread of the prediction error of ``entry`` on ``family``.
+        """Return the standard deviation of ln(predicted / measured) of ``entry`` on ``family``.
 
         It is wider if the factors were fitted to another family.
         """
@@ -183,11 +190,12 @@ def kind_of(operator: Operator) -> str:
     raise SimulationError(f"Operator {operator.name} has no kind.")
 
 
-def unpacks(operator: Operator, gpu: GpuSpec) -> bool:
-    """Return whether ``operator`` unpacks 4-bit weights to 16 bits. No such kernel was measured.
+def unpacks_weights(operator: Operator, gpu: GpuSpec) -> bool:
+    """Return whether ``operator`` unpacks 4-bit weights to 16 bits before it computes.
 
     No GPU computes with 4-bit integers. A GPU without units for fp4 unpacks the experts of that
     precision: TensorRT-LLM's guide to gpt-oss names bf16 activations for H200, and MXFP8 for B200.
+    No such kernel was measured.
     """
     four_bits = ("int4",) if gpu.peak_flops.get("fp4") else ("int4", "fp4")
     return isinstance(operator, Experts) and operator.precision in four_bits
@@ -197,7 +205,7 @@ def scaled_by_block(operator: Operator, gpu: GpuSpec) -> bool:
     """Return whether ``operator`` computes in 8 bits, with a scale for each block of weights.
 
     Models with experts do so. The measured kernels have one scale for all weights. A GPU without
-    8-bit units unpacks the weights to 16 bits.
+    8-bit units unpacks the weights to 16 bits, so this returns False.
     """
     if not gpu.peak_flops.get("fp8"):
         return False
@@ -216,10 +224,11 @@ def precision_of(operator: Operator) -> str:
 def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     """Return the precisions in which the GPU can compute ``operator``, fewest bits first.
 
-    Attention uses 16 bits. Raises SimulationError if the GPU has no peak for any of them.
+    Attention uses 16 bits. Raises SimulationError if the GPU has no published peak for any of the
+    precisions.
     """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
-    choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
+    choices = ("bf16",) if unpacks_weights(operator, gpu) else COMPUTED_IN[precision]
     peaks = [gpu.peak_flops.get(name) for name in choices]
     _first_published(gpu, f"peak for {precision}", "peak_flops", *peaks)
     return tuple(name for name, peak in zip(choices, peaks, strict=True) if peak)
@@ -251,21 +260,23 @@ def stays_within_server(operator: Collective, gpu: GpuSpec) -> bool:
 def link_bytes_s(operator: Collective, gpu: GpuSpec, near: bool = False) -> float:
     """Return the bytes per second that each GPU can send to the farthest GPU of a collective.
 
-    With ``near``, return those that it can send to a GPU of its server.
+    With ``near``, return those that it can send to a GPU of its server. If only the other of the
+    two speeds is published, return that. Raises SimulationError if neither is.
     """
-    speeds = gpu.link_bytes_s, gpu.network_bytes_s
-    nearest_first = speeds if near or stays_within_server(operator, gpu) else speeds[::-1]
+    speeds = (gpu.link_bytes_s, gpu.network_bytes_s)
+    if not near and not stays_within_server(operator, gpu):
+        speeds = (gpu.network_bytes_s, gpu.link_bytes_s)
     figure = f"link speed, which {operator.gpus} GPUs need"
-    return _first_published(gpu, figure, "link_bytes_s", *nearest_first)
+    return _first_published(gpu, figure, "link_bytes_s", *speeds)
 
 
-def sent_s(
+def transfer_s(
     operator: Collective, message: FloatArray, gpu: GpuSpec, near: float = 1.0, far: float = 1.0
 ) -> FloatArray:
-    """Return the seconds that the links of one GPU are busy with a ``message`` (bytes).
+    """Return the seconds in which the links of one GPU transfer its ``message`` (bytes).
 
-    ``near`` and ``far`` are the shares that links in the node and to other nodes reach of their
-    peaks. Both kinds of link work at the same time, so the longer time counts.
+    ``near`` is the share of the peak that links in the node reach, ``far`` the share that links to
+    other nodes reach. Both work at the same time, so the longer time counts.
     """
     if operator.kind == "send":
         return message / (link_bytes_s(operator, gpu) * far)
@@ -282,7 +293,7 @@ def bandwidth_of(gpu: GpuSpec) -> float:
 
 
 def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, FloatArray]:
-    """Return the units and the elements of ``operator`` in the sense of the module's formula."""
+    """Return the units and the elements of one call, as the module's docstring defines them."""
     rows = operator.rows(iteration)
     none = np.zeros_like(rows)
     if isinstance(operator, Gemm):
@@ -290,10 +301,9 @@ def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, Floa
     if isinstance(operator, Attention) and operator.axis == "decodes":
         return rows * operator.kv_heads, none
     if isinstance(operator, Experts):
-        routed = rows * operator.top_k / (operator.ep if operator.dispatched else 1)
-        return operator.distinct(iteration), routed * (
-            2 * operator.hidden + 3 * operator.intermediate
-        )
+        pairs = rows * operator.top_k / (operator.ep if operator.dispatched else 1)
+        elements_per_pair = 2 * operator.hidden + 3 * operator.intermediate
+        return operator.distinct(iteration), pairs * elements_per_pair
     if isinstance(operator, Collective):
         return np.full_like(rows, operator.gpus - 1), none
     return none, none
@@ -306,7 +316,7 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -
     the output of the previous one in the cache of the chip. For ``precision`` see ``peak_flops``.
     """
     if isinstance(operator, Collective):
-        return sent_s(operator, work.message_bytes, gpu)
+        return transfer_s(operator, work.message_bytes, gpu)
     compute_s = work.flops / peak_flops(operator, gpu, precision)
     return np.maximum(compute_s, (work.weight_bytes + work.kv_bytes) / bandwidth_of(gpu))
 
@@ -314,9 +324,10 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -
 def kernel_s(
     operator: Operator, iteration: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
-    """Return the seconds of one call in the fastest precision that its weights can be computed in.
+    """Return the seconds of one call of a kernel, for each iteration.
 
-    Factors are those of the nearest measured family and precision.
+    The GPU uses the fastest precision that it can compute these weights in. Factors are those of
+    the nearest measured family and precision.
     """
     if not isinstance(operator, Gemm | Experts):
         return modelled_s(operator, iteration, gpu, efficiencies.of(operator, gpu))
@@ -332,15 +343,16 @@ def kernel_s(
 def modelled_s(
     operator: Operator, iteration: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
 ) -> FloatArray:
-    """Return the seconds of one call by the module's formula; 0 for iterations without rows.
+    """Return the seconds of one call by the module's formula, at least the roofline.
 
-    For ``precision`` see ``peak_flops``.
+    ``entry`` has the efficiency factors. Iterations without rows take 0 seconds. For ``precision``
+    see ``peak_flops``.
     """
     work = operator.work(iteration)
     units, elements = features(operator, iteration)
     if isinstance(operator, Collective):
         share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
-        busy = sent_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
+        busy = transfer_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
     else:
         compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
         memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.graph_attention import AttentionParts, split
+from simulation.performance.graph_attention import AttentionBuilder, per_gpu
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
 from simulation.performance.work import (
     Collective,
@@ -30,10 +30,11 @@ from simulation.performance.work import (
 )
 
 # Linear layers without an adapter in the default settings of engines.
-WITHOUT = ("router", "output_head", "expert_narrowing", "expert_widening", "indexer_projection")
-# Number of projections in a fused linear layer.
-PROJECTIONS = {"qkv_projection": 3, "qkv_down": 2}
-GATED = ("gate_up_projection", "shared_gate_up_projection")
+WITHOUT_ADAPTER = (
+    "router", "output_head", "expert_narrowing", "expert_widening", "indexer_projection",
+)  # fmt: skip
+PROJECTIONS = {"qkv_projection": 3, "qkv_down": 2}  # in a fused linear layer
+GATED = ("gate_up_projection", "shared_gate_up_projection")  # two projections if gated, else one
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class OperatorGraph:
         raise SimulationError(f"{self.shape.name} has no operator {name}.")
 
     def total(self, quantity: str, iteration: Iteration) -> FloatArray:
-        """Return the sum of the amount ``quantity`` of ``Work`` over all operators and layers."""
+        """Return the sum over all operators and layers of ``quantity``, a field of ``Work``."""
         total = np.zeros_like(iteration.decodes)
         for operator in self.operators:
             total = total + operator.count * getattr(operator.work(iteration), quantity)
@@ -74,26 +75,26 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
 
     Raises SimulationError if the arrangement is invalid for the model.
     """
-    where = _checked_arrangement(shape, arrangement)
-    builder = _Builder(shape, where)
+    arrangement = _checked_arrangement(shape, arrangement)
+    builder = _Builder(shape, arrangement)
     operators: list[Operator] = []
     if shape.encoder:
-        operators += _encoder(shape.encoder, shape.hidden, where)
-    operators += builder.start()
+        operators += _encoder(shape.encoder, shape.hidden, arrangement)
+    operators += builder.first_operators()
     operators += builder.attention()
     operators += builder.feed_forward()
-    operators += builder.end()
+    operators += builder.last_operators()
     present = _with_adapters([o for o in operators if o.count], shape)
     names = {o.name for o in present}
     present = [replace(o, after=tuple(a for a in o.after if a in names)) for o in present]
-    return OperatorGraph(shape, where, tuple(present))
+    return OperatorGraph(shape, arrangement, tuple(present))
 
 
 def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Operator]:
-    """Return the operators with two products after each linear layer that has adapters (LoRA).
+    """Return ``operators`` with two matrix products after each linear layer that has LoRA adapters.
 
-    They are down to the adapters' rank, and up from it. Experts, the encoder and the absorbed
-    projections of latent attention have no adapters.
+    The first projects down to the rank of the adapters, the second projects up from it. Experts,
+    the encoder and the absorbed projections of latent attention have no adapters.
     """
     if shape.adapters is None:
         return list(operators)
@@ -102,7 +103,7 @@ def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Ope
         with_products.append(operator)
         if not isinstance(operator, Gemm) or operator.absorbed:
             continue
-        if operator.axis != "tokens" or operator.matrices > 1 or operator.name in WITHOUT:
+        if operator.axis != "tokens" or operator.matrices > 1 or operator.name in WITHOUT_ADAPTER:
             continue
         # A fused linear layer has several projections, each with a separate adapter.
         gated = operator.name in GATED and shape.gated
@@ -122,7 +123,7 @@ def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Ope
 
 
 def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
-    """Check an arrangement and fill in the default spread of experts.
+    """Return ``arrangement`` with its ``moe_tp`` and ``moe_ep`` filled in if both are 1.
 
     Raises SimulationError if the arrangement is invalid for the model.
     """
@@ -149,13 +150,13 @@ def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrange
     )
 
 
-class _Builder(AttentionParts):
-    """Builds all operators of a model on one arrangement, each linked to the one before."""
+class _Builder(AttentionBuilder):
+    """Builds all operators of a model on one arrangement, with the names of those before each."""
 
-    def start(self) -> list[Operator]:
+    def first_operators(self) -> list[Operator]:
         """Return the embedding and the norm before attention."""
-        shape, tp = self.shape, self.where.tp
-        table = split(shape.vocab, tp) * shape.hidden * 2.0
+        shape, tp = self.shape, self.arrangement.tp
+        table = per_gpu(shape.vocab, tp) * shape.hidden * 2.0
         return [
             self.elementwise(
                 "embedding", "encoder_projector", shape.hidden, shape.hidden, 1, memory=table
@@ -169,16 +170,23 @@ class _Builder(AttentionParts):
         operators: list[Operator] = []
         dense = self.dense_layers
         if dense:
-            operators += self.dense("", dense, self.shape.intermediate, self.where.weights)
+            operators += self.dense_feed_forward(
+                "", dense, self.shape.intermediate, self.arrangement.weights
+            )
             operators.append(self.all_reduce("feed_forward_all_reduce", "down_projection", dense))
         if self.moe_layers:
-            operators += self.mixture()
+            operators += self.mixture_of_experts()
         return operators
 
-    def dense(self, prefix: str, count: int, intermediate: int, precision: str) -> list[Operator]:
-        """Return ``count`` dense feed-forward layers, divided over the tensor parallel GPUs."""
+    def dense_feed_forward(
+        self, prefix: str, count: int, intermediate: int, precision: str
+    ) -> list[Operator]:
+        """Return ``count`` dense feed-forward layers, divided over the tensor parallel GPUs.
+
+        ``prefix`` starts the names of the operators. ``precision`` is that of the weights.
+        """
         shape = self.shape
-        wide = split(intermediate, self.where.tp)
+        wide = per_gpu(intermediate, self.arrangement.tp)
         up = (2 if shape.gated else 1) * wide
         names = [f"{prefix}{n}" for n in ("gate_up_projection", "activation", "down_projection")]
         return [
@@ -187,22 +195,26 @@ class _Builder(AttentionParts):
             self.gemm(names[2], names[1], shape.hidden, wide, count, precision=precision),
         ]
 
-    def mixture(self) -> list[Operator]:
+    def mixture_of_experts(self) -> list[Operator]:
         """Return the operators of layers with experts: router, experts and transfers."""
-        shape, where, count = self.shape, self.where, self.moe_layers
+        shape, arrangement, count = self.shape, self.arrangement, self.moe_layers
         operators: list[Operator] = [
             self.gemm("router", "post_norm", shape.experts, shape.hidden, count, precision="bf16")
         ]
         if shape.shared_intermediate:
-            precision = self.attention_precision if where.weights == "int4" else where.weights
-            operators += self.dense("shared_", count, shape.shared_intermediate, precision)
+            precision = (
+                self.attention_precision if arrangement.weights == "int4" else arrangement.weights
+            )
+            operators += self.dense_feed_forward(
+                "shared_", count, shape.shared_intermediate, precision
+            )
         # With one copy of attention every GPU has all tokens, and partial sums are reduced. With
         # several copies, tokens are sent to the experts and back. They go to the ranks with one of
         # their experts (expert parallel), or to all ranks (tensor parallel).
-        spread = where.attention_dp > 1
-        sparse = spread and where.moe_ep > 1
+        spread = arrangement.attention_dp > 1
+        sparse = spread and arrangement.moe_ep > 1
         width = shape.expert_hidden or shape.hidden
-        narrow = count if shape.expert_hidden else 0  # layers with experts of another width
+        narrow_layers = count if shape.expert_hidden else 0  # with experts of another width
         dispatch = self.dispatch(width, count if spread else 0, sparse)
         combine = replace(
             dispatch,
@@ -214,60 +226,65 @@ class _Builder(AttentionParts):
         outputs = "experts shared_down_projection combine expert_widening"
         return [
             *operators,
-            self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow),
+            self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow_layers),
             dispatch,
             self.experts(width, count, sparse),
             combine,
-            self.gemm("expert_widening", "experts combine", shape.hidden, width, narrow),
+            self.gemm("expert_widening", "experts combine", shape.hidden, width, narrow_layers),
             self.all_reduce("experts_all_reduce", outputs, 0 if spread else count),
         ]
 
     def dispatch(self, width: int, count: int, sparse: bool) -> Collective:
-        """Return the transfer of tokens to the experts of ``count`` layers.
+        """Return the collective that sends the tokens to the experts of ``count`` layers.
 
-        A token has ``width`` elements. ``sparse``: it goes only to ranks with one of its experts.
+        A token has ``width`` elements. If ``sparse``, a token goes only to the GPUs (ranks) with
+        one of its experts, else to all.
         """
-        shape, where, ep = self.shape, self.where, self.where.moe_ep
+        shape, arrangement, ep = self.shape, self.arrangement, self.arrangement.moe_ep
         # Expected number of ranks with at least one of a token's experts
         ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
         kind: CollectiveKind = "all_to_all" if sparse else "all_gather"
-        elements = width * (ranks / where.tp if sparse else where.attention_dp)
-        gpus = where.tp * where.attention_dp
+        elements = width * (ranks / arrangement.tp if sparse else arrangement.attention_dp)
+        gpus = arrangement.tp * arrangement.attention_dp
         return self.collective(
             "dispatch", "router expert_narrowing", kind, gpus, elements, count,
-            bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
-            copy=width / where.tp,
+            bytes_each=min(ACTIVATION_OF[arrangement.weights], 2.0),
+            copy=width / arrangement.tp,
             chosen=shape.experts_per_token if sparse else 0,
         )  # fmt: skip
 
     def experts(self, width: int, count: int, sparse: bool) -> Experts:
-        """Return the experts of ``count`` layers, which read and write ``width`` elements."""
-        shape, where = self.shape, self.where
-        placed = self.layer_operator(
+        """Return the operator of the experts in ``count`` layers.
+
+        An expert reads and writes ``width`` elements per token. If ``sparse``, a GPU receives only
+        the tokens of its own experts.
+        """
+        shape, arrangement = self.shape, self.arrangement
+        operator = self.layer_operator(
             Experts,
             "experts",
             "router expert_narrowing dispatch",
             count,
             hidden=width,
-            intermediate=split(shape.expert_intermediate, where.moe_tp),
+            intermediate=per_gpu(shape.expert_intermediate, arrangement.moe_tp),
             experts=shape.experts,
             top_k=shape.experts_per_token,
-            tp=where.moe_tp,
-            ep=where.moe_ep,
+            tp=arrangement.moe_tp,
+            ep=arrangement.moe_ep,
             dispatched=sparse,
             gated=shape.gated,
-            precision=where.weights,
+            precision=arrangement.weights,
         )
-        return replace(placed, share=1.0 / where.pp)
+        return replace(operator, share=1.0 / arrangement.pp)  # all copies of attention send tokens
 
-    def end(self) -> list[Operator]:
+    def last_operators(self) -> list[Operator]:
         """Return the last norm, the output head, and transfers between GPUs and stages."""
-        shape, where, tp = self.shape, self.where, self.where.tp
+        shape, tp, stages = self.shape, self.arrangement.tp, self.arrangement.pp
         last = (
             "down_projection feed_forward_all_reduce experts combine experts_all_reduce"
             " shared_down_projection expert_widening"
         )
-        vocab, several = split(shape.vocab, tp), int(tp > 1)
+        vocab = per_gpu(shape.vocab, tp)
         head = self.gemm(
             "output_head", "final_norm", vocab, shape.hidden, 1, precision="bf16", axis="logits"
         )
@@ -282,10 +299,10 @@ class _Builder(AttentionParts):
                 "all_gather",
                 tp,
                 shape.vocab,
-                several,
+                int(tp > 1),
                 axis="logits",
             ),
-            self.collective("stage_send", "final_norm", "send", 2, shape.hidden, where.pp - 1),
+            self.collective("stage_send", "final_norm", "send", 2, shape.hidden, stages - 1),
         ]
 
 
@@ -295,27 +312,26 @@ ACTIVATION_OF = {"bf16": 2.0, "fp8": 1.0, "fp4": 1.0, "int8": 1.0, "int4": 2.0}
 
 
 def _encoder(encoder: ModelShape, hidden: int, arrangement: Arrangement) -> list[Operator]:
-    """Return the operators of the vision encoder.
+    """Return the operators of the vision encoder, and its projection to the language model.
 
-    It is a dense model over image patches that attend to the patches of their image. A projection
-    then maps merged patches to the ``hidden`` width of the language model.
+    The encoder is a dense model. Each image patch attends to the patches of its image. The
+    projection maps 2 x 2 patches to one token of width ``hidden``.
     """
-    plain = replace(arrangement, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
-    tower = _Builder(encoder, plain)
-    tower.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
+    own_arrangement = replace(arrangement, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
+    builder = _Builder(encoder, own_arrangement)
+    builder.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
     operators: list[Operator] = []
     skipped = {"embedding", "embedding_all_reduce", "attention_decode"}
-    for operator in tower.start() + tower.attention() + tower.feed_forward():
+    for operator in builder.first_operators() + builder.attention() + builder.feed_forward():
         if operator.name in skipped:
             continue
-        after = tuple(f"encoder_{name}" for name in operator.after)
-        moved = replace(operator, name=f"encoder_{operator.name}", after=after, axis="encoder")
-        operators.append(moved)
+        name, after = f"encoder_{operator.name}", tuple(f"encoder_{a}" for a in operator.after)
+        operators.append(replace(operator, name=name, after=after, axis="encoder"))
     merged = 4 * encoder.hidden  # 2 x 2 patches become one token of the language model
-    tower.share /= 4
+    builder.share /= 4
     last = "encoder_down_projection encoder_feed_forward_all_reduce"
     return [
         *operators,
-        tower.gemm("encoder_merger", last, merged, merged, 1, axis="encoder"),
-        tower.gemm("encoder_projector", "encoder_merger", hidden, merged, 1, axis="encoder"),
+        builder.gemm("encoder_merger", last, merged, merged, 1, axis="encoder"),
+        builder.gemm("encoder_projector", "encoder_merger", hidden, merged, 1, axis="encoder"),
     ]

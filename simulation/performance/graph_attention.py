@@ -25,27 +25,28 @@ INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
 T = TypeVar("T", bound=Operator)
 
 
-def split(amount: int, parts: int) -> int:
-    """Return the part of ``amount`` on the busiest of ``parts`` GPUs; at least 1.
+def per_gpu(amount: int, gpus: int) -> int:
+    """Return the share of ``amount`` on the GPU with the most, a whole number of at least 1.
 
-    Heads that are fewer than the GPUs are replicated.
+    ``amount`` is divided over ``gpus``. If there are fewer heads than GPUs, heads are replicated.
     """
-    return max(1, math.ceil(amount / parts))
+    return max(1, math.ceil(amount / gpus))
 
 
-class AttentionParts:
+class AttentionBuilder:
     """Builds single operators of a model on one arrangement, and those of its attention."""
 
     def __init__(self, shape: ModelShape, arrangement: Arrangement) -> None:
-        self.shape, self.where = shape, arrangement
+        self.shape, self.arrangement = shape, arrangement
         self.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
-        self.heads = split(shape.heads, arrangement.tp)
-        self.kv_heads = split(shape.kv_heads, arrangement.tp)
+        self.heads = per_gpu(shape.heads, arrangement.tp)
+        self.kv_heads = per_gpu(shape.kv_heads, arrangement.tp)
         four_bit_experts = bool(shape.experts) and BYTES[arrangement.weights] == 0.5
         self.attention_precision = "bf16" if four_bit_experts else arrangement.weights
         self.layers = shape.layers
         self.moe_layers, self.dense_layers = feed_forward_layers(shape)
         self.softmax_layers = shape.layers - shape.linear_layers
+        self.full_layers = self.softmax_layers - shape.window_layers
 
     def layer_operator(
         self, operator: type[T], name: str, after: str, count: int, **sizes: Any
@@ -68,9 +69,9 @@ class AttentionParts:
         precision: str | None = None,
         axis: Axis = "tokens",
     ) -> Gemm:
-        """Return a matrix product of ``count`` layers, rows x k times k x n.
+        """Return a matrix product (rows x k times k x n) that occurs in ``count`` layers.
 
-        ``precision`` None: that of attention.
+        For ``after`` see ``layer_operator``. ``precision`` None: that of attention's weights.
         """
         precision = precision or self.attention_precision
         by_block = bool(self.shape.experts) and precision == "fp8"
@@ -81,26 +82,26 @@ class AttentionParts:
     def elementwise(
         self, name: str, after: str, read: int, written: int, count: int, **more: float
     ) -> Elementwise:
-        """Return an elementwise operator; ``read`` and ``written`` are elements per row."""
+        """Return an elementwise operator; ``read`` and ``written`` are elements per token."""
         return self.layer_operator(
             Elementwise, name, after, count, read=read, written=written, **more
         )
 
     def norm(self, name: str, after: str, count: int) -> Elementwise:
-        """Return a norm with the addition of the residual stream before it."""
+        """Return the addition of the residual stream and the norm after it, as one operator."""
         hidden = self.shape.hidden
         return self.elementwise(name, after, 2 * hidden, 2 * hidden, count, memory=hidden * 2.0)
 
     def all_reduce(self, name: str, after: str, count: int) -> Collective:
-        """Return an all-reduce over the tensor parallel GPUs; none with a single GPU."""
-        tp = self.where.tp
+        """Return an all-reduce over the tensor parallel GPUs; its count is 0 with a single GPU."""
+        tp = self.arrangement.tp
         return self.collective(name, after, "all_reduce", tp, self.shape.hidden, count * (tp > 1))
 
     def collective(
         self, name: str, after: str, kind: CollectiveKind, gpus: int, width: float, count: int,
         **more: Any,
     ) -> Collective:  # fmt: skip
-        """Return communication between ``gpus``, of ``width`` elements per row."""
+        """Return communication between ``gpus``; ``width`` are the elements of a token."""
         return self.layer_operator(
             Collective, name, after, count, kind=kind, gpus=gpus, width=width, **more
         )
@@ -112,7 +113,7 @@ class AttentionParts:
         if shape.linear_layers:
             operators += self.linear_attention()
         if self.softmax_layers:
-            operators += self.latent() if shape.kv_lora_rank else self.softmax_attention()
+            operators += self.latent_attention() if shape.kv_lora_rank else self.softmax_attention()
         outputs = "output_projection window_output_projection linear_output"
         operators.append(self.all_reduce("attention_all_reduce", outputs, self.layers))
         with_feed_forward = self.moe_layers + self.dense_layers
@@ -121,107 +122,110 @@ class AttentionParts:
         )
         return operators
 
-    def kernels(
+    def attention_kernels(
         self,
         axis: Axis,
         after: str,
+        full_layers: int,
+        window_layers: int,
         kv_heads: int,
         qk: int,
         v: int,
-        row: float,
+        token_bytes: float,
         latent: bool = False,
     ) -> list[Operator]:
-        """Return the attention kernels of one ``axis`` (prefill or decode): full, then in a window.
+        """Return two attention kernels of ``axis``, prefill or decodes: over all keys, in a window.
 
-        ``qk`` and ``v`` are the widths of a query and a value head. ``row`` is a token's bytes in
-        the KV cache. With ``latent``, keys and values are one compressed vector.
+        ``qk`` and ``v`` are the widths of a query head and of a value head. ``token_bytes`` are the
+        bytes of a token in the KV cache of a layer. With ``latent``, keys and values are one
+        compressed vector.
         """
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
-        # In an encoder each token of a prompt attends to all, and not to half of them on average.
-        halved = 1.0 if shape.causal or axis == "decodes" else 2.0
+        # In an encoder each token attends to all tokens, and not to half of them on average.
+        more_keys = 1.0 if shape.causal or axis == "decodes" else 2.0
         full = self.layer_operator(
             Attention,
             name,
             after,
-            self.softmax_layers - shape.window_layers,
+            full_layers,
             axis=axis,
             heads=self.heads,
             kv_heads=kv_heads,
             qk_dim=qk,
             v_dim=v,
-            kv_row_bytes=row,
-            kv_cache=self.where.kv_cache,
+            kv_row_bytes=token_bytes,
+            kv_cache=self.arrangement.kv_cache,
             window=shape.sparse_top_k,
-            compression=shape.kv_compression / halved,
+            compression=shape.kv_compression / more_keys,
             latent=latent,
         )
         window = replace(
             full,
             name=f"window_{name}",
-            count=shape.window_layers,
+            count=window_layers,
             window=shape.window,
-            compression=1.0 / halved,
+            compression=1.0 / more_keys,
         )
         return [full, window]
 
     def softmax_attention(self) -> list[Operator]:
-        """Return multi-head, grouped-query or multi-query attention.
+        """Return the operators of multi-head, grouped-query or multi-query attention.
 
         Window layers get separate projections if their heads differ from those of the other layers.
         """
-        shape = self.shape
-        kv_heads, dim = window_heads(shape)
-        if (kv_heads, dim) == (shape.kv_heads, shape.head_dim) or not shape.window_layers:
-            return self.layer_kind("", self.softmax_layers, shape.kv_heads, shape.head_dim, "both")
-        full = self.softmax_layers - shape.window_layers
+        shape, full, window = self.shape, self.full_layers, self.shape.window_layers
+        heads, heads_in_window = (shape.kv_heads, shape.head_dim), window_heads(shape)
+        if heads == heads_in_window or not window:
+            return self.projected_attention("", full, window, *heads)
         return [
-            *self.layer_kind("", full, shape.kv_heads, shape.head_dim, "full"),
-            *self.layer_kind("window_", shape.window_layers, kv_heads, dim, "window"),
+            *self.projected_attention("", full, 0, *heads),
+            *self.projected_attention("window_", 0, window, *heads_in_window),
         ]
 
-    def layer_kind(
-        self, prefix: str, count: int, kv_heads: int, dim: int, kind: str
+    def projected_attention(
+        self, prefix: str, full_layers: int, window_layers: int, kv_heads: int, dim: int
     ) -> list[Operator]:
-        """Return the projections and attention kernels of ``count`` layers.
+        """Return the projections and attention kernels of layers with the same heads.
 
-        ``kind`` selects the kernels: those of "full" attention, of "window" layers, or "both".
-        ``dim`` is the width of a head. ``prefix`` distinguishes the operators of window layers.
+        ``dim`` is the width of a head. ``prefix`` starts the names of the projections.
         """
-        shape, kv_heads = self.shape, split(kv_heads, self.where.tp)
-        v = shape.v_head_dim or dim
+        shape, kv_heads = self.shape, per_gpu(kv_heads, self.arrangement.tp)
+        v, count = shape.v_head_dim or dim, full_layers + window_layers
         queries = self.heads * dim * (2 if shape.attention_gate else 1)
-        row = kv_heads * (dim + v) * BYTES[self.where.kv_cache]
+        token_bytes = kv_heads * (dim + v) * BYTES[self.arrangement.kv_cache]
         rotated = self.heads * dim + kv_heads * (dim + v)
         projection, rope = f"{prefix}qkv_projection", f"{prefix}rope"
         width = queries + kv_heads * (dim + v)
         operators: list[Operator] = [
             self.gemm(projection, "input_norm", width, shape.hidden, count),
-            self.elementwise(rope, projection, rotated, self.heads * dim, count, kv_row_bytes=row),
-            *(self.indexer("input_norm") if kind != "window" else []),
+            self.elementwise(
+                rope, projection, rotated, self.heads * dim, count, kv_row_bytes=token_bytes
+            ),
+            *(self.indexer("input_norm") if full_layers else []),
         ]
         axes: tuple[Axis, ...] = ("prefill", "decodes")
-        chosen = {"full": slice(0, 1), "window": slice(1, 2), "both": slice(0, 2)}[kind]
-        inner: list[Operator] = []
+        before = f"{rope} indexer indexer_prefill"
+        layers = (full_layers, window_layers)
         for axis in axes:
-            after = f"{rope} indexer indexer_prefill"
-            inner += self.kernels(axis, after, kv_heads, dim, v, row)[chosen]
-        names = " ".join(operator.name for operator in inner)
+            kernels = self.attention_kernels(axis, before, *layers, kv_heads, dim, v, token_bytes)
+            operators += [kernel for kernel in kernels if kernel.count]
+        names = " ".join(operator.name for operator in operators if "attention" in operator.name)
         output = self.gemm(f"{prefix}output_projection", names, shape.hidden, self.heads * v, count)
-        return [*operators, *inner, output]
+        return [*operators, output]
 
-    def latent(self) -> list[Operator]:
-        """Return multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
+    def latent_attention(self) -> list[Operator]:
+        """Return the operators of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
 
         Prefill projects latent vectors up to keys and values. Decode absorbs the projections into
         queries and outputs.
         """
         shape, heads, count = self.shape, self.heads, self.softmax_layers
         rope, latent = shape.rope_head_dim, shape.kv_lora_rank
-        nope = shape.nope_head_dim or shape.head_dim - rope
+        nope = shape.nope_head_dim or shape.head_dim - rope  # key elements that are not rotated
         v = shape.v_head_dim or nope
         qk = nope + rope
-        row = (latent + rope) * BYTES[self.where.kv_cache]
+        token_bytes = (latent + rope) * BYTES[self.arrangement.kv_cache]
         operators: list[Operator] = []
         if shape.q_lora_rank:
             down = shape.q_lora_rank + latent + rope
@@ -238,41 +242,60 @@ class AttentionParts:
         projected = "query_up kv_down"
         expanded = heads * (nope + v)  # a key without its rotated part, and a value, of every head
         rotated = heads * rope
-        row_read = (expanded + rope) * 2.0
+        prefill_token_bytes = (expanded + rope) * 2.0
+        layers = (self.full_layers, shape.window_layers)
         decoded = "attention_decode window_attention_decode"
         outputs = "attention_prefill window_attention_prefill value_absorb"
         return [
             *operators,
-            self.elementwise("rope", projected, rotated + rope, rotated, count, kv_row_bytes=row),
+            self.elementwise(
+                "rope", projected, rotated + rope, rotated, count, kv_row_bytes=token_bytes
+            ),
             *self.indexer("latent_norm input_norm"),
             self.gemm("kv_up", projected, expanded, latent, count, axis="prefill"),
-            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, qk, v, row_read),
+            *self.attention_kernels(
+                "prefill", "rope kv_up indexer_prefill", *layers, heads, qk, v, prefill_token_bytes
+            ),
             self.absorbed_product("query_absorb", "rope", latent, nope),
-            *self.kernels(
-                "decodes", "query_absorb indexer", 1, latent + rope, latent, row, latent=True
+            *self.attention_kernels(
+                "decodes",
+                "query_absorb indexer",
+                *layers,
+                1,
+                latent + rope,
+                latent,
+                token_bytes,
+                latent=True,
             ),
             self.absorbed_product("value_absorb", decoded, v, latent),
             self.gemm("output_projection", outputs, shape.hidden, heads * v, count),
         ]
 
     def absorbed_product(self, name: str, after: str, n: int, k: int) -> Gemm:
-        """Return a product of latent attention in decode, with weights of the up-projection."""
+        """Return a matrix product of decode, with the weights of latent attention's up-projection.
+
+        It is rows x k times k x n for each head.
+        """
         product = self.gemm(name, after, n, k, self.softmax_layers, "bf16", "decodes")
         return replace(product, matrices=self.heads, absorbed=True)
 
     def indexer(self, after: str) -> list[Operator]:
-        """Return the indexer of sparse attention, which scores the whole context to select keys."""
+        """Return the indexer of sparse attention, which scores the whole context to select keys.
+
+        It is empty for models without sparse attention.
+        """
         shape = self.shape
         if not shape.sparse_top_k:
             return []
-        count = self.softmax_layers - shape.window_layers
         dim, inputs = shape.index_head_dim or INDEX_DIM, shape.q_lora_rank or shape.hidden
-        projection = self.gemm("indexer_projection", after, INDEX_HEADS * dim, inputs, count)
+        projection = self.gemm(
+            "indexer_projection", after, INDEX_HEADS * dim, inputs, self.full_layers
+        )
         score = self.layer_operator(
             Attention,
             "indexer",
             "indexer_projection",
-            count,
+            self.full_layers,
             axis="decodes",
             heads=INDEX_HEADS,
             kv_heads=1,
@@ -286,13 +309,13 @@ class AttentionParts:
         return [projection, score, replace(score, name="indexer_prefill", axis="prefill")]
 
     def linear_attention(self) -> list[Operator]:
-        """Return linear attention with a state instead of a KV cache (gated delta network).
+        """Return the operators of linear attention, which has a state instead of a KV cache.
 
-        Models with it are Qwen3-Next and Qwen3.5.
+        Models with it (gated delta network) are Qwen3-Next and Qwen3.5.
         """
-        shape, tp, count = self.shape, self.where.tp, self.shape.linear_layers
+        shape, tp, count = self.shape, self.arrangement.tp, self.shape.linear_layers
         keys, values = linear_widths(shape)
-        width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
+        width = per_gpu(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
         attended = "linear_prefill linear_decode"
         state = self.layer_operator(
             Recurrence,
@@ -308,5 +331,5 @@ class AttentionParts:
             self.gemm("linear_input", "input_norm", width, shape.hidden, count),
             state,
             replace(state, name="linear_decode", axis="decodes"),
-            self.gemm("linear_output", attended, shape.hidden, split(values, tp), count),
+            self.gemm("linear_output", attended, shape.hidden, per_gpu(values, tp), count),
         ]

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from simulation.arrays import BoolArray, FloatArray
-from simulation.performance.monotone import Line, medians, monotone, monotone_line
+from simulation.performance.monotone import TimeCurve, medians, monotone, monotone_curve
 from simulation.performance.work import (
     Attention,
     Collective,
@@ -55,9 +55,9 @@ class KernelRows:
 class Surface:
     """Measured seconds over two ascending sizes.
 
-    A missing point between two others is interpolated. A corner is missing if a large batch and a
-    long context do not fit together. Its time is that of the next smaller batch, scaled by the
-    batch.
+    A missing point between two others is interpolated. A corner was not measured if a large batch
+    and a long context do not fit in memory together. It gets the time of the next smaller batch,
+    times the ratio of the batches.
     """
 
     x: FloatArray  # [n]
@@ -68,23 +68,26 @@ class Surface:
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
         """Return the seconds at points (x, y), and the mask of points in the measured range.
 
-        Logarithms of seconds are interpolated bilinearly. Beyond the last sizes, seconds grow in
-        proportion to them.
+        Logarithms of seconds are interpolated bilinearly over the logarithms of sizes. Beyond the
+        last sizes, seconds grow in proportion to the sizes.
         """
         knots = np.log(self.x), np.log(self.y)
         nearest = np.clip(x, self.x[0], self.x[-1]), np.clip(y, self.y[0], self.y[-1])
         points = np.stack(np.broadcast_arrays(*nearest), axis=-1)
         tables = np.stack([np.log(self.seconds), ~self.measured], axis=-1)
         grid = scipy.interpolate.RegularGridInterpolator(knots, tables)
-        read = grid(np.log(points)).reshape(points.shape)
-        seconds = np.exp(read[..., 0])
-        seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
-        # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
-        return seconds, (read[..., 1] < 1e-9) & (nearest[0] == x) & (nearest[1] == y)
+        interpolated = grid(np.log(points)).reshape(points.shape)
+        log_seconds, unmeasured_weight = interpolated[..., 0], interpolated[..., 1]
+        growth = np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
+        within = (nearest[0] == x) & (nearest[1] == y)
+        return np.exp(log_seconds) * growth, (unmeasured_weight < 1e-9) & within
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
-    """Return the monotone surface through points in any order; of repeats, the last counts."""
+    """Return the surface of ``seconds`` that never fall over ``x`` and ``y``, points in any order.
+
+    Of repeated points, the last counts.
+    """
     xs, i = np.unique(x, return_inverse=True)
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
@@ -117,12 +120,12 @@ def _fill_gaps(table: FloatArray, knots: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmTable:
-    """Seconds of matrix products over rows m, a line for each measured (n, k).
+    """Seconds of matrix products m x k times k x n: for each measured (n, k), a curve over m.
 
     Other n and k are interpolated from four measured neighbours.
     """
 
-    lines: Mapping[tuple[int, int], Line]
+    curves: Mapping[tuple[int, int], TimeCurve]
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
         """Return the seconds of matrix products m x k times k x n; None if not measured nearby.
@@ -130,34 +133,35 @@ class GemmTable:
         The second value is the mask of products within the measured points. Logarithms of seconds
         are interpolated between the measured n and k around the product's.
         """
-        exact = self.lines.get((n, k))
-        if exact is not None:
-            return exact.at(m), exact.inside(m)
-        ns, ks = (np.unique(sizes) for sizes in zip(*self.lines, strict=True))
-        (n0, n1), (k0, k1) = _neighbours(ns, n), _neighbours(ks, k)
-        neighbours = [(a, b) for a in (n0, n1) for b in (k0, k1)]
-        corners = [self.lines[int(a), int(b)] for a, b in neighbours if (a, b) in self.lines]
+        measured = self.curves.get((n, k))
+        if measured is not None:
+            return measured.at(m), measured.inside(m)
+        measured_n, measured_k = (np.unique(sizes) for sizes in zip(*self.curves, strict=True))
+        n0, n1 = _neighbours(measured_n, n)
+        k0, k1 = _neighbours(measured_k, k)
+        neighbours = [self.curves.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
+        corners = [curve for curve in neighbours if curve is not None]
         if len(corners) < len(neighbours):
             return None
-        logs = [np.log(corner.at(m)) for corner in corners]
-        beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
-        inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
+        log_seconds = [np.log(corner.at(m)) for corner in corners]
         n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
         weights = np.outer((1 - n_share, n_share), (1 - k_share, k_share)).ravel()
-        seconds = np.exp(np.tensordot(weights, logs, 1)) * beyond
-        return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & inside
+        growth = max(n / n1, 1.0) * max(k / k1, 1.0)  # beyond the largest measured sizes
+        within = n0 <= n <= WIDER * n1 and k0 <= k <= k1
+        seconds = np.exp(np.tensordot(weights, log_seconds, 1)) * growth
+        return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & within
 
 
-def fastest(lines: Sequence[Line], size: FloatArray) -> Reading | None:
-    """Return the seconds of the fastest line at each size, and the mask of measured sizes.
+def fastest(curves: Sequence[TimeCurve], size: FloatArray) -> Reading | None:
+    """Return the seconds of the fastest curve at each size, and the mask of measured sizes.
 
-    Lines are implementations, such as NCCL and a custom all-reduce in a CUDA graph. Engines choose
-    between them by size. None: there is no line.
+    Each curve is an implementation, such as NCCL and a custom all-reduce in a CUDA graph. Engines
+    choose between them by size. None if there is no curve.
     """
-    if not lines:
+    if not curves:
         return None
-    seconds = np.min([line.at(size) for line in lines], axis=0)
-    return seconds, np.any([line.inside(size) for line in lines], axis=0)
+    seconds = np.min([curve.at(size) for curve in curves], axis=0)
+    return seconds, np.any([curve.inside(size) for curve in curves], axis=0)
 
 
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
@@ -186,14 +190,15 @@ class Kernels:
     gemm: Mapping[str, GemmTable] = field(default_factory=dict)
     prefill: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, tokens each
     decode: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, context
-    beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
-    experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
-    elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
+    # decodes in iterations that also compute prompts
+    beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)
+    experts: Mapping[ExpertsKey, TimeCurve] = field(default_factory=dict)
+    elementwise: Mapping[tuple[int, int], TimeCurve] = field(default_factory=dict)  # read, written
     # by kind and number of GPUs
-    collectives: Mapping[tuple[str, int], Sequence[Line]] = field(default_factory=dict)
+    collectives: Mapping[tuple[str, int], Sequence[TimeCurve]] = field(default_factory=dict)
 
     def read(self, operator: Operator, iteration: Iteration) -> Reading | None:
-        """Return the seconds of one call, and the mask of calls within measured points (a reading).
+        """Return the seconds of one call in each iteration, and the mask of measured iterations.
 
         None if the operator was not measured at all.
         """
@@ -209,7 +214,7 @@ class Kernels:
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, iteration: Iteration, rows: FloatArray) -> Reading | None:
-        """Return seconds and mask of calls with ``rows`` rows; None: the operator is unmeasured."""
+        """Return what ``read`` returns, for calls with ``rows > 0`` tokens or sequences."""
         if isinstance(operator, Gemm):
             table = self.gemm.get(operator.precision)
             if table is None or operator.matrices > 1:
@@ -220,25 +225,29 @@ class Kernels:
         if isinstance(operator, Collective):
             message = np.asarray(operator.work(iteration).message_bytes)
             return fastest(self.collectives.get((operator.kind, operator.gpus), ()), message)
-        line = None
+        curve = None
         if isinstance(operator, Experts):
-            line = self._experts(operator)
+            curve = self._experts(operator)
         elif isinstance(operator, Elementwise):
-            line = self.elementwise.get((operator.read, operator.written))
-        return None if line is None else (line.at(rows), line.inside(rows))
+            curve = self.elementwise.get((operator.read, operator.written))
+        return None if curve is None else (curve.at(rows), curve.inside(rows))
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
-        """Return seconds and mask of attention, interpolated between numbers of query heads.
+        """Return what ``read`` returns for attention, interpolated between numbers of query heads.
 
-        ``rows`` are sequences of a decode, or tokens of a prompt, with ``keys`` per row. Return
-        None if no table has a similar shape.
+        ``rows`` are sequences of a decode, or tokens of a prompt, with ``keys`` per row. None if no
+        table has the same head size, KV heads and precision, with as many heads.
         """
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
         shape = (operator.kv_cache, operator.qk_dim, operator.kv_heads)
-        same = {key[2]: table for key, table in tables.items() if (*key[:2], key[3]) == shape}
-        heads = np.array(sorted(same))
+        by_heads = {
+            heads: table
+            for (precision, head_dim, heads, kv_heads), table in tables.items()
+            if (precision, head_dim, kv_heads) == shape
+        }
+        heads = np.array(sorted(by_heads))
         if not heads.size or not heads[0] <= operator.heads <= heads[-1]:
             return None
         # Measured numbers of query heads at or around the operator's
@@ -253,22 +262,22 @@ class Kernels:
             complete = rows >= length
             length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
             batch = np.where(complete, rows / length, 1.0)
-        seconds_fewer, inside_fewer = same[fewer].at(batch, length)
-        seconds_more, inside_more = same[more].at(batch, length)
+        seconds_fewer, inside_fewer = by_heads[fewer].at(batch, length)
+        seconds_more, inside_more = by_heads[more].at(batch, length)
         share = _log_position(fewer, more, operator.heads)
         return seconds_fewer ** (1.0 - share) * seconds_more**share, inside_fewer & inside_more
 
-    def _experts(self, operator: Experts) -> Line | None:
-        """Return the measured seconds over tokens of these experts; None if there are none.
+    def _experts(self, operator: Experts) -> TimeCurve | None:
+        """Return the measured seconds of these experts over tokens; None if there are none.
 
-        Measurements with block-scaled weights replace missing ones.
+        Without measurements in the precision, those of block-scaled weights are taken.
         """
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         sizes = (operator.hidden, operator.intermediate * operator.tp, operator.experts)
         spread = (operator.top_k, operator.tp, operator.ep)
-        line = self.experts.get((operator.precision, *sizes, *spread))
-        return line or self.experts.get((f"{operator.precision}_block", *sizes, *spread))
+        curve = self.experts.get((operator.precision, *sizes, *spread))
+        return curve or self.experts.get((f"{operator.precision}_block", *sizes, *spread))
 
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
@@ -276,26 +285,26 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     rows_by_operator: dict[str, list[KernelRows]] = defaultdict(list)
     for measured in rows:
         rows_by_operator[measured.op].append(measured)
-    gemms: dict[str, dict[tuple[int, int], Line]] = defaultdict(dict)
-    for (precision, n, k), line in _lines(rows_by_operator["gemm"], ("n", "k"), "m").items():
-        gemms[precision][n, k] = line
-    collectives: dict[tuple[str, int], list[Line]] = defaultdict(list)  # by implementation
+    gemms: dict[str, dict[tuple[int, int], TimeCurve]] = defaultdict(dict)
+    for (precision, n, k), curve in _curves(rows_by_operator["gemm"], ("n", "k"), "m").items():
+        gemms[precision][n, k] = curve
+    collectives: dict[tuple[str, int], list[TimeCurve]] = defaultdict(list)  # by implementation
     for kind in COLLECTIVES:
         for implementation in rows_by_operator[kind]:
-            lines = _lines([implementation], ("gpus",), "message_bytes")
-            for (_, gpus), line in lines.items():
-                collectives[kind, gpus].append(line)
+            curves = _curves([implementation], ("gpus",), "message_bytes")
+            for (_, gpus), curve in curves.items():
+                collectives[kind, gpus].append(curve)
     elementwise_rows = [measured for op in ELEMENTWISE for measured in rows_by_operator[op]]
     return Kernels(
         gpu=gpu,
         source=source,
-        gemm={precision: GemmTable(lines) for precision, lines in gemms.items()},
+        gemm={precision: GemmTable(curves) for precision, curves in gemms.items()},
         prefill=_attention(rows_by_operator["attention_prefill"], "isl"),
         decode=_attention(rows_by_operator["attention_decode"], "context"),
         beside=_attention([_medians(m) for m in rows_by_operator["attention_beside"]], "context"),
-        experts=_lines(rows_by_operator["experts"], EXPERT_COLUMNS, "tokens"),
+        experts=_curves(rows_by_operator["experts"], EXPERT_COLUMNS, "tokens"),
         elementwise={
-            (k, n): line for (_, k, n), line in _lines(elementwise_rows, ("k", "n"), "m").items()
+            (k, n): curve for (_, k, n), curve in _curves(elementwise_rows, ("k", "n"), "m").items()
         },
         collectives=collectives,
     )
@@ -304,27 +313,27 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
 def _group_rows(
     measured: list[KernelRows], key: tuple[str, ...], names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], list[FloatArray]]]:
-    """Yield the columns ``names`` and the seconds of rows with the same ``key``.
+    """Yield groups of rows with one precision and the same values in the columns ``key``.
 
-    Rows are also grouped by precision. The first value is the precision, and then the values of the
-    columns ``key`` as whole numbers.
+    Each is the precision and those values as whole numbers, and then a list of the columns
+    ``names`` and the seconds.
     """
     for precision in sorted({rows.precision for rows in measured}):
-        same = [rows for rows in measured if rows.precision == precision]
-        columns = [np.concatenate([r.columns[name] for r in same]) for name in (*key, *names)]
-        columns.append(np.concatenate([rows.seconds for rows in same]))
-        keys, group, counts = np.unique(
-            np.stack(columns[: len(key)], axis=1), axis=0, return_inverse=True, return_counts=True
+        tables = [rows for rows in measured if rows.precision == precision]
+        columns = {n: np.concatenate([t.columns[n] for t in tables]) for n in (*key, *names)}
+        seconds = np.concatenate([table.seconds for table in tables])
+        keys, group = np.unique(
+            np.stack([columns[name] for name in key], axis=1), axis=0, return_inverse=True
         )
-        order = np.argsort(group.ravel(), kind="stable")
-        for values, part in zip(keys, np.split(order, np.cumsum(counts)), strict=False):
-            rest = [column[part] for column in columns[len(key) :]]
+        for index, values in enumerate(keys):
+            members = np.flatnonzero(group.ravel() == index)
+            rest = [*(columns[name][members] for name in names), seconds[members]]
             yield (precision, *map(int, values)), rest
 
 
-def _lines(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, Line]:
-    """Return the lines of seconds over the column ``size`` by precision and the columns ``key``."""
-    return {values: monotone_line(*rest) for values, rest in _group_rows(measured, key, (size,))}
+def _curves(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, TimeCurve]:
+    """Return curves of seconds over the column ``size``, by precision and the columns ``key``."""
+    return {values: monotone_curve(*rest) for values, rest in _group_rows(measured, key, (size,))}
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
@@ -333,16 +342,16 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
     ``length`` is "isl" for whole prompts and "context" for decodes.
     """
     tables = {}
-    for (precision, *values), rest in _group_rows(measured, HEADS, ("batch", "context", length)):
-        batch, context, sizes, seconds = rest
-        use = context == 0 if length == "isl" else slice(None)
+    for (precision, *values), columns in _group_rows(measured, HEADS, ("batch", "context", length)):
+        batch, context, lengths, seconds = columns
+        use = context == 0 if length == "isl" else slice(None)  # a whole prompt has no context
         if batch[use].size:
-            tables[precision, *values] = surface(batch[use], sizes[use], seconds[use])
+            tables[precision, *values] = surface(batch[use], lengths[use], seconds[use])
     return tables
 
 
 def _medians(rows: KernelRows) -> KernelRows:
-    """Return one row per number of sequences and context: the median over prompt chunks."""
+    """Return one row for each shape, batch and context: the median over sizes of prompt chunks."""
     names = (*HEADS, "batch", "context")
     distinct, seconds, _ = medians(
         np.column_stack([rows.columns[name] for name in names]), rows.seconds

@@ -37,7 +37,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 
 def bytes_per_weight(shape: ModelShape, precision: str) -> tuple[float, float]:
-    """Return the bytes per weight of experts, and of other linear layers, scales included."""
+    """Return the bytes per weight of experts, and of other linear layers, with their scales."""
     stored = _bytes_of(precision) + SCALE_BYTES[precision]
     experts_only = bool(shape.experts) and BYTES[precision] < 1
     return stored, BYTES["bf16"] if experts_only else stored
@@ -46,7 +46,7 @@ def bytes_per_weight(shape: ModelShape, precision: str) -> tuple[float, float]:
 def kv_bytes_per_token(
     shape: ModelShape, precision: str = "bf16", context: int | None = None
 ) -> float:
-    """Return the KV cache of one more token over all layers, in bytes.
+    """Return the bytes of one token in the KV cache of all layers.
 
     With ``context``, return the mean over a sequence of that many tokens. Window layers reduce the
     mean, and the fixed state of linear layers increases it.
@@ -74,7 +74,7 @@ def _token_bytes(shape: ModelShape, precision: str) -> tuple[float, float]:
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:
-    """Return the bytes that one token adds to the cache of one layer.
+    """Return the bytes that one token adds to the cache of one layer, at ``precision``.
 
     They are keys and values, or a latent vector (MLA).
     """
@@ -135,7 +135,7 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
-    """Return the bytes of the adapters on one GPU: 16 bits, all adapters that may be active."""
+    """Return the bytes on one GPU of all LoRA adapters that may be active, in 16 bits."""
     if shape.adapters is None:
         return 0.0
     operators = operator_graph(shape, arrangement).operators

@@ -46,27 +46,31 @@ def interpolate(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
 
 
 def finer(x: FloatArray, between_knots: int) -> FloatArray:
-    """Return ``x`` with ``between_knots`` geometric steps in each interval; knots stay exact."""
-    if x.size == 1:
-        return x.copy()
+    """Return the knots ``x`` with ``between_knots`` further ones in each interval.
+
+    The new knots are spaced geometrically. Those of ``x`` stay exact.
+    """
     share = np.arange(between_knots + 1) / (between_knots + 1)
-    steps = x[:-1, None] * (x[1:, None] / x[:-1, None]) ** share
-    return np.append(steps.ravel(), x[-1])
+    knots = x[:-1, None] * (x[1:, None] / x[:-1, None]) ** share
+    return np.append(knots.ravel(), x[-1])
 
 
 def medians(keys: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the distinct rows of ``keys``, and the median and count of ``values`` for each."""
+    """Return the distinct rows of ``keys``, and the median and the count of ``values`` for each.
+
+    ``keys`` has shape ``[n]`` or ``[n, columns]``, and ``values`` shape ``[n]``.
+    """
     distinct, group, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     middle = scipy.ndimage.median(values, group.ravel(), np.arange(counts.size))
     return distinct, np.asarray(middle), counts.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class TimeCurve:
     """Seconds of calls at ascending sizes, ``[n]`` each, interpolated in logarithms.
 
-    A larger call never takes less time. Smaller sizes than the first have its seconds. Beyond the
-    last size, time grows in proportion.
+    A larger call never takes less time. A call below the first size takes the seconds of that size.
+    Beyond the last size, seconds grow in proportion to the size.
     """
 
     sizes: FloatArray
@@ -75,29 +79,28 @@ class Line:
     def at(self, size: FloatArray) -> FloatArray:
         """Return the seconds at each size."""
         log_size = np.log(np.maximum(size, 1e-9))
-        interpolated: FloatArray = np.exp(
-            np.interp(log_size, np.log(self.sizes), np.log(self.seconds))
-        )
-        beyond = np.maximum(size / self.sizes[-1], 1.0)
-        grown: FloatArray = interpolated * beyond
-        return grown
+        interpolated = np.exp(np.interp(log_size, np.log(self.sizes), np.log(self.seconds)))
+        return np.asarray(interpolated * np.maximum(size / self.sizes[-1], 1.0))
 
     def inside(self, size: FloatArray) -> BoolArray:
         """Return the mask of sizes within the measured ones."""
         return np.asarray((size >= self.sizes[0]) & (size <= self.sizes[-1]))
 
 
-def monotone_line(sizes: FloatArray, seconds: FloatArray) -> Line:
-    """Return the monotone line through points in any order; of repeats, the median counts."""
+def monotone_curve(sizes: FloatArray, seconds: FloatArray) -> TimeCurve:
+    """Return the non-decreasing curve of ``seconds`` over ``sizes``, points in any order.
+
+    Repeated sizes count once, with their median.
+    """
     distinct, middle, _ = medians(sizes, seconds)
-    return Line(distinct, monotone(middle))
+    return TimeCurve(distinct, monotone(middle))
 
 
 def monotone(seconds: FloatArray) -> FloatArray:
     """Return ``seconds`` made non-decreasing along every axis.
 
-    The result is the geometric mean of the smallest monotone values above and the largest below, so
-    that noise has no preferred direction.
+    The result is the geometric mean of two bounds: the smallest monotone values at or above
+    ``seconds``, and the largest at or below. So noise raises as much as it lowers.
     """
     above, below = seconds, seconds
     for axis in range(seconds.ndim):

@@ -25,16 +25,17 @@ class Parameters:
 
 
 def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
-    """Return the numbers of parameters by part, without biases and multi-token prediction layers.
+    """Return the numbers of parameters by part of the model.
 
-    With ``tp``, attention counts the parameters on one of that many GPUs. Heads are divided. With
-    fewer key and value heads than GPUs, each GPU has a whole one. Latent projections (MLA) are
-    whole on each GPU.
+    Biases and multi-token prediction layers do not count. With ``tp``, attention counts the
+    parameters on one of that many GPUs. Heads are divided. With fewer key and value heads than
+    GPUs, each GPU has a whole one. Latent projections (MLA) are whole on each GPU.
     """
-    factor = 3 if shape.gated else 2
-    moe, dense = feed_forward_layers(shape)
-    width = shape.expert_hidden or shape.hidden
-    latent = 2 * shape.hidden * width * moe if shape.expert_hidden else 0
+    matrices = 3 if shape.gated else 2  # gate, up and down
+    moe_layers, dense_layers = feed_forward_layers(shape)
+    expert_width = shape.expert_hidden or shape.hidden
+    # Projections to the width of the experts and back
+    narrowing = 2 * shape.hidden * expert_width * moe_layers if shape.expert_hidden else 0
     encoder = 0.0
     if shape.encoder:  # its layers, and the projector of merged patches (2 x 2) to the text model
         parts, merged = parameters(shape.encoder), 4 * shape.encoder.hidden
@@ -43,12 +44,13 @@ def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
     return Parameters(
         embedding=shape.vocab * shape.hidden,
         attention=_attention_parameters(shape, tp),
-        feed_forward=factor * shape.hidden * shape.intermediate * dense
-        + factor * shape.hidden * shape.shared_intermediate * moe
-        + latent,
-        experts=factor * width * shape.expert_intermediate * shape.experts * moe,
-        router=shape.hidden * shape.experts * moe,
-        norms=shape.hidden * (shape.layers + moe + dense + 1),
+        feed_forward=matrices * shape.hidden * shape.intermediate * dense_layers
+        + matrices * shape.hidden * shape.shared_intermediate * moe_layers
+        + narrowing,
+        experts=matrices * expert_width * shape.expert_intermediate * shape.experts * moe_layers,
+        router=shape.hidden * shape.experts * moe_layers,
+        # before attention, before the feed-forward part, and before the output head
+        norms=shape.hidden * (shape.layers + moe_layers + dense_layers + 1),
         head=0 if shape.tied_embeddings else shape.vocab * shape.hidden,
         encoder=encoder,
     )
@@ -81,12 +83,15 @@ def _attention_parameters(shape: ModelShape, tp: int) -> float:
         softmax = full * _layer(shape, tp, shape.kv_heads, shape.head_dim)
         softmax += shape.window_layers * _layer(shape, tp, *window_heads(shape))
     keys, values = linear_widths(shape)
-    mixer = shape.hidden * (2 * keys + 3 * values) / tp
+    mixer = shape.hidden * (2 * keys + 3 * values) / tp  # queries, keys; values, gate, output
     return softmax + shape.linear_layers * mixer
 
 
 def _layer(shape: ModelShape, tp: int, kv_heads: int, head_dim: int) -> float:
-    """Return the parameters of the query, key, value and output projections of one layer."""
+    """Return the parameters of one layer's query, key, value and output projections on a GPU.
+
+    The layer is divided over ``tp`` GPUs. ``kv_heads`` and ``head_dim`` are those of the layer.
+    """
     heads, kv_heads = math.ceil(shape.heads / tp), math.ceil(kv_heads / tp)
     values = shape.v_head_dim or head_dim
     query = heads * head_dim * (2 if shape.attention_gate else 1)
@@ -96,7 +101,8 @@ def _layer(shape: ModelShape, tp: int, kv_heads: int, head_dim: int) -> float:
 def _latent_layer(shape: ModelShape, tp: int) -> float:
     """Return the parameters of one latent attention layer on one of ``tp`` GPUs.
 
-    Down-projections are whole and heads are divided (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    Each GPU has the whole down-projections and a share of the heads (DeepSeek-V2, arXiv 2405.04434,
+    section 2.1).
     """
     hidden, heads = shape.hidden, math.ceil(shape.heads / tp)
     key = shape.nope_head_dim + shape.rope_head_dim

@@ -11,8 +11,9 @@ phi     share of t that the prompt tokens take at ``prefill_efficiency`` of the 
 W, K    bytes of weights and of KV cache (or state) read per second of the rest, over peak bandwidth
 F       FLOP/s of the decodes in the rest, over the peak of the weights' precision
 balance mean over largest number of experts that the GPUs of an expert-parallel group read
-G       share of the rest without a running kernel: 1 - ``SLACK`` times the need at the peaks, at
-        least 0; expert weights count ``ROUTED_SLACK`` times, or ``BLOCK_SLACK`` times if rescaled
+G       share of the rest without a running kernel: 1 - ``SLACK`` times the share that the work
+        would take at the peaks, at least 0. Expert weights count ``ROUTED_SLACK`` times in it, or
+        ``BLOCK_SLACK`` times if they are rescaled
 
 Running kernels draw a floor. Above it, power follows the energy of bytes and operations, and
 saturates at the GPU's limit. Links draw power if an instance has more than one GPU: a tenth of the
@@ -99,49 +100,42 @@ def load(
     graph: OperatorGraph,
     gpu: GpuSpec,
     seconds: npt.ArrayLike,
-    it: Iteration,
+    iterations: Iteration,
     *,
     block_scaled: bool | None = None,
 ) -> Load:
-    """Return the work of one GPU in iterations that take ``seconds`` each.
+    """Return the work of one GPU in ``iterations`` that take ``seconds`` each.
 
     ``block_scaled`` states whether the kernel of experts converts their weights; None: infer it.
     Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
-    # The peak is that of bf16 for 4-bit weights.
     precision = graph.arrangement.weights
-    peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
-    peak, bandwidth = peak or gpu.peak_flops.get("bf16"), gpu.bandwidth_bytes_s
+    peak = gpu.peak_flops.get("bf16")  # also for 4-bit weights
+    if precision in ("fp8", "int8"):
+        peak = gpu.peak_flops.get(precision) or peak
+    bandwidth = gpu.bandwidth_bytes_s
     if not bandwidth or not peak:
         raise SimulationError(
             f"{gpu.name}: power by load needs its memory bandwidth and its bf16 FLOP/s peak."
         )
-    arrays = np.broadcast_arrays(
+    time, batch, context, tokens, pairs = np.broadcast_arrays(
         np.asarray(seconds, np.float64),
-        it.decodes,
-        it.decode_context,
-        it.prefill_tokens,
-        it.prefill_pairs,
+        iterations.decodes,
+        iterations.decode_context,
+        iterations.prefill_tokens,
+        iterations.prefill_pairs,
     )
-    time, decode_batch, context, tokens, pairs = (np.array(values) for values in arrays)
     if (time <= 0).any():
         raise SimulationError("Power is of iterations that take time: seconds must be above 0.")
-    decode = iteration(decode_batch, context)
-    prefill = iteration(0.0 * decode_batch, 0.0, tokens, pairs)
+    decode = iteration(batch, context)
+    prefill = iteration(0.0 * batch, 0.0, tokens, pairs)
     zero = np.zeros_like(time)
-    weights, experts, cache, flops = zero.copy(), zero.copy(), zero.copy(), zero.copy()
-    balance = zero + 1.0
-    routed = False
+    expert_bytes, balance, has_experts = zero, zero + 1.0, False
     for operator in graph.operators:
-        work = operator.work(decode)
-        flops += operator.count * work.flops
-        cache += operator.count * work.kv_bytes
         if isinstance(operator, Experts):
-            routed = True
-            experts += operator.count * work.weight_bytes
+            has_experts = True
+            expert_bytes = expert_bytes + operator.count * operator.work(decode).weight_bytes
             balance = _balance(operator, operator.distinct(decode))
-        else:
-            weights += operator.count * work.weight_bytes
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     if block_scaled is None:
         # fp4 weights on GPUs without a 4-bit peak, and fp8 weights in Triton. DeepSeek's models
@@ -150,40 +144,40 @@ def load(
         block_scaled = triton or (precision == "fp4" and not gpu.peak_flops.get("fp4"))
     return Load(
         seconds=time,
-        weight_bytes=weights / stages,
-        expert_bytes=experts / stages,
-        cache_bytes=cache / stages,
-        decode_flops=flops / stages,
+        weight_bytes=(graph.total("weight_bytes", decode) - expert_bytes) / stages,
+        expert_bytes=expert_bytes / stages,
+        cache_bytes=graph.total("kv_bytes", decode) / stages,
+        decode_flops=graph.total("flops", decode) / stages,
         prefill_flops=graph.total("flops", prefill) / stages,
         balance=balance,
         bandwidth_bytes_s=zero + bandwidth,
         peak_flops=zero + peak,
-        experts=zero + routed,
-        block_experts=zero + (routed and block_scaled),
+        experts=zero + has_experts,
+        block_experts=zero + (has_experts and block_scaled),
         attention_dp=zero + (graph.arrangement.attention_dp > 1),
         linked=zero + (graph.arrangement.gpus > 1),
     )
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
-    """Return the power per GPU over its TDP while the iterations of ``load`` run without pause.
+    """Return the power per GPU over its TDP, if the iterations of ``load`` run without pause.
 
-    The module's formula calls ``prefill_share`` phi.
+    In the module's formula, ``prefill_share`` is phi and ``weight_traffic`` is W.
     """
-    needed = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
-    prefill_share = np.minimum(needed / load.seconds, LONGEST_PREFILL)
-    rest = load.seconds * (1.0 - prefill_share)
-    per_second = rest * load.bandwidth_bytes_s
-    weights = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / per_second
+    prefill_s = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
+    prefill_share = np.minimum(prefill_s / load.seconds, LONGEST_PREFILL)
+    rest_s = load.seconds * (1.0 - prefill_share)
+    most_bytes = rest_s * load.bandwidth_bytes_s
+    weight_traffic = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / most_bytes
     # Share of the rest in which no kernel runs
     slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
-    moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
-    at_peaks = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
-    gap = np.maximum(1.0 - SLACK * at_peaks / rest, 0.0)
+    moved_bytes = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
+    at_peaks_s = moved_bytes / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
+    gap = np.maximum(1.0 - SLACK * at_peaks_s / rest_s, 0.0)
     dynamic = (
-        model.memory * weights**model.memory_exponent
-        + model.cache * (load.cache_bytes / per_second) ** model.memory_exponent
-        + model.compute * (load.decode_flops / (rest * load.peak_flops)) ** model.compute_exponent
+        model.memory * weight_traffic**model.memory_exponent
+        + model.cache * (load.cache_bytes / most_bytes) ** model.memory_exponent
+        + model.compute * (load.decode_flops / (rest_s * load.peak_flops)) ** model.compute_exponent
         + model.experts * load.experts
         + model.block_experts * load.block_experts
         + model.attention_dp * load.attention_dp
@@ -216,19 +210,18 @@ class PowerAtLoad:
     graph: OperatorGraph
 
     def watts(self, seconds: npt.ArrayLike, *amounts: npt.ArrayLike) -> FloatArray:
-        """Return watts per GPU for iterations, or for means over many.
+        """Return watts per GPU while iterations of ``seconds`` run without pause.
 
-        ``amounts`` are the decodes and prompts of the iterations, as for ``iteration``.
+        ``amounts`` are the decodes, their context, prompt tokens and pairs, as for ``iteration``.
         """
-        now = load(self.graph, self.gpu, seconds, iteration(*amounts))
-        return watts(self.model, self.gpu, now)
+        return watts(self.model, self.gpu, load(self.graph, self.gpu, seconds, iteration(*amounts)))
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOfSides:
-    """Power of an instance whose GPUs run different operators, in groups.
+    """Power of an instance with two sides, such as attention GPUs and feed-forward GPUs.
 
-    It is the mean over the groups, weighted by their shares of the GPUs, in the same iterations.
+    The power per GPU is the mean over the sides in the same iterations, weighted by their GPUs.
     """
 
     sides: tuple[tuple[float, PowerAtLoad], ...]  # share of the GPUs, power per GPU
@@ -248,7 +241,7 @@ Power = PowerAtLoad | PowerOfSides
 
 
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
-    """Return the mean over the largest number of experts that a GPU of a group reads.
+    """Return how evenly the experts in use spread over GPUs: mean / largest number per GPU, to 1.
 
     ``distinct`` is the mean. A GPU reads a binomial number of its ``experts / ep``. The largest of
     ``ep`` such numbers lies about sqrt(2 ln ep) standard deviations above the mean.
@@ -256,8 +249,8 @@ def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     if operator.ep == 1:
         return np.ones_like(distinct)
     experts_each = operator.experts / operator.ep
-    hit = distinct / experts_each  # probability that an expert is read
-    largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
+    read_share = distinct / experts_each
+    largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - read_share))
     largest = np.maximum(np.minimum(largest, experts_each), min(1.0, experts_each))
     return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)
 
@@ -273,7 +266,7 @@ class PowerCap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapCurve:
-    """Remaining speed of a phase by the cap over its uncapped power, both ascending ``[n]``."""
+    """Speed of a phase (1: uncapped) by the cap over its uncapped power, both ascending ``[n]``."""
 
     cap: FloatArray
     speed: FloatArray
@@ -287,9 +280,9 @@ class CapCurve:
             raise SimulationError("Power caps and speeds are shares above 0, speeds at most 1.")
 
     def speed_at(self, cap: float) -> float:
-        """Return the speed at ``cap`` over uncapped power; raise SimulationError below the curve.
+        """Return the speed under a cap of ``cap`` times the uncapped power.
 
-        From the last point on, the speed is 1 if that point has the full power.
+        It is 1 from the full power on. Raises SimulationError below the first point of the curve.
         """
         if cap < self.cap[0] * (1 - 1e-9):
             raise SimulationError(
@@ -300,7 +293,7 @@ class CapCurve:
 
 
 def cap_power(model: PowerModel, cap: PowerCap) -> PowerModel:
-    """Return the power of GPUs under a cap; prompts then take longer at the lower power."""
+    """Return ``model`` under a power cap: less power, and prompts that take longer."""
     return replace(
         model,
         cap=min(model.cap, cap.share),

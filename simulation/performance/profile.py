@@ -75,9 +75,7 @@ class Profile(Protocol):
     @property
     def max_batch(self) -> int: ...  # largest number of sequences in a batch
     @property
-    def max_batch_tokens(
-        self,
-    ) -> int: ...  # prefill tokens + decodes of an iteration (chunked prefill)
+    def max_batch_tokens(self) -> int: ...  # prefill tokens + decodes of an iteration
     @property
     def kv_capacity_tokens(self) -> int: ...
     @property
@@ -98,17 +96,24 @@ class Profile(Protocol):
     def checks(self) -> tuple[Check, ...]: ...
     @property
     def spread(self) -> float:
-        """Return the deviation of ln(predicted / measured) of its modelled part; 0 if none is."""
+        """Return the standard deviation of ln(predicted / measured) of modelled times.
+
+        0 if no part of the profile is modelled.
+        """
 
 
 def iteration_s(profile: Profile, *loads: npt.ArrayLike) -> FloatArray:
-    """Return the seconds of iterations, broadcast over four arrays; 0 for an empty iteration.
+    """Return the seconds of iterations; 0 for an empty iteration.
 
-    ``loads`` are the b, c, p and a of the module's docstring, in this order.
+    ``loads`` are four arrays that broadcast: decodes, their KV tokens in total, prompt tokens, and
+    query-key pairs of the prompts (b, c, p and a of the module's docstring).
     """
     return evaluate(profile.curve, *loads)
 
 
 def measured_range(profile: Profile, *loads: npt.ArrayLike) -> BoolArray:
-    """Return the mask of iterations inside the range that the profile was measured or fitted on."""
+    """Return the mask of iterations inside the range that the profile was measured or fitted on.
+
+    For ``loads`` see ``iteration_s``.
+    """
     return inside(profile.curve, *loads)

@@ -1,10 +1,12 @@
 """Profiles that sum the operators of a model: rooflines, and sums of measured kernels.
 
-A roofline takes an operator from published peaks and efficiency factors, which are calibrated on
-measured kernels of the same or the nearest GPU family. An operator profile takes it from kernels
-that were measured on the GPU. The rest, such as norms between the products and head dimensions
-without a table, is modelled as in a roofline. Iterations with kernels beyond the measured points
-are outside the profile's range, see ``measured_range``.
+A roofline computes the seconds of an operator from published peaks and efficiency factors. These
+are fitted to measured kernels of the same or the nearest GPU family. An operator profile reads the
+seconds from kernels that were measured on the GPU. It models the rest as in a roofline, such as
+norms between the products, and head dimensions without a table. Iterations with kernels beyond the
+measured points are outside the profile's range, see ``measured_range``.
+
+The spread of a prediction is the standard deviation of ln(predicted / measured).
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
-from simulation.performance.curves import Curve, beside_host
+from simulation.performance.curves import Curve, with_host_time
 from simulation.performance.efficiency import Efficiencies, kernel_s
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.kernel_tables import Kernels
@@ -50,10 +52,10 @@ def roofline_profile(
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     families = sorted({efficiencies.of(o, gpu).family for o in graph.operators})
     return _graph_profile(
-        "roofline",
         graph,
         gpu,
         engine,
+        kind="roofline",
         provenance=Provenance(
             "modelled",
             f"Operators of {shape.name} at the published peaks of {gpu.name}, times the share "
@@ -61,7 +63,7 @@ def roofline_profile(
         ),
         curve=compile_graph(graph, timing, engine.overhead_s),
         timing=timing,
-        spread=spread_of(graph, gpu, efficiencies, timing),
+        spread=expected_spread(graph, gpu, efficiencies, timing),
         checks=efficiencies.checks,
     )
 
@@ -81,47 +83,46 @@ def operator_profile(
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
     # Decodes in an iteration with prompts have their own measured kernels, if there are any.
-    among_prompts = kernels.among_prompts()
-    mixed = None if among_prompts is None else partial(timing, kernels=among_prompts)
-    share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
-    modelled = spread_of(graph, gpu, efficiencies, timing)
+    mixed_kernels = kernels.among_prompts()
+    mixed = partial(timing, kernels=mixed_kernels) if mixed_kernels else None
+    measured_share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
+    modelled_spread = expected_spread(graph, gpu, efficiencies, timing)
     return _graph_profile(
-        "operator",
         graph,
         gpu,
         engine,
+        kind="operator",
         provenance=Provenance(
-            "measured" if share > 0.5 else "modelled",
-            f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {share:.0%} of a decode "
-            "iteration's time; the rest by efficiency factors",
+            "measured" if measured_share > 0.5 else "modelled",
+            f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {measured_share:.0%} of "
+            "a decode iteration's time; the rest by efficiency factors",
         ),
         curve=compile_graph(
             graph, timing, engine.overhead_s, partial(measured_at, kernels=kernels), mixed
         ),
         timing=timing,
-        spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
+        spread=measured_share * KERNEL_SPREAD + (1.0 - measured_share) * modelled_spread,
     )
 
 
 def _graph_profile(
-    kind: str, graph: OperatorGraph, gpu: GpuSpec, engine: EngineSettings, curve: Curve, **own: Any
+    graph: OperatorGraph, gpu: GpuSpec, engine: EngineSettings, curve: Curve, **fields: Any
 ) -> GraphProfile:
-    """Return the profile of ``graph`` with the limits of ``engine``, and other fields ``own``.
+    """Return the profile of ``graph`` with the limits of ``engine`` and the other ``fields``.
 
     ``curve`` has the times on the GPU. The host's time per sequence is added here.
     """
     return GraphProfile(
-        kind=kind,
         model=graph.shape.name,
         gpu=gpu.name,
         tp=graph.arrangement.gpus,
         max_batch=engine.max_batch,
         max_batch_tokens=engine.max_batch_tokens,
         kv_capacity_tokens=engine.kv_capacity_tokens,
-        curve=beside_host(curve, engine.sequence_s / graph.arrangement.attention_dp),
+        curve=with_host_time(curve, engine.sequence_s / graph.arrangement.attention_dp),
         start_s=engine.start_s,
         graph=graph,
-        **own,
+        **fields,
     )
 
 
@@ -132,16 +133,22 @@ def roofline_curve(
     overhead_s: float = 0.0,
     sequence_s: float = 0.0,
 ) -> Curve:
-    """Return only the curve of ``roofline_profile``, to compare thousands of arrangements."""
+    """Return only the curve of ``roofline_profile``, to compare thousands of arrangements.
+
+    ``overhead_s`` and ``sequence_s`` are those of ``EngineSettings``.
+    """
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
-    seconds = sequence_s / graph.arrangement.attention_dp
-    return beside_host(compile_graph(graph, timing, overhead_s), seconds)
+    curve = compile_graph(graph, timing, overhead_s)
+    return with_host_time(curve, sequence_s / graph.arrangement.attention_dp)
 
 
 def estimated_s(
     operator: Operator, iteration: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
-    """Return the seconds of one call of ``operator`` by the factors of the nearest family."""
+    """Return the seconds of one call of ``operator`` by efficiency factors, for each iteration.
+
+    The factors are those of the nearest GPU family that was measured.
+    """
     return efficiencies.slower(operator, gpu) * kernel_s(operator, iteration, gpu, efficiencies)
 
 
@@ -163,13 +170,13 @@ def measured_at(operator: Operator, iteration: Iteration, kernels: Kernels) -> B
     return np.ones(iteration.decodes.shape, np.bool_) if reading is None else reading[1]
 
 
-def spread_of(
+def expected_spread(
     graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, timing: Timing
 ) -> float:
-    """Return the expected spread of the prediction error of an iteration's time.
+    """Return the expected spread of an iteration's time: of ln(predicted / measured).
 
-    Errors of one kind of kernel are correlated, so spreads are averaged over time and not combined
-    as independent errors.
+    It is the mean of the operators' spreads, weighted by their time. They are not combined as
+    independent errors, because errors of one kind of kernel are correlated.
     """
     return mean_over_time(
         graph, timing, lambda o: efficiencies.spread(efficiencies.of(o, gpu), gpu.family)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.errors import SimulationError
 
-PARTS = 1.5  # times the expected time of a batch; a slower batch did not run as one
+MOST_TIMES_EXPECTED = 1.5  # e2e over the expected time; a slower batch did not run as one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,20 +59,20 @@ class BenchmarkRows:
     def generated_tokens(self) -> FloatArray:
         """Return the output tokens per sequence after the first: decode time over TBT.
 
-        They may be fewer than ``osl``, since an engine stops at an end-of-text token by default. A
-        row with an ``osl`` of 8,192 may have generated 600. NaN if a time is missing.
+        They may be fewer than ``osl``, since an engine stops at an end-of-text token by default.
+        With an ``osl`` of 8,192, 600 tokens may have been generated. NaN if a time is missing.
         """
         return (self.e2e_s - self.prefill_s) / self.tbt_s
 
     @property
     def ran_as_one_batch(self) -> BoolArray:
-        """Return a mask of the rows that ran as one batch; True if a time is missing.
+        """Return a mask of the rows whose sequences ran as one batch; True if a time is missing.
 
-        A batch that did not fit in memory ran in parts, one after the other. Its e2e is then much
-        longer than its prefill and decode together.
+        A batch that did not fit in memory ran as smaller ones, one after the other. Its e2e is then
+        much longer than its prefill and decode together.
         """
         expected = self.prefill_s + self.osl * self.tbt_s
-        return ~(self.e2e_s > PARTS * expected)
+        return ~(self.e2e_s > MOST_TIMES_EXPECTED * expected)
 
     @property
     def context(self) -> FloatArray:
@@ -95,11 +95,11 @@ class BenchmarkRows:
         return np.fmin(self.throughput * self.tbt_s, self.concurrency)
 
     def has_numbers_in(self, *columns: str) -> BoolArray:
-        """Return a mask of the rows that have a number in all ``columns`` or properties."""
+        """Return a mask of the rows with a number in all ``columns`` (fields or properties)."""
         return np.asarray(np.all([np.isfinite(getattr(self, name)) for name in columns], axis=0))
 
     def served_rows_with(self, time: str) -> BoolArray:
-        """Return a mask of the served rows that have the column ``time`` and both lengths."""
+        """Return a mask of the served rows with both lengths and a number in column ``time``."""
         return (
             self.has_numbers_in(time, "concurrency", "isl") & np.isnan(self.batch) & (self.osl >= 1)
         )

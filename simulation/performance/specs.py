@@ -25,13 +25,10 @@ PHASES = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The origin of one phase's times in a profile, and the largest size that was measured.
-
-    The size is prompt tokens of an iteration in prefill, and sequences in decode.
-    """
+    """The origin of the times of one phase (prefill or decode) in a profile."""
 
     provenance: Provenance
-    most: float = math.inf
+    most: float = math.inf  # largest measured iteration: prompt tokens in prefill, or sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ class Arrangement:
 
     A stage has ``tp * attention_dp`` GPUs: ``attention_dp`` copies of attention on ``tp`` GPUs
     each. Experts use the same GPUs, so ``moe_tp * moe_ep`` must equal that number. If both are 1,
-    ``operator_graph`` uses ``tp`` and ``attention_dp`` for them. There are ``pp`` stages.
+    ``operator_graph`` sets them to ``tp`` and ``attention_dp``. There are ``pp`` pipeline stages.
     """
 
     tp: int = 1

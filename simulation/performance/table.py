@@ -11,8 +11,8 @@ tokens and one sequence. So a table is filled as follows.
   number of tokens takes the value of another family, scaled by their ratio at the neighbours.
   Between families the time is linear in the keys, and beyond them constant. It is not monotone in
   the keys, as many short prompts may take longer than a long one.
-- Decode over (sequences, mean context): time rises with both. Unmeasured cells are a term of the
-  sequences plus a term of the context, fitted to the measured cells by least squares.
+- Decode over (sequences, mean context): time rises with both. An unmeasured pair of the two gets a
+  term of the sequences plus a term of the context, fitted to the measured pairs by least squares.
 - Beyond the last knot, decode continues with its last slope, made to rise with the other size. A
   prefill continues with its last slope in the tokens.
 
@@ -52,7 +52,7 @@ class PrefillPoints:
 
 
 def table_curve(rows: BenchmarkRows) -> Curve:
-    """Return the rows of one arrangement as a curve; see the module's docstring.
+    """Return the seconds of iterations as a curve through the rows of one arrangement.
 
     A mixed iteration saves one reading of the weights, estimated by the cheapest iteration.
     """
@@ -64,11 +64,7 @@ def table_curve(rows: BenchmarkRows) -> Curve:
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
-    """Return the prefill part: seconds by tokens of an iteration and keys per token.
-
-    Measurements form families, such as all prompts of one length. Between families, seconds are
-    interpolated along the keys. They never fall as tokens rise.
-    """
+    """Return the prefill part of the curve: seconds by tokens, and by keys per token."""
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
@@ -101,21 +97,23 @@ def _prefill(rows: BenchmarkRows) -> Part:
 
 
 def _sizes(*columns: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return ``medians`` by ``columns``; raise SimulationError if a table would be too large."""
-    found = medians(np.column_stack(columns), seconds)
-    if len(found[0]) > MAX_SIZE:
+    """Return the distinct rows of ``columns``, and the median and count of ``seconds`` for each.
+
+    Raises SimulationError if there are more than MAX_SIZE.
+    """
+    distinct, middle, counts = medians(np.column_stack(columns), seconds)
+    if len(distinct) > MAX_SIZE:
         raise SimulationError(
-            f"The rows hold {len(found[0]):,} different sizes and a table at most {MAX_SIZE:,}. "
+            f"The rows hold {len(distinct):,} different sizes and a table at most {MAX_SIZE:,}. "
             "Round batch, isl and osl, or fit a linear profile."
         )
-    return found
+    return distinct, middle, counts
 
 
 def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[PrefillPoints]:
-    """Group ``points [n, 2]`` (batch, prompt tokens) into families.
+    """Group ``points [n, 2]`` (batch, prompt tokens) into families, see the module's docstring.
 
-    A family is the single prompts, or all batches of one prompt length. The other points form
-    families by batch.
+    Points of a prompt length that was measured with one batch only form families by batch.
     """
     batch, isl = points.T
     # Prompt lengths that were measured with several batches
@@ -135,17 +133,20 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 def _rising_points(
     tokens: FloatArray, keys: FloatArray, log_seconds: FloatArray, weights: FloatArray
 ) -> PrefillPoints:
-    """Return a family of points in any order, with seconds made to rise with the tokens."""
+    """Return points in any order as a family, with seconds made to rise with the tokens.
+
+    ``tokens`` are those of the batch. ``keys`` are per token.
+    """
     order = np.argsort(tokens, kind="stable")
     seconds = np.exp(isotonic(log_seconds[order], weights[order]))
     return PrefillPoints(tokens[order], keys[order], seconds, weights[order])
 
 
 def _share_points(families: list[PrefillPoints]) -> list[PrefillPoints]:
-    """Return the families, each with the points in its range that only other families measured.
+    """Return the families, each with more points: those in its range that other families measured.
 
-    The other family's time is multiplied by the ratio of the two, interpolated between the points
-    that both measured. With several other families, the geometric mean counts.
+    The time of the other family is multiplied by the ratio of the two, interpolated between the
+    points that both measured. With several other families, the geometric mean counts.
     """
     result = []
     for family in families:
@@ -171,11 +172,7 @@ def _share_points(families: list[PrefillPoints]) -> list[PrefillPoints]:
 
 
 def _decode(rows: BenchmarkRows) -> Part:
-    """Return the decode part: seconds by sequences of an iteration and context of each.
-
-    Unmeasured cells are filled with the sum of an effect of batch and one of context. Seconds rise
-    with both.
-    """
+    """Return the decode part of the curve: seconds by sequences, and by mean context."""
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl, osl and the time between tokens; there are none. "
@@ -215,8 +212,8 @@ def _decode(rows: BenchmarkRows) -> Part:
 def _extend_column(y: FloatArray, table: FloatArray) -> FloatArray:
     """Return ``table`` with a further column, at twice the last ``y``.
 
-    Each row continues with the steepest last slope of this and earlier rows. With the row's own
-    slope, rows could cross beyond the last column.
+    Each row continues with the steepest last slope of this and earlier rows. With their own slopes,
+    rows could cross beyond the last column.
     """
     if y.size == 1:
         return np.column_stack([table, table])
@@ -232,7 +229,7 @@ def _knots(contexts: FloatArray) -> FloatArray:
             merged[-1].append(context)
         else:
             merged.append([context])
-    return np.array([float(np.median(same)) for same in merged])
+    return np.array([float(np.median(group)) for group in merged])
 
 
 def _sum_of_two(
@@ -241,9 +238,10 @@ def _sum_of_two(
     seconds: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
-    """Return a table whose cells are a row term plus a column term, fitted to measured cells.
+    """Return a table of ``shape`` whose cells are a row term plus a column term.
 
-    The fit is weighted least squares.
+    The terms are fitted to ``seconds`` of the measured ``cells`` (row and column indices), by least
+    squares with weights ``counts``.
     """
     design = np.hstack([np.eye(size)[cell] for size, cell in zip(shape, cells, strict=True)])
     root_weight = np.sqrt(counts)

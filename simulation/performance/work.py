@@ -1,12 +1,13 @@
 """Operators and their work: floating point operations, bytes and messages of one iteration.
 
 An operator describes one GPU and one layer. ``count`` layers run it. All amounts are arrays over
-iterations. The ``axis`` of an operator names the sizes of an iteration that it depends on. It is
+iterations. The rows of an operator are the tokens or sequences that it processes. Its ``axis``
+says which they are, and on which sizes of an iteration it depends (b, c, p and a of ``profile``):
 tokens (b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a token) or
 encoder (image tokens).
 
-A GPU processes ``share`` of the instance's sequences, since attention data parallelism and pipeline
-stages divide them. A GPU that works has at least one sequence.
+A GPU processes ``share`` of the instance's rows, since attention data parallelism and pipeline
+stages divide them. A GPU that works has at least one row.
 """
 
 from dataclasses import dataclass, fields
@@ -25,12 +26,12 @@ ACTIVATION = 2.0  # bytes of an activation: 16 bits between operators, whatever 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iteration:
-    """Iterations of one instance, arrays of one shape; see ``profile`` for b, c, p and a."""
+    """Iterations of one instance, arrays of one shape."""
 
-    decodes: FloatArray
-    decode_context: FloatArray
-    prefill_tokens: FloatArray
-    prefill_pairs: FloatArray
+    decodes: FloatArray  # sequences that get one token each
+    decode_context: FloatArray  # KV tokens that they attend to, in total
+    prefill_tokens: FloatArray  # prompt tokens
+    prefill_pairs: FloatArray  # pairs of a prompt token and a token that it attends to
     encoder_tokens: FloatArray  # image tokens that the encoder reads, with ``encoder_pairs``
     encoder_pairs: FloatArray
 
@@ -40,15 +41,18 @@ class Iteration:
         return Iteration(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def rows(self, axis: Axis, share: float) -> FloatArray:
-        """Return the tokens or sequences of ``axis`` that one GPU processes."""
-        in_all = {
+        """Return the number of tokens or sequences (``axis`` says which) that one GPU processes.
+
+        ``share`` is the GPU's share of the instance. At least one row, if the instance has any.
+        """
+        instance_rows = {
             "tokens": self.decodes + self.prefill_tokens,
             "decodes": self.decodes,
             "prefill": self.prefill_tokens,
             "logits": self.decodes + np.minimum(self.prefill_tokens, 1.0),
             "encoder": self.encoder_tokens,
         }[axis]
-        rows: FloatArray = np.maximum(in_all * share, np.minimum(in_all, 1.0))
+        rows: FloatArray = np.maximum(instance_rows * share, np.minimum(instance_rows, 1.0))
         return rows
 
     def keys(self, axis: Axis) -> FloatArray:
@@ -70,14 +74,17 @@ def iteration(
     encoder_tokens: npt.ArrayLike = 0.0,
     encoder_pairs: npt.ArrayLike = 0.0,
 ) -> Iteration:
-    """Return iterations from numbers or arrays that broadcast against each other."""
+    """Return iterations from numbers or arrays that broadcast; for units see ``Iteration``."""
     sizes = (decodes, decode_context, prefill_tokens, prefill_pairs, encoder_tokens, encoder_pairs)
     return Iteration(*np.broadcast_arrays(*(np.asarray(size, np.float64) for size in sizes)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Work of one GPU for one layer: operations and bytes. Each byte counts once, the minimum."""
+    """Work of one GPU for one layer: operations and bytes, one value per iteration.
+
+    Each byte counts once, so the bytes are the least that must be moved.
+    """
 
     flops: FloatArray
     weight_bytes: FloatArray
@@ -93,13 +100,13 @@ class Work:
 
 
 def _work(like: FloatArray, **amounts: FloatArray) -> Work:
-    """Return work with the given amounts, and 0 for the others, in the shape of ``like``."""
+    """Return work with the given ``amounts``; other fields are 0 in the shape of ``like``."""
     return Work(*(amounts.get(field.name, np.zeros_like(like)) for field in fields(Work)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Base of all operators: its place in the graph, and the GPUs' shares of its work."""
+    """Base of all operators: the place in the graph, and the share of the work on one GPU."""
 
     name: str
     after: tuple[str, ...]  # names of the operators that must run before
@@ -146,7 +153,6 @@ class Gemm(Operator):
         return np.where(rows > 0, all_bytes, 0.0)
 
     def work(self, iteration: Iteration) -> Work:
-        """Return the work of the product in one iteration."""
         rows = self.rows(iteration)
         return _work(
             rows,
@@ -198,22 +204,22 @@ class Attention(Operator):
     latent: bool = False  # many heads over one compressed vector (MLA absorbed, an indexer)
 
     def keys(self, iteration: Iteration) -> FloatArray:
-        """Return the keys per query after compression and the window."""
+        """Return the cached entries that a query attends to, within the window."""
         keys = iteration.keys(self.axis) / self.compression
         return np.minimum(keys, self.window) if self.window else keys
 
     def work(self, iteration: Iteration) -> Work:
-        """Return the work of attention in one iteration, with the KV cache that it reads."""
         rows, keys = self.rows(iteration), self.keys(iteration)
-        # A chunk of ``rows`` tokens after ``past`` has keys = past + rows / 2 per query. It reads
-        # past + rows tokens. Several chunks read more, which is not counted.
+        # Each decode reads all its keys. A chunk of ``rows`` prompt tokens after ``past`` tokens
+        # has keys = past + rows / 2 per query, and reads past + rows tokens. Several chunks read
+        # more, which is not counted.
         chunk = np.where(rows > 0, keys + rows / 2, 0.0)
-        read = rows * keys if self.axis == "decodes" else chunk
+        read_tokens = rows * keys if self.axis == "decodes" else chunk
         return _work(
             rows,
             flops=2.0 * rows * keys * self.heads * (self.qk_dim + self.v_dim),
             activation_bytes=rows * self.heads * (self.qk_dim + self.v_dim) * ACTIVATION,
-            kv_bytes=read * self.kv_row_bytes,
+            kv_bytes=read_tokens * self.kv_row_bytes,
             output_bytes=rows * self.heads * self.v_dim * ACTIVATION,
         )
 
@@ -234,7 +240,6 @@ class Recurrence(Operator):
     CHUNK = 64
 
     def work(self, iteration: Iteration) -> Work:
-        """Return 8 FLOP per state element and token, and the bytes of reading and writing it."""
         rows = self.rows(iteration)
         passes = rows if self.axis == "decodes" else np.ceil(rows / self.CHUNK)
         return _work(
@@ -283,13 +288,13 @@ class Experts(Operator):
         return self.rows(iteration) * self.top_k / self.ep
 
     def work(self, iteration: Iteration) -> Work:
-        rows, routed = self.rows(iteration), self.token_expert_pairs(iteration)
-        products = 3 if self.gated else 2
+        rows, pairs = self.rows(iteration), self.token_expert_pairs(iteration)
+        matrices = 3 if self.gated else 2
         return _work(
             rows,
-            flops=2.0 * routed * products * self.hidden * self.intermediate,
+            flops=2.0 * pairs * matrices * self.hidden * self.intermediate,
             weight_bytes=self.distinct(iteration) * self.expert_bytes,
-            activation_bytes=2.0 * routed * self.hidden * ACTIVATION,
+            activation_bytes=2.0 * pairs * self.hidden * ACTIVATION,
             output_bytes=rows * self.hidden * ACTIVATION,
         )
 
@@ -332,7 +337,8 @@ class Collective(Operator):
     """Communication between ``gpus``, with ``width`` elements per row in one GPU's buffer.
 
     The buffer is the message in NCCL's terms. For all_reduce and all_to_all it is the vector that
-    each GPU holds. For all_gather and reduce_scatter it is the whole vector after or before.
+    each GPU holds. For all_gather it is the whole gathered vector, and for reduce_scatter the whole
+    vector before it is scattered.
     """
 
     kind: CollectiveKind
@@ -353,23 +359,24 @@ class Collective(Operator):
         n = self.gpus
         return {"all_reduce": 2.0 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
 
-    def leaving(self, node: int) -> float:
-        """Return the bytes per byte of message that each GPU must send to other nodes.
+    def leaving(self, gpus_per_node: int) -> float:
+        """Return the bytes that each GPU must send to other nodes, per byte of message.
 
-        A node has ``node`` GPUs. Rings cross the border of a node over the links of all its GPUs at
-        once. In an all-to-all, only the parts for other nodes cross. A row with several experts on
-        one node crosses once (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
+        A ring crosses the border of a node over the links of all its GPUs at once. In an
+        all-to-all, only the data for other nodes cross. A row with several experts on one node
+        crosses once (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
         """
         if self.kind == "send":
             return 1.0
-        nodes = self.gpus / node
+        nodes = self.gpus / gpus_per_node
         if self.kind != "all_to_all":
-            return self.traffic / node
+            return self.traffic / gpus_per_node
         elsewhere = 1.0 - 1.0 / nodes  # the share of a message, or of experts, on other nodes
         if not self.chosen:
             return elsewhere
-        reached = (nodes - 1.0) * (1.0 - elsewhere**self.chosen)  # expected nodes for a row
-        return min(reached * self.copy / self.width, elsewhere)
+        # Expected number of other nodes that have at least one of a row's experts
+        receivers = (nodes - 1.0) * (1.0 - elsewhere**self.chosen)
+        return min(receivers * self.copy / self.width, elsewhere)
 
     def transient_bytes(self, iteration: Iteration) -> FloatArray:
         return self.work(iteration).message_bytes

@@ -33,12 +33,9 @@ WEEK_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Least and most replicas of each pool in a part of the week.
+    """Least and most replicas of each pool in a part of the week."""
 
-    It lasts from ``begin_s`` to ``end_s``, in seconds since Monday 00:00.
-    """
-
-    begin_s: float
+    begin_s: float  # since Monday 00:00
     end_s: float
     minimum: int
     maximum: int
@@ -49,8 +46,9 @@ def replicas_by_apa(
 ) -> int:
     """Return the replicas that AIBrix's strategy APA requests for a pool of ``n`` replicas.
 
-    ``value`` is the metric, a mean over the pods. Within ``tolerances``, shares of the target,
-    nothing changes. ``rates`` are the largest factors of a change. Both pairs are (out, in).
+    ``value`` is the mean metric of a replica. Nothing changes while it is within ``tolerances``
+    (shares) of the target. ``rates`` are the largest factors of a change. Both pairs are for
+    scale-out and scale-in.
     """
     (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
     ratio = value / target
@@ -63,9 +61,9 @@ def replicas_by_apa(
 
 
 def in_panic(stable: float, panic: float, threshold: float) -> bool:
-    """Return whether the mean of the panic window exceeds ``threshold`` times the stable one.
+    """Return whether the mean ``panic`` of the short window exceeds ``threshold`` times ``stable``.
 
-    A stable mean of 0 counts as panic.
+    That is the mean of the long window. If it is 0, the result is True.
     """
     return stable <= 0 or panic / stable > threshold
 
@@ -79,12 +77,12 @@ def replicas_by_kpa(
     rates: tuple[float, float],
     panic_threshold: float,
 ) -> int:
-    """Return the replicas that KPA requests for a pool of ``n`` replicas.
+    """Return the replicas that AIBrix's strategy KPA requests for a pool of ``n`` replicas.
 
     ``stable`` is the metric's mean over the long window, ``panic`` over the short window. Each
-    gives a request: the mean metric of a pod divided by ``target``, rounded up (as in the source,
-    not times ``n``). The larger request counts if panic / stable exceeds ``panic_threshold``, else
-    that of the long window. For ``tolerances`` and ``rates`` see ``replicas_by_apa``.
+    requests its value over ``target``, rounded up (as in the source, not times ``n``). The larger
+    request counts if panic / stable exceeds ``panic_threshold``, else that of the long window. For
+    ``tolerances`` and ``rates`` see ``replicas_by_apa``.
     """
 
     (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
@@ -104,10 +102,10 @@ def replicas_by_kpa(
 def replicas_with_pending(
     strategy: Strategy, desired: int, value: float, target: float, ready: int, n: int
 ) -> int:
-    """Return ``desired``, moved toward ``n`` because only ``ready`` of the ``n`` replicas serve.
+    """Return the ``desired`` replicas, moved toward ``n`` if some of the ``n`` replicas start.
 
-    On scale-out, replicas that start count as idle. On scale-in, they count as used at the target.
-    ``value`` is the mean metric of a ready pod.
+    Only ``ready`` of them serve. On scale-out, replicas that start count as idle. On scale-in, they
+    count as used at the target. ``value`` is the mean metric of a ready replica.
     """
     starting = n - ready
     if desired == n or starting <= 0:
@@ -122,16 +120,15 @@ def replicas_with_pending(
 
 @dataclass(eq=False)
 class PodAutoscaler(ScalingPolicy):
-    """Scale each pool alone by a metric of its pods.
+    """Scale each pool alone by a metric of its replicas.
 
-    With ``holds``, a count moves only as far as every recommendation of the cooldown window asks
-    for. Without it, as in the source, scale-out takes the highest recommendation of its window and
-    scale-in the lowest. That was reported as a bug (issue 2821). With
-    ``pending_guard``, replicas that start damp every step, as in the source since September 2026
-    (pull request 2671).
+    With ``holds``, a count moves only as far as every recommendation of the cooldown window
+    requests. Without it, as in the source, scale-out takes the highest recommendation of its window
+    and scale-in the lowest. That was reported as a bug (issue 2821). With ``pending_guard``,
+    replicas that start damp every step, as in the source since September 2026 (pull request 2671).
 
     ``bounds`` replace the limits of every pool in their parts of the week. ``offset_s`` is the time
-    since Monday at which the simulation begins.
+    since Monday 00:00 at which the simulation begins.
     """
 
     strategy: Strategy = "apa"
@@ -179,9 +176,8 @@ class PodAutoscaler(ScalingPolicy):
         targets = present.copy()
         for p, value in enumerate(values):
             replicas = int(present[p])
-            if (
-                replicas < fewest[p] or replicas > most[p]
-            ):  # return to the limits, whatever the metric says
+            if not fewest[p] <= replicas <= most[p]:
+                # Return to the limits, whatever the metric says.
                 targets[p] = min(max(replicas, fewest[p]), most[p])
             elif replicas and np.isfinite(value):
                 self._values[p].append((now, float(value)))
@@ -192,9 +188,8 @@ class PodAutoscaler(ScalingPolicy):
                         self.strategy, requested, window_mean, float(self._target[p]),
                         int(observation.ready[p]), replicas,
                     )  # fmt: skip
-                targets[p] = min(
-                    max(self._apply_cooldowns(p, now, replicas, requested), fewest[p]), most[p]
-                )
+                allowed = self._apply_cooldowns(p, now, replicas, requested)
+                targets[p] = min(max(allowed, fewest[p]), most[p])
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -214,14 +209,14 @@ class PodAutoscaler(ScalingPolicy):
     def _limits(self, now: float) -> tuple[list[int], list[int]]:
         """Return the least and the most replicas of each pool at ``now``.
 
-        The row of ``bounds`` that applies at ``now`` gives them, or else ``min_replicas`` and the
+        They come from the entry of ``bounds`` for that time, or else from ``min_replicas`` and the
         pool's maximum.
         """
         since_monday_s = (self.offset_s + now) % WEEK_S
-        for row in self.bounds:
-            if row.begin_s <= since_monday_s < row.end_s:
-                most = [min(row.maximum, int(maximum)) for maximum in self._most]
-                return [row.minimum] * len(self._most), most
+        for bounds in self.bounds:
+            if bounds.begin_s <= since_monday_s < bounds.end_s:
+                most = [min(bounds.maximum, int(maximum)) for maximum in self._most]
+                return [bounds.minimum] * len(self._most), most
         return [min(self.min_replicas, int(maximum)) for maximum in self._most], self._most.tolist()
 
     def _recommended_replicas(self, p: int, now: float, n: int) -> tuple[int, float]:

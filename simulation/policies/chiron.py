@@ -1,8 +1,8 @@
 """Chiron's hierarchical backpressure (methods.md E8; arXiv 2501.08090).
 
-The source leaves two points open. ``grow`` and ``shrink`` are ours: how far a batch changes in a
-step. And we compare with the previous throughput only while the batch is full, since otherwise
-throughput just follows the load.
+Two points are ours, since the source leaves them open. ``grow`` and ``shrink`` are the factors by
+which a batch changes in a step. And throughput is compared with the previous one only while the
+batch is full, since otherwise throughput just follows the load.
 """
 
 from collections import deque
@@ -39,9 +39,9 @@ class Chiron(ScalingPolicy):
     interactive ones first. An instance that runs batch requests only is busy too.
 
     Batch: instances are added if queued groups of requests would miss their deadline, which is the
-    tightest limit of the deferrable tiers, else a day. An instance serves requests of ``lengths``
-    tokens at the rate of its profile (mean input and output; one pair or one per pool). All
-    instances are removed when the queue is empty and no request runs.
+    tightest limit of the deferrable tiers, else a day. ``lengths`` are mean input and output tokens
+    of a request, one pair or one per pool; they give the requests/s of an instance. All instances
+    are removed when the queue is empty and no request runs.
     """
 
     wants_signals = True
@@ -55,7 +55,7 @@ class Chiron(ScalingPolicy):
     name: str = "chiron"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Group pools by what they serve, cheapest first, and read limits from the tiers."""
+        """Group pools by their tiers, and read the limits; return the first counts."""
         self._fleet, self._ends = fleet, Endpoints(fleet)
         kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
         # Interactive and mixed pools of each model and region.
@@ -106,11 +106,10 @@ class Chiron(ScalingPolicy):
         mixed: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Scale the interactive and mixed instances of a model and region in ``targets``.
+        """Change ``targets [pools]`` of the interactive and mixed pools of a model and region.
 
         Their new number is the mean number of busy instances over ``theta``. If it is below the
-        present number, one instance is removed. A fleet without instances starts one when a request
-        waits.
+        present number, one instance is removed. Without instances, one starts if a request waits.
         """
         pools = [*interactive, *mixed]
         present = int(targets[pools].sum())
@@ -133,10 +132,10 @@ class Chiron(ScalingPolicy):
         pools: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Write the batch instances of a model that keep the deadlines to ``targets``.
+        """Change ``targets [pools]`` of the batch pools of a model, so that deadlines are kept.
 
-        ``pools`` are its batch pools in regions that share a queue. ``queue`` has the requests that
-        wait for them, as in ``_update_queue``.
+        ``pools`` are those of regions that share a queue. ``queue`` has the requests that wait for
+        them, as in ``_update_queue``.
         """
         now, pool_list = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
@@ -159,10 +158,10 @@ class Chiron(ScalingPolicy):
 
     @staticmethod
     def _update_queue(queue: deque[list[float]], queued: int, now: float) -> None:
-        """Update ``queue`` in place, so that its groups contain ``queued`` requests in total.
+        """Change ``queue`` so that its groups contain ``queued`` requests in total.
 
-        A group is a time in seconds and a number of requests; the oldest comes first. New requests
-        form a group, and completed ones leave the oldest group.
+        A group is the time at which it was queued and a number of requests. The oldest comes first.
+        New requests form a group, and completed ones leave the oldest group.
         """
         change = queued - sum(count for _, count in queue)
         if change > 0:
@@ -217,6 +216,5 @@ class Chiron(ScalingPolicy):
 
 def _tbt_limit(fleet: Fleet, p: int) -> float:
     """Return the tightest TBT limit of the tiers of pool ``p``; infinite without one."""
-    serves = fleet.pools[p].tiers
-    limits = [t.tbt_s for t in fleet.tiers if serves is None or t.name in serves]
+    limits = [tier.tbt_s for tier in fleet.tiers if fleet.pools[p].takes(tier.name)]
     return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -1,5 +1,7 @@
 """NVIDIA Dynamo's Planner: its targets, predictors, and budgets of GPUs and power.
 
+A unit is what one Planner scales: an aggregated pool, or the prefill and decode pools of a service.
+
 Source: the package ``ai-dynamo`` 1.6.1 (github.com/ai-dynamo/dynamo), ``dynamo/planner``:
 ``core/load_scaling.py``, ``core/throughput_scaling.py``, ``core/state_machine.py`` (pending
 replicas), ``core/load/predictors.py``, ``core/budget.py``, ``core/perf_model/engine_query.py``
@@ -70,7 +72,7 @@ def engine_rps(
 def _prompt_s(
     profile: Profile, tokens: FloatArray, isl: float, decodes: object, context: object
 ) -> FloatArray:
-    """Return the seconds to compute ``tokens`` of prompts in chunks of the token budget.
+    """Return the seconds to compute ``tokens`` prompt tokens in chunks of the token budget.
 
     Each prompt has ``isl`` tokens. ``decodes`` sequences with ``context`` tokens in total run in
     the same iterations.
@@ -90,8 +92,9 @@ def _prompt_s(
 class Kalman:
     """The Planner's Kalman filter of a value and its trend; it predicts one interval ahead.
 
-    ``level`` and ``trend`` are the variances of their changes in an interval, ``noise`` that of a
-    reading. Before ``points`` values, the prediction is the last value.
+    ``level`` and ``trend`` are the variances by which value and trend change in an interval.
+    ``noise`` is the variance of a reading. Before ``points`` values, the prediction is the last
+    value.
     """
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
@@ -140,18 +143,20 @@ def fit_to_budget(
     budget: float,
     least: int,
 ) -> tuple[int, ...]:
-    """Return the counts nearest to ``requested`` that cost at most ``budget``.
+    """Return the counts of replicas nearest to ``requested`` that cost at most ``budget``.
 
-    ``cost`` is of one replica, in the unit of ``budget`` (GPUs or watts). Each count is between its
-    ``current`` and its ``requested`` value. At a full budget, nothing grows unless something else
-    shrinks. If the ``current`` counts cost more than the budget, all shrink in proportion, to at
-    least ``least`` each.
+    ``cost`` is of one replica of each pool, in the unit of ``budget`` (GPUs or watts). Each count
+    is between its ``current`` and its ``requested`` value. At a full budget, nothing grows unless
+    something else shrinks. If the ``current`` counts cost more than the budget, all shrink in
+    proportion, to at least ``least`` each.
     """
 
     def price(counts: Sequence[int]) -> float:
-        return sum(n * of_replica for n, of_replica in zip(counts, cost, strict=True))
+        """Return the cost of ``counts`` replicas."""
+        return sum(n * replica_cost for n, replica_cost in zip(counts, cost, strict=True))
 
     def distance(counts: Sequence[int]) -> int:
+        """Return by how many replicas ``counts`` differ from the requested ones."""
         return sum(abs(target - count) for target, count in zip(requested, counts, strict=True))
 
     total = price(current)
@@ -200,7 +205,7 @@ class DynamoPlanner(ScalingPolicy):
     max_gpus: float | None = None
     power_w: float | None = None
     gpu_w: float | None = None  # None: the TDP of the GPU type
-    interval_s: float = 0.0  # 0: of the source
+    interval_s: float = 0.0  # 0: the default of the source
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -254,6 +259,7 @@ class DynamoPlanner(ScalingPolicy):
         for i, unit in enumerate(self._units):
             ready = [int(observation.ready[p]) for p in unit]
             pending = [int(observation.starting[p]) for p in unit]
+            requested: Sequence[int | None]
             if self.target == "sla":
                 requested = self._by_demand(i, unit, ready, observation)
             else:
@@ -294,10 +300,10 @@ class DynamoPlanner(ScalingPolicy):
         return float(pool.gpus_per_instance * gpu_w)
 
     def _power_budgets(self, fleet: Fleet) -> list[float]:
-        """Return the watts that the GPUs of each Planner may draw: ``power_w``, else by its site.
+        """Return the watts that the GPUs of each Planner may draw.
 
-        The Planners of a region share the site's power limit equally. The power of servers and the
-        PUE are subtracted.
+        By default, the Planners of a region share its site's power limit equally, less the power of
+        servers and the PUE. ``power_w`` replaces this.
         """
         if self.power_w is not None:
             return [self.power_w] * len(self._units)
@@ -332,10 +338,14 @@ class DynamoPlanner(ScalingPolicy):
         return queued if self.target == "load" else queued / self.context_tokens
 
     def _by_load(self, p: int, ready: int, pending: int, observation: Observation) -> int | None:
-        """Return the replicas of pool ``p`` that its engines' load requires; None: no change."""
+        """Return the replicas of pool ``p`` that its engines' load requires; None: no change.
+
+        ``ready`` replicas serve, and ``pending`` ones start.
+        """
         if not ready:
             return None
-        load, (up, down) = self._engine_load(p, observation), self._thresholds(p)
+        load = self._engine_load(p, observation)
+        up, down = self._thresholds(p)
         # As in the source, whether a load at a threshold counts depends on role and target.
         is_prefill, by_load = self._roles[p] == "prefill", self.target == "load"
         if load > up or (load == up and (is_prefill or by_load)):
@@ -352,28 +362,30 @@ class DynamoPlanner(ScalingPolicy):
 
     def _by_demand(
         self, i: int, unit: tuple[int, ...], ready: list[int], observation: Observation
-    ) -> list[int | None]:
+    ) -> Sequence[int]:
         """Return the replicas of each pool of unit ``i`` that the predicted demand requires.
 
-        Each differs from the ``ready`` replicas by at most ``max_step``.
+        Each differs from the ``ready`` replicas by at most ``max_step``, unless ``min_replicas``
+        needs more.
         """
-        isl = self.lengths[unit[0]][0]
-        requests = float(observation.input_tps[unit[0]]) / isl * self.interval_s
+        first_pool = unit[0]
+        isl, _ = self.lengths[first_pool]
+        requests = float(observation.input_tps[first_pool]) / isl * self.interval_s
         self._forecasts[i].add(requests)
         if self.predictor != "constant":
             requests = self._forecasts[i].predict()
-        demand = requests / self.interval_s
-        requested: list[int | None] = []
+        demand_rps = requests / self.interval_s
+        requested = []
         for p, n in zip(unit, ready, strict=True):
-            count = max(ceil(demand / self._capacity[p]), self.min_replicas)
-            bounded = min(max(count, max(0, n - self.max_step)), n + self.max_step)
+            needed = ceil(demand_rps / self._capacity[p])
+            bounded = min(max(needed, n - self.max_step), n + self.max_step)
             requested.append(max(bounded, self.min_replicas))
         return requested
 
     def _limit_targets(
-        self, i: int, ready: list[int], pending: list[int], requested: list[int | None]
+        self, i: int, ready: list[int], pending: list[int], requested: Sequence[int | None]
     ) -> list[int]:
-        """Return the targets of unit ``i`` (a pool or a pair) within its minimum and its budgets.
+        """Return the targets of unit ``i`` within its minimum and its budgets.
 
         Each list has a number per pool: replicas that are ``ready``, replicas that start
         (``pending``), and ``requested`` replicas (None: no change). Nothing is added while replicas

@@ -31,21 +31,22 @@ from simulation.policy import (
 Signal = Literal["queue", "queue-guard", "inflight", "saturation", "tokens", "latency"]
 TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
 VELOCITY = "prefill velocity, tokens/s"
-LOOK_S = 15.0  # polling interval of the ScaledObjects, and sync period of the HPA controller
-RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9  # recording rules of the latency signal
+POLLING_S = 15.0  # of the ScaledObjects, and sync period of the HPA controller
+# Recording rules of the latency signal: seconds of a rate and of a mean, largest value, percentile
+RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The published thresholds and behaviour of a signal.
 
-    ``target`` and ``second`` are the thresholds of its two triggers. For latency, they are the
-    shares of the SLO above which it scales out, and below which it scales in.
+    For latency, ``target`` and ``second`` are the shares of the SLO above which it scales out, and
+    below which it scales in.
     """
 
     words: str  # name of the signal for users
-    target: float
-    second: float
+    target: float  # threshold of the first trigger
+    second: float  # threshold of the second trigger
     up: Way
     down: Way
 
@@ -64,9 +65,9 @@ SETTINGS: dict[Signal, Setting] = {
 
 
 def idle_prefill_tps(profile: Profile) -> float:
-    """Return the prefill velocity V_P in tokens/s: a full chunk over its TTFT on an idle replica.
+    """Return the prefill velocity V_P in tokens/s of an idle replica.
 
-    A full chunk has the tokens of the largest batch.
+    It is the largest chunk (``max_batch_tokens``) over the TTFT of a prompt of that size.
     """
     chunk = profile.max_batch_tokens
     return chunk / (float(iteration_s(profile, 0, 0, chunk, chunk**2 / 2)) + profile.start_s)
@@ -76,8 +77,8 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
     """Return ``histogram_quantile`` of Prometheus in seconds, ``[pools]``; NaN without counts.
 
     ``counts [pools, buckets]`` are per bucket, not cumulative, and ``bounds_s`` the upper bounds.
-    Within a bucket, values are assumed evenly spread. The last bucket is open, so a quantile in it
-    is its lower bound.
+    Within a bucket, values are assumed evenly spread. The last bucket has no upper bound, so a
+    quantile in it is its lower bound.
     """
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
@@ -101,8 +102,8 @@ def replicas_by_latency(
     """Return the replicas that the control law of the latency signal requests, ``[pools]``.
 
     ``saturation`` is latency over its limit, clamped and averaged. Above ``out_above`` the pool
-    scales out, below ``in_below`` it scales in. ``present`` are ``ready`` and starting replicas. To
-    scale out, saturation is multiplied by ready / present, as if starting replicas served already.
+    scales out, below ``in_below`` it scales in. ``present`` are ``ready`` and starting replicas. On
+    scale-out, saturation is multiplied by ready / present, as if starting replicas served already.
     """
     some_start = (ready > 0) & (ready < present)
     ready_share = np.where(some_start, ready / np.maximum(present, 1), 1.0)
@@ -117,9 +118,9 @@ def replicas_by_latency(
 def replicas_guarded(demand: FloatArray, present: IntArray, ready: IntArray) -> FloatArray:
     """Return the replicas that the guard of the queue signal requests, ``[pools]``.
 
-    The guard prevents a second request for replicas that already start. A ``demand`` (in replicas)
-    above the ``present`` replicas is reduced by those that start, but not below ``present``.
-    ``ready`` replicas serve.
+    The guard prevents a second request for replicas that already start. ``present`` replicas are
+    ``ready`` or start. A ``demand`` (in replicas) above ``present`` is reduced by those that start,
+    but not below ``present``.
     """
     guarded = np.maximum(demand - (present - ready), present)
     return np.asarray(np.where(demand <= present, demand, guarded), np.float64)
@@ -171,7 +172,7 @@ class EndpointPicker(ScalingPolicy):
     min_replicas: int = 1
     up: Way | None = None
     down: Way | None = None
-    interval_s: float = LOOK_S
+    interval_s: float = POLLING_S
     name: str = ""
     wants_signals: bool = True
 
@@ -191,7 +192,7 @@ class EndpointPicker(ScalingPolicy):
             raise SimulationError(f"Policy {self.name!r}: second_target must be below target.")
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Prepare what the signal needs: roles, prefill speeds, or limits and windows."""
+        """Reset the windows, read roles, speeds and limits; return the first counts."""
         counts = initial_counts(fleet)
         self._behaviour = HpaBehaviour(self._settings.up, self._settings.down, counts)
         self._least = np.where(counts > 0, self.min_replicas, 0)
@@ -273,7 +274,7 @@ class EndpointPicker(ScalingPolicy):
 
         The autoscaler requests total / target replicas. The first and second total by signal:
 
-        - tokens: seconds of work on prompts that wait, and KV memory in use, in replicas' worth.
+        - tokens: seconds of work on prompts that wait, and KV memory in use, as full replicas.
         - inflight: running requests, and 0.
         - saturation: saturation, and running requests; as for queue if saturation is unknown.
         - queue: requests that wait at the picker, and running requests.
@@ -313,9 +314,7 @@ class EndpointPicker(ScalingPolicy):
             # fmax skips NaN: no limit or no traffic
             worst = np.fmax(np.fmax(worst, ttft_share), tbt_share)
         self._recent_saturation.append(np.minimum(worst, CLAMP))
-        self.saturation: FloatArray = np.asarray(
-            np.mean(self._recent_saturation, axis=0), np.float64
-        )
+        self.saturation = np.asarray(np.mean(self._recent_saturation, axis=0), np.float64)
         return self.saturation
 
     def _count_decisions(self, seconds: float) -> int:

@@ -31,12 +31,12 @@ class Feedback(ServiceController):
     Without requests it counts as 0, or else an idle fleet would never shrink. If requests wait and
     no instance is ready, it is infinite.
 
-    A step out is a share of the ready instances, which the latency describes. So a breach that
-    lasts while instances start does not add more at each decision (8 to 58 instances in ten minutes
-    otherwise).
+    A step of scale-out is a share of the ready instances, which the latency describes. So a breach
+    that lasts while instances start does not add more at each decision (8 to 58 instances in ten
+    minutes otherwise).
 
     Algorithm 3 as printed never tests the direction (a smaller size can result from a scale-out)
-    and reads an undefined C_up. Here, scale-out waits for ``cool_out_s`` and scale-in for
+    and reads an undefined C_up. Here, scale-out has the cooldown ``cool_out_s`` and scale-in
     ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours.
     """
 
@@ -63,9 +63,10 @@ class Feedback(ServiceController):
         return PREFILL if self.signal == TTFT else DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Set the target: the stated one, else the tightest limit of an interactive tier.
+        """Set the latency target in seconds, and return the first counts, ``[pools]``.
 
-        Raises SimulationError if there is neither.
+        The target is ``target_s``, or else the tightest limit of an interactive tier. Raises
+        SimulationError if there is neither.
         """
         counts = super().reset(fleet)
         target_s = self.target_s
@@ -121,11 +122,11 @@ class Feedback(ServiceController):
         )
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
-        """Return whether latency is high enough to scale out, so that nothing should be removed."""
+        """Return whether the latency of ``service`` is high enough to scale out."""
         return self.latency_ratio(service, observation) >= self.beta_out
 
     def latency_ratio(self, service: Service, observation: Observation) -> float:
-        """Return latency over its target, the largest of the service's pools.
+        """Return latency over its target: the largest ratio of the service's pools.
 
         0 if idle, inf if requests wait and no instance is ready, NaN if unknown.
         """

@@ -1,4 +1,4 @@
-"""A plan as the minimum, and a reactive guard above it.
+"""A plan as the minimum, and a reactive guard that adds instances if load exceeds the plan.
 
 KEDA does the same with the cron triggers of a schedule and a trigger by load: the largest wins
 (keda.sh, "Scaling Deployments").
@@ -43,27 +43,27 @@ class GuardedPlan(ScalingPolicy):
       load exceeds the capacity of the planned instances by over ``tolerance``. That must be so in
       the pool, and in all reachable pools of that model and role together, since a plan uses spare
       capacity in other regions;
-    - for the requests in flight, at ``in_flight`` of one instance. It counts if they are a pile:
-      PILED_UP times the requests that the ready instances hold. Served tokens alone cannot show a
-      pile, since they never exceed what all instances can serve. Nothing more is added while the
-      pile falls by more than ``tolerance``, or waits for starting instances and no longer grows.
-      Nothing is removed before it is gone;
-    - for the tokens served at the observed capacity (``guard._late_load``). It counts if that is
-      below the planned one: requests were late, none piled up, and the requests in flight exceeded
-      those that the instances hold by over ``tolerance``;
+    - for the requests in flight, at ``in_flight`` of one instance. It counts if they pile up:
+      PILED_UP times the requests that the ready instances hold. Served tokens alone cannot show
+      that, since they never exceed what all instances can serve. Nothing more is added while these
+      requests fall by more than ``tolerance``, or wait for starting instances and no longer grow.
+      Nothing is removed before they are gone;
+    - for the tokens served, at the observed capacity (``guard._late_load``). It counts if this
+      capacity is below the planned one: requests were late, none piled up, and the requests in
+      flight exceeded those that the instances hold by over ``tolerance``;
     - for late requests, if more were late in the last LATE_S than the tiers allow, and none piled
       up (``guard._instances_for_late``). So it corrects a profile that is too fast.
 
     ``prefill_tps``, ``decode_tps`` and ``in_flight`` are of an instance in a large pool. In a small
-    pool each instance serves ``shares`` of it (``guard.capacity_table``), so that the guard acts
-    exactly when the load exceeds the plan. Requests in flight follow by Little's law: less load,
-    fewer requests.
+    pool each instance serves ``shares`` of them (``guard.capacity_table``), so that the guard acts
+    exactly when the load exceeds the plan. Requests in flight are reduced by the same share
+    (Little's law).
 
     A count applies if every decision of the last ``rise_s`` requires it. So nothing is added while
     the plan is right. Unexpected changes (longer outputs, a crowd, lost instances) are answered
     within minutes. Added instances stay until no decision of the last ``fall_s`` requires them.
-    Growth is limited as in Kubernetes: at most ``scale_up_factor`` times the instances, or
-    ``scale_up_instances``, in 15 s.
+    Growth is limited as in Kubernetes: in 15 s, at most ``scale_up_factor`` times the instances or
+    ``scale_up_instances`` are added, whichever is more.
     """
 
     wants_signals = True
@@ -83,7 +83,10 @@ class GuardedPlan(ScalingPolicy):
     name: str = "lt-g"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Start the schedule, and allocate the arrays of the guard, which compiled code shares."""
+        """Start the schedule and the guard; return the scheduled counts, ``[pools]``.
+
+        The arrays of the guard are shared with compiled code.
+        """
         counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
@@ -134,10 +137,7 @@ class GuardedPlan(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the targets of the guard: the scheduled counts, or more.
-
-        Replicas that the schedule lends are no targets of the guard.
-        """
+        """Return the targets of the guard: the scheduled counts without lent replicas, or more."""
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
@@ -164,23 +164,25 @@ class GuardedPlan(ScalingPolicy):
         return self._guard.seen[: int(self._guard.seen_count[0])]
 
     def never_acts(self, fleet: Fleet, seen: FloatArray) -> bool:
-        """Return whether the guard would add nothing to a ``fleet`` that observed ``seen``.
+        """Return whether the guard would add nothing to a ``fleet`` with the observations ``seen``.
 
-        ``seen`` is that property of another guard, with the same interval and a fleet that never
-        changed.
+        They are the ``recorded_observations`` of a guard with the same interval, and a fleet that
+        never changed.
         """
-        rule = replace(self, recorded=0)  # threads may ask at the same time
-        planned = rule.reset(fleet).astype(np.float64)
-        return bool(guard.never_acts(self.interval_s, planned, seen, rule._guard))
+        copy = replace(self, recorded=0)  # several threads may call this at the same time
+        planned = copy.reset(fleet).astype(np.float64)
+        return bool(guard.never_acts(self.interval_s, planned, seen, copy._guard))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the capacity of an instance, the learned overload, and the limits of requests."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
         loads, overload = self._guard.capacity, self._guard.memory[guard.TOO_MUCH]
-        shares = []  # of a large pool's load per instance, which an instance in a pool of n serves
-        for n, words in PER_POOL_OR_REGION.items():
-            shares.append(ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n))
+        # Load of an instance in a pool of n, as a share of that in a large pool
+        shares = [
+            ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n)
+            for n, words in PER_POOL_OR_REGION.items()
+        ]
         return (
             ComputedParameter(PROMPT, np.where(np.isinf(prefill_tps), np.nan, prefill_tps)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode_tps), np.nan, decode_tps)),
@@ -205,7 +207,10 @@ class GuardedPlan(ScalingPolicy):
 
 
 def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:
-    """Return the load that ``counts [pools]`` serve, as the compiled ``guard.load_of`` does."""
+    """Return the load that ``counts [pools]`` instances serve, in loads of a large pool's instance.
+
+    For ``capacity`` see ``Guard``. It does the same as the compiled ``guard.load_of``.
+    """
     largest = capacity.shape[1] - 1  # each further instance serves a load of 1
     within = np.minimum(counts, largest)
     loads: FloatArray = capacity[np.arange(len(counts)), within] + (counts - within)
@@ -215,7 +220,7 @@ def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:
 def _limits_s(fleet: Fleet, p: int) -> tuple[float, float]:
     """Return the limits of TTFT and of TPOT of pool ``p`` in seconds.
 
-    NaN: there is none, the pool does not do that work, or its tiers have different limits.
+    NaN if there is no limit, if the pool's role has no such latency, or if limits of tiers differ.
     """
     pool = fleet.pools[p]
     tiers = [t for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
@@ -226,7 +231,10 @@ def _limits_s(fleet: Fleet, p: int) -> tuple[float, float]:
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
-    """Return the rows ``guard.OBSERVED``, ``[rows, pools]``; NaN where nothing was measured."""
+    """Return the inputs of the guard's decision, ``[guard.OBSERVED, pools]``; NaN: not measured.
+
+    ``planned [pools]`` are the scheduled counts.
+    """
     rows = np.full((len(guard.OBSERVED), len(observation.ready)), np.nan)
     rows[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals

@@ -36,7 +36,7 @@ class Hpa(ScalingPolicy):
     """Scale each pool alone: ``desired = ceil(ready * metric / target)`` within a tolerance.
 
     There is an autoscaler per deployment. With prefill and decode pools that is the uncoordinated
-    scaling that D warns of.
+    scaling that methods.md D warns of.
 
     ``target`` is the metric of one instance, one number or one per pool. A starting instance has no
     metric yet. It counts as idle when others need more instances, and as at the target when they
@@ -86,14 +86,12 @@ class Hpa(ScalingPolicy):
         for p in range(len(targets)):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
             if ready or starting:
-                recommended = max(
-                    int(self._least[p]), self._recommended_replicas(p, metric[p], ready, starting)
-                )
+                recommended = self._recommended_replicas(p, metric[p], ready, starting)
+                recommended = max(int(self._least[p]), recommended)
             else:  # the controller ignores a deployment without pods
                 recommended = int(observation.waiting[p] > 0)
-            targets[p] = self._apply_stabilization(
-                p, observation.time_s, ready + starting, recommended
-            )
+            present = ready + starting
+            targets[p] = self._apply_stabilization(p, observation.time_s, present, recommended)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -112,8 +110,8 @@ class Hpa(ScalingPolicy):
     def _recommended_replicas(self, p: int, value: float, ready: int, starting: int) -> int:
         """Return the replicas for a mean metric ``value`` of a ready pod, as ``GetMetricReplicas``.
 
-        A starting pod counts as idle if the ready ones need more, else as at the target. If that
-        reverses the direction, nothing changes.
+        A starting pod counts as idle if ready pods are above the target, else as at the target. If
+        that reverses the direction, nothing changes.
         """
         present = ready + starting
         if not np.isfinite(value) or not ready:
@@ -149,8 +147,8 @@ class Keda(Hpa):
     """Scale on the total of the metric over all instances: ``ceil(total / target)``.
 
     All instances count, ready or not. With ``min_replicas`` 0, a pool can scale to zero, as in
-    KEDA. It does so ``cooldown_s`` after the trigger was last active (its value above 0). It
-    restarts at the first poll, every ``polling_s``, that finds the trigger active.
+    KEDA. It does so ``cooldown_s`` after the trigger was last active (its value above 0). KEDA
+    polls every ``polling_s``, and the first poll that finds the trigger active starts the pool.
     """
 
     metric: Metric = "queue"

@@ -26,13 +26,13 @@ class KvAware(ServiceController):
     - Memory pressure: KV tokens in use over KV capacity, kept at ``target`` by proportional
       control.
     - Preemptions: more than ``preemptions_per_min`` per instance mean too small a fleet, whatever
-      the mean pressure. Adds a step of ``step``.
+      the mean pressure. The instances grow by the factor ``step``.
     - Evictions with a falling hit rate: the prefix cache evicts more than ``evicted_share`` of the
       prefilled tokens, and its hit rate is ``hit_drop`` below the best of the last ``memory_s``
-      seconds. The working set fits better in more instances. Adds a step of ``step``.
+      seconds. The cached prefixes fit better in more instances, so these grow by ``step`` too.
 
-    Nothing is removed while there is any sign, or if the rest would exceed the target. The rules
-    and their values are ours; the source names the signals only.
+    Nothing is removed while one of the last two is present, or if the rest would exceed the target.
+    The rules and their values are ours; the source names the signals only.
     """
 
     target: float = 0.7
@@ -56,11 +56,7 @@ class KvAware(ServiceController):
         return super().decide(observation)
 
     def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction of service ``i``, and how many instances its driving role needs.
-
-        Three signals decide: utilization, memory shortage, and requests that wait while nothing is
-        ready.
-        """
+        """Return the direction of service ``i``, and how many instances its driving role needs."""
         service = self.services[i]
         pools = self.driving_pools(service)
         pool_list = list(pools)
@@ -109,8 +105,7 @@ class KvAware(ServiceController):
     def _is_cache_too_small(self, i: int, service: Service, observation: Observation) -> bool:
         """Return whether the prefix cache evicts a lot while its hit rate has fallen.
 
-        Also updates the best hit rate of the last ``memory_s``, with which the present one is
-        compared.
+        The hit rate is compared with the best of the last ``memory_s``, which this updates.
         """
         signals = observation.signals
         assert signals is not None

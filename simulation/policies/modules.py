@@ -1,7 +1,8 @@
 """CoCoServe's elastic instances: copy layers to idle memory, move modules under pressure.
 
-The number of instances stays. Those of a pool act alike, each on its part of the idle GPUs. At each
-decision, one of these happens in each pool:
+A module is a layer, its attention or feed-forward projections, or its KV cache. The number of
+instances stays. Those of a pool act alike, each on its share of the idle GPUs. At each decision,
+one of these happens in each pool:
 
 - Memory is short for the running and waiting sequences, or more requests are late than the
   threshold allows. Then module reduction (Algorithm 2) moves layers, projections and KV caches to
@@ -15,8 +16,9 @@ operation runs, instances on the same devices are slower by the source's disturb
 from the profile: see ``Layout.speed``.
 
 Borrowed devices are idle GPUs, which are instances of pools without requests, or GPUs that serve
-other pools. Idle GPUs cost money while modules lie on them. On GPUs that serve, modules use KV
-memory and computing time of the pool. Their price is the capacity that the pool loses.
+other pools. The pool that owns a device is its host. Idle GPUs cost money while modules are on
+them. On GPUs that serve, modules use KV memory and computing time of the host. Their price is the
+capacity that the host loses.
 """
 
 from collections.abc import Sequence
@@ -31,12 +33,12 @@ from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.reduction import Assessment, Instance, reduce
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
 CALM = 2  # decisions without pressure until moved modules return
 MARGIN = 1.25  # of the need, that must fit at the start location before modules return
 MIN_GAIN = 0.01  # smallest rise in speed that is worth copies
-FINE = 0.05  # relative difference of batches that have the same speed
+SAME_BATCH = 0.05  # relative difference of batches that count as one size
 UNLIMITED = 1 << 20  # sequences
 
 
@@ -63,30 +65,24 @@ class Event:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleLocations:
-    """Location of the modules of a pool's instances from ``time_s`` on.
-
-    Per device of an instance, ``copies [D]`` are the layers copied to it. ``parts``,
-    ``projections`` and ``caches [D]`` are the originals on it: attention parts, feed-forward parts
-    and KV caches of layers. ``borrowed`` counts the borrowed instances of other pools. ``speed`` is
-    relative to the start.
-    """
+    """Numbers of modules on each of the D devices of a pool's instances from ``time_s`` on."""
 
     time_s: float
     pool: int
-    copies: IntArray
-    parts: IntArray
-    projections: IntArray
-    caches: IntArray
-    borrowed: int
-    speed: float
+    copies: IntArray  # [D] copied layers
+    parts: IntArray  # [D] attention of layers, original
+    projections: IntArray  # [D] feed-forward projections of layers, original
+    caches: IntArray  # [D] KV caches of layers
+    borrowed: int  # instances of other pools that are borrowed
+    speed: float  # relative to the start
 
 
 @dataclass(slots=True, eq=False)
 class _PoolState:
-    """The placement of a pool's instances now (``state``), and ``wanted`` after an operation."""
+    """The placement of the modules of a pool's instances, and the running operation."""
 
-    state: Instance
-    wanted: Instance
+    state: Instance  # placement now
+    wanted: Instance  # placement after the running operation
     count: int  # instances
     tbt_s: float  # tightest limit of its tiers; inf: none
     until_s: float = -np.inf  # end of the last operation
@@ -94,18 +90,19 @@ class _PoolState:
     limit: int = UNLIMITED  # sequences, set by module reduction
     tried: tuple[object, ...] = ()  # last state for which nothing helped
     recorded: tuple[object, ...] = ()  # last recorded placements
-    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)  # see _speed
+    # cache of ``_relative_speed``
+    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class ModuleScaling(ScalingPolicy):
-    """Scale the modules of the pools that have a layout; None in ``layouts``: the pool has none.
+    """Scale the modules of the pools that have a layout.
 
-    ``events``, ``standings`` and ``held`` record the run. A row of ``held`` is a time in seconds,
-    the bytes of copies of each pool with a layout, and its caches away from home.
+    ``events``, ``standings`` and ``held`` record the run. An entry of ``held`` is a time in
+    seconds, the bytes of copies of each pool with a layout, and its caches on other devices.
     """
 
-    layouts: Sequence[Layout | None]
+    layouts: Sequence[Layout | None]  # by pool; None: its modules are not scaled
     vacancy_threshold: float = 0.0  # vacant share of a device above which it gets copies
     violation_threshold: float = 0.05  # share of late requests above which modules are reduced
     interval_s: float = 5.0
@@ -114,7 +111,7 @@ class ModuleScaling(ScalingPolicy):
     events: list[Event] = field(default_factory=list)
     standings: list[ModuleLocations] = field(default_factory=list)
     held: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
-    _fleet: Fleet | None = None
+    _fleet: Fleet = field(init=False, repr=False)
     _pools: dict[int, _PoolState] = field(default_factory=dict)
 
     def reset(self, fleet: Fleet) -> IntArray:
@@ -135,7 +132,6 @@ class ModuleScaling(ScalingPolicy):
 
     def decide(self, observation: Observation) -> Actions:
         """Act on each pool's modules; return the speeds, batches and KV memory that result."""
-        assert self._fleet is not None, "reset comes first"
         now = observation.time_s
         for p in self._pools:
             self._act(p, observation, now)
@@ -162,9 +158,9 @@ class ModuleScaling(ScalingPolicy):
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
     def _neighbours(self, p: int) -> list[int]:
-        """Return pool ``p`` and the pools that an operation on its modules slows.
+        """Return pool ``p`` and the pools that an operation on its modules slows down.
 
-        They have instances, or modules, on the same devices.
+        These have instances or modules on the same devices.
         """
         elastic, layout = self._pools[p], self._layout(p)
         if not layout.hosts:
@@ -176,19 +172,17 @@ class ModuleScaling(ScalingPolicy):
 
     def _serves(self, host: int) -> bool:
         """Return whether pool ``host`` serves requests, so that only a part of its GPUs is idle."""
-        assert self._fleet is not None
         return host >= 0 and not self._fleet.pools[host].lends
 
     def _kv_use(self, observation: Observation) -> FloatArray:
         """Return the share of KV memory that each pool needs with a margin, at most 1, ``[pools]``.
 
-        It is relative to the memory of the pool's first placement.
+        The memory is that of the pool's first placement.
         """
-        assert self._fleet is not None
         use = MARGIN * np.nan_to_num(observation.utilisation)
         for p in self._pools:
             layout = self._layout(p)
-            # The profile of an elastic pool has room for caches that are moved.
+            # The KV capacity in the profile includes memory for caches on borrowed devices.
             use[p] *= self._fleet.pools[p].profile.kv_capacity_tokens / layout.tokens(layout.start)
         return np.minimum(use, 1.0)
 
@@ -201,13 +195,14 @@ class ModuleScaling(ScalingPolicy):
     def _busy_share_of_others(self, p: int, observation: Observation) -> FloatArray:
         """Return the share of time that other instances compute on each device, ``[D]``.
 
-        These are the instances of pool ``p`` that share the device, and those of the pool that owns
-        it. The share is above 1 if several of them compute all the time.
+        These are the other instances of pool ``p`` that share the device, and that of the host (the
+        pool that owns it). The share is above 1 if several of them compute all the time.
         """
-        assert observation.signals is not None
-        layout, busy = self._layout(p), np.nan_to_num(observation.signals.busy)
-        sharers = 1.0 if layout.sharers is None else layout.sharers
-        busy_share = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
+        layout, busy = self._layout(p), np.nan_to_num(_signals(observation).busy)
+        devices = layout.room_bytes.size
+        # Instances of pool p on each device
+        sharers = np.ones(devices) if layout.sharers is None else layout.sharers
+        busy_share = np.maximum(sharers - 1.0, 0.0) * busy[p]
         for d, host in enumerate(layout.hosts):
             busy_share[d] += busy[host] if self._serves(host) else 0.0
         # Rounded, so that cached speeds hold for small changes of load.
@@ -216,13 +211,10 @@ class ModuleScaling(ScalingPolicy):
     def _capacity_taken_from_others(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the shares of computing time and KV memory that pool ``p`` takes from each pool.
+        """Return the shares of computing time and of KV memory that each pool loses, ``[pools]``.
 
-        Modules of pool ``p`` on devices of another pool take them. Both arrays have shape
-        ``[pools]``.
+        They are taken by modules of pool ``p`` in the placement ``state``.
         """
-        assert self._fleet is not None
-        assert observation.signals is not None
         computing, memory = np.zeros(len(self._fleet.pools)), np.zeros(len(self._fleet.pools))
         layout, elastic = self._layout(p), self._pools[p]
         if not any(self._serves(host) for host in layout.hosts):
@@ -236,7 +228,7 @@ class ModuleScaling(ScalingPolicy):
             if self._serves(host):
                 # Instances of pool p for each instance of the host
                 per_host = elastic.count / max(int(observation.ready[host]), 1)
-                busy = float(np.nan_to_num(observation.signals.busy[p]))
+                busy = float(np.nan_to_num(_signals(observation).busy[p]))
                 computing[host] += busy * work[d] * per_host
                 memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
@@ -250,7 +242,6 @@ class ModuleScaling(ScalingPolicy):
         that of newly borrowed idle GPUs, and of the capacity that pools with serving GPUs lose.
         Without prices, GPUs are counted instead of dollars.
         """
-        assert self._fleet is not None
         layout, elastic = self._layout(p), self._pools[p]
         # Dollars per hour of an instance of each pool
         prices = np.array(
@@ -265,8 +256,7 @@ class ModuleScaling(ScalingPolicy):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
         computing_before, memory_before = self._capacity_taken_from_others(p, before, observation)
         computing_after, memory_after = self._capacity_taken_from_others(p, after, observation)
-        assert observation.signals is not None
-        busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
+        busy = np.minimum(MARGIN * np.nan_to_num(_signals(observation).busy), 1.0)
         lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
         for own_use, displaced_before, displaced_after in (
             (busy, computing_before, computing_after),
@@ -286,46 +276,48 @@ class ModuleScaling(ScalingPolicy):
         return layout
 
     def _targets(self) -> IntArray:
-        """Return the instances of each pool; of lending pools, those that modules borrow.
-
-        Modules borrow them before and after the running operation.
-        """
-        assert self._fleet is not None
+        """Return the instances of each pool; of lending pools, those that modules borrow."""
         # Pools that only serve keep their instances.
         targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
-        for p, elastic in self._pools.items():
-            targets[p] = elastic.count
-            layout = self._layout(p)
-            if layout.hosts:
-                lent = layout.borrowed_devices(elastic.state, elastic.wanted) * np.array(
-                    layout.held
-                )
-                for host, count in zip(layout.hosts, lent.tolist(), strict=True):
-                    targets[host] += count if host >= 0 and not self._serves(host) else 0
+        for p in self._pools:
+            targets += self._borrowed_instances(p)
         return targets
+
+    def _borrowed_instances(self, p: int) -> IntArray:
+        """Return the instances of lending pools that modules of pool ``p`` borrow, ``[pools]``.
+
+        They are borrowed before or after the running operation.
+        """
+        elastic, layout = self._pools[p], self._layout(p)
+        borrowed = np.zeros(len(self._fleet.pools), np.int64)
+        if layout.hosts:
+            is_used = layout.borrowed_devices(elastic.state, elastic.wanted)
+            counts = (is_used * np.array(layout.held)).tolist()
+            for host, count in zip(layout.hosts, counts, strict=True):
+                if host >= 0 and not self._serves(host):
+                    borrowed[host] += count
+        return borrowed
 
     def _relative_speed(self, p: int, state: Instance, observation: Observation) -> float:
         """Return the speed of placement ``state`` of pool ``p`` at the present batch and load.
 
         It is relative to the start. Results are cached.
         """
-        assert self._fleet is not None
-        elastic, running = self._pools[p], _running(observation, p)
-        bucket, busy = round(log(running) / FINE), self._busy_share_of_others(p, observation)
-        key = (state, bucket, busy.tobytes())
+        elastic, busy = self._pools[p], self._busy_share_of_others(p, observation)
+        batch_step = round(log(_running(observation, p)) / SAME_BATCH)
+        key = (state, batch_step, busy.tobytes())
         if key not in elastic.speeds:
             profile = self._fleet.pools[p].profile
-            batch = exp(bucket * FINE)
+            batch = exp(batch_step * SAME_BATCH)
             elastic.speeds[key] = self._layout(p).relative_speed(state, profile, batch, busy)
         return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
-        """Finish the operation of pool ``p``, then begin the next one that it needs.
+        """Finish the operation of pool ``p`` if its time is over, and begin the next one.
 
-        Nothing happens while an operation runs. Under pressure modules are reduced, in calm they
-        return home, else layers are copied. A state for which nothing helped is not tried again.
+        Under pressure modules are reduced, without it they return to their first devices or layers
+        are copied. A state for which nothing helped is not tried again.
         """
-        assert self._fleet is not None
         elastic = self._pools[p]
         if elastic.until_s > now:
             return
@@ -342,8 +334,8 @@ class ModuleScaling(ScalingPolicy):
         elastic.calm = 0 if pressed or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
-        # What is tried: the placement, the load in steps of its logarithm, and what is wrong.
-        reduction = elastic.state, round(log(sequences) / FINE), is_short, is_late
+        # The key of an attempt: the placement, the load in steps of its logarithm, and the pressure
+        reduction = elastic.state, round(log(sequences) / SAME_BATCH), is_short, is_late
         if pressed and layout.moves and reduction != elastic.tried:
             reduced = self._after_reduction(p, sequences, is_late, observation)
             self._change(p, now, "reduce", reduced, running)
@@ -358,7 +350,8 @@ class ModuleScaling(ScalingPolicy):
             if layout.tokens(home) >= MARGIN * needed_tokens:
                 self._change(p, now, "home", home, running)
                 return
-        copying = elastic.state, round(log(running) / FINE), round(log(needed_tokens) / FINE)
+        load_steps = [round(log(load) / SAME_BATCH) for load in (running, needed_tokens)]
+        copying = (elastic.state, *load_steps)
         if layout.copies and copying != elastic.tried:
             copied = self._with_copies(p, running, needed_tokens, observation)
             if copied is not None:
@@ -371,10 +364,9 @@ class ModuleScaling(ScalingPolicy):
     ) -> tuple[bool, bool]:
         """Return whether KV memory of pool ``p`` is short, and whether too many requests are late.
 
-        ``layout`` has the memory that is free now. ``needed_tokens`` are needed per instance.
+        ``layout`` has the memory that is free now. An instance needs ``needed_tokens`` of KV cache.
         """
-        state, signals = self._pools[p].state, observation.signals
-        assert signals is not None
+        state, signals = self._pools[p].state, _signals(observation)
         is_short = needed_tokens > layout.tokens(state) or signals.preemptions[p] > 0
         # Modules leave a GPU that serves others if those need its memory.
         is_short |= bool((layout.weight_bytes_on(state) > layout.room_bytes).any())
@@ -384,11 +376,10 @@ class ModuleScaling(ScalingPolicy):
     def _with_copies(
         self, p: int, running: float, needed_tokens: float, observation: Observation
     ) -> Instance | None:
-        """Return the placement with copies of layers by Algorithm 1; None if they do not pay.
+        """Return the placement with copies of layers by Algorithm 1; None if they are not worth it.
 
         ``running`` sequences are in a batch. KV memory for ``needed_tokens`` stays free.
         """
-        assert self._fleet is not None
         state, profile = self._pools[p].state, self._fleet.pools[p].profile
         layout = self._layout_with_free_memory(p, observation)
         busy = self._busy_share_of_others(p, observation)
@@ -407,25 +398,23 @@ class ModuleScaling(ScalingPolicy):
         """Return the layout without the idle GPUs that are not borrowed yet."""
         elastic = self._pools[p]
         borrowed = layout.borrowed_devices(elastic.state) > 0
-        # Devices that cost nothing more: borrowed already, its own, or of a pool that serves.
-        free = [
+        # Devices that cost nothing more: borrowed already, its own, or of a pool that serves
+        usable = [
             bool(is_borrowed) or host < 0 or self._serves(host)
             for host, is_borrowed in zip(layout.hosts, borrowed.tolist(), strict=False)
         ]
-        return (
-            replace(layout, room_bytes=np.where(free, layout.room_bytes, 0.0)) if free else layout
-        )
+        if not usable:
+            return layout
+        return replace(layout, room_bytes=np.where(usable, layout.room_bytes, 0.0))
 
     def _after_reduction(
         self, p: int, sequences: float, violated: bool, observation: Observation
     ) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
 
-        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. Also
-        sets the pool's limit on sequences.
+        ``sequences`` run or wait on the instance. If ``violated``, the TBT limit must be kept too.
+        Also sets the pool's limit on sequences.
         """
-        assert self._fleet is not None
-        assert observation.signals is not None
         elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
         profile, busy = self._fleet.pools[p].profile, self._busy_share_of_others(p, observation)
         per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
@@ -458,9 +447,10 @@ class ModuleScaling(ScalingPolicy):
         return best
 
     def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
-        """Begin the operation that leads to ``after``, and record its event.
+        """Begin the operation of type ``kind`` that leads to ``after``, and record its event.
 
-        Its duration is that of ``acting_cost``. Nothing happens if no module moves.
+        It takes the time of ``acting_cost`` with ``running`` sequences. Nothing happens if no
+        module moves.
         """
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()
@@ -505,16 +495,6 @@ class ModuleScaling(ScalingPolicy):
             return
         elastic.recorded = elastic.state, elastic.wanted
         devices, state = layout.room_bytes.size, elastic.state
-        borrowed = 0
-        if layout.hosts:
-            devices_used = layout.borrowed_devices(state, elastic.wanted)
-            borrowed = sum(
-                instances * is_used
-                for host, instances, is_used in zip(
-                    layout.hosts, layout.held, devices_used.tolist(), strict=True
-                )
-                if host >= 0 and not self._serves(host)
-            )
         self.standings.append(
             ModuleLocations(
                 time_s=now,
@@ -523,13 +503,13 @@ class ModuleScaling(ScalingPolicy):
                 parts=np.bincount(state.home, minlength=devices),
                 projections=np.bincount(state.ffn_home, minlength=devices),
                 caches=np.bincount(state.kv_home, minlength=devices),
-                borrowed=borrowed,
+                borrowed=int(self._borrowed_instances(p).sum()),
                 speed=speed,
             )
         )
 
     def _record_memory(self, now: float) -> None:
-        """Append a row to ``held``: bytes of copies and caches away from home, by pool."""
+        """Append an entry to ``held``: bytes of copies, and caches on other devices, by pool."""
         pairs = [(elastic.wanted, self._layout(p)) for p, elastic in self._pools.items()]
         copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in pairs]
         away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in pairs]
@@ -546,10 +526,15 @@ def _is_away(state: Instance, start: Instance) -> bool:
     )
 
 
-def _running(observation: Observation, p: int) -> float:
-    """Return the mean sequences of the batch since the last decision, at least 1."""
+def _signals(observation: Observation) -> Signals:
+    """Return the signals of an observation; this policy always gets them."""
     assert observation.signals is not None
-    return float(np.maximum(np.nan_to_num(observation.signals.batch[p], nan=1.0), 1.0))
+    return observation.signals
+
+
+def _running(observation: Observation, p: int) -> float:
+    """Return the mean sequences in a batch of pool ``p`` since the last decision, at least 1."""
+    return float(np.maximum(np.nan_to_num(_signals(observation).batch[p], nan=1.0), 1.0))
 
 
 def _tbt_s(fleet: Fleet, pool: Pool) -> float:

@@ -19,8 +19,7 @@ class Periodic(ScalingPolicy):
 
     ``times_s [steps]`` must increase and lie in ``[0, day_s)``; ``counts`` has the shape ``[steps,
     pools]``. Before the first step of a day, the last step of the day before applies. The
-    simulation begins ``offset_s`` into a day. The schedule reacts to nothing: an operator writes it
-    once, or copies it from the day before.
+    simulation begins ``offset_s`` seconds after the start of a day.
     """
 
     times_s: Times

@@ -22,14 +22,10 @@ from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal of proportional control.
+    """A signal of proportional control: a rate, or a share of the time of each instance."""
 
-    ``driving_role`` is the one that it scales, and ``reading`` the field of ``Signals`` it reads.
-    That is either a rate, which adds up over instances, or a share of the time of each.
-    """
-
-    driving_role: str
-    reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]
+    driving_role: str  # that it scales
+    reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]  # field of ``Signals``
 
     @property
     def words(self) -> str:
@@ -68,21 +64,21 @@ SIGNALS: dict[SignalName, Signal] = {
 
 @dataclass(eq=False)
 class Proportional(ServiceController):
-    """Scale the driving role to its instances times the metric of one over ``target``.
+    """Scale the driving role to its ready instances times their mean signal over ``target``.
 
     The other role follows by the P/D ratio. ``target`` is the signal of one instance, one number or
     one per pool: tokens/s for the two throughput signals, and a share in (0, 1] for the four of
-    hardware. In the source, it comes from a pressure test. The metric is the mean of the ready
-    instances. Starting ones count as present, so that a shortage is answered once. With instances
-    that do both, prefill and decode GPU (and SM) are the same reading.
+    hardware. In the source, it comes from a pressure test. Starting instances count as present, so
+    that a shortage is answered once. If instances do both roles, the signals of prefill and decode
+    are equal.
 
     A signal of served load cannot exceed what the instances can serve. At their limits it may be a
     tenth above the target, so that a fourfold load adds only a tenth after each start.
     ``in_flight`` (ours; None: off) prevents that. It is the number of requests, running or waiting,
-    of one instance of the driving role at its target. If ``PILED_UP`` times as many are in flight
-    and more at each decision, the target is the number of instances for all of them. It is at most
-    ``SURGE`` times the ready ones. A pile that no longer grows adds no more, and no instance is
-    removed while it lasts.
+    of one instance of the driving role at its target. If more than ``PILED_UP`` times as many are
+    in flight, and more at each decision, the target is the instances that hold all of them, at most
+    ``SURGE`` times the ready ones. Once they no longer grow, no more is added. Nothing is removed
+    while they are piled up.
     """
 
     signal: SignalName
@@ -120,7 +116,7 @@ class Proportional(ServiceController):
     def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return the direction of service ``i``, and how many instances its driving role needs.
 
-        The signal or a pile of requests decides, whichever needs more instances.
+        The signal or piled-up requests decide, whichever need more instances.
         """
         service = self.services[i]
         pools = self.driving_pools(service)
@@ -130,10 +126,10 @@ class Proportional(ServiceController):
             starts = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if starts else (STAY, present)
         expected = self.instances_at_target(service, observation)
-        for_pile = self._instances_for_pile(i, observation)
+        for_requests = self._instances_for_requests(i, observation)
         if not np.isfinite(expected):
             return STAY, present
-        expected = max(expected, for_pile)
+        expected = max(expected, for_requests)
         direction = direction_of(expected, present, self.stability)
         return direction, max(1, damp_change(expected, present, self.stability.damping))
 
@@ -173,12 +169,12 @@ class Proportional(ServiceController):
         words = SIGNALS[self.signal].words
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
-    def _instances_for_pile(self, i: int, observation: Observation) -> float:
-        """Return the instances of service ``i`` for its piled-up requests; 0: there is no pile.
+    def _instances_for_requests(self, i: int, observation: Observation) -> float:
+        """Return the instances of service ``i`` for piled-up requests; 0 if none are piled up.
 
-        Requests are piled up if more than PILED_UP times those that ready instances hold are in
-        flight. If the pile grows, the instances are enough to hold it; otherwise the present ones
-        are enough.
+        Requests are piled up if more than PILED_UP times those that ready instances hold at their
+        target are in flight. If they grow, instances for all of them are returned, else the present
+        ones.
         """
         pools = self.driving_pools(self.services[i])
         pool_list = list(pools)

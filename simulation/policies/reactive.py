@@ -9,7 +9,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees, initial_counts
 from simulation.policy import Gauge, Hold, Observation, ScalingPolicy
 
-BETWEEN_S = 15.0  # events (SageServe, section 4)
+BETWEEN_S = 15.0  # between two changes, at least (SageServe, section 4)
 
 
 @dataclass(eq=False)
@@ -17,7 +17,7 @@ class UnifiedReactive(ScalingPolicy):
     """Add an instance above ``scale_out_above``, remove one below ``scale_in_below``.
 
     An endpoint is all pools of one model, region and role. The thresholds are on the utilization of
-    its ready instances together (``Endpoints.reading``; the source's with ``sees`` memory).
+    its ready instances together (``Endpoints.reading``; in the source that of memory).
 
     After a change, the endpoint waits for ``cooldown_s``. By default it waits until its new
     instances serve, at least 15 s. The authors' code does the same (kjain1810/SageServe,
@@ -38,10 +38,10 @@ class UnifiedReactive(ScalingPolicy):
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
         self._cooldown_until_s = np.full(len(self._ends), -np.inf)
-        each = np.ones(len(self._ends))
-        self._limits = self._ends.limits(
-            self.sees, each * self.scale_in_below, each * self.scale_out_above
+        in_below, out_above = (
+            np.full(len(self._ends), limit) for limit in (self.scale_in_below, self.scale_out_above)
         )
+        self._limits = self._ends.limits(self.sees, in_below, out_above)
         self._held: IntArray | None = None  # targets of a decision without a change
         return initial_counts(fleet)
 

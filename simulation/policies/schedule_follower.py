@@ -12,12 +12,9 @@ from simulation.policy import Actions, Hold, Observation, ScalingPolicy
 class ScheduleFollower(ScalingPolicy):
     """Keep ``targets[i]`` instances per pool from ``times_s[i]`` on (LT-I: immediately).
 
-    ``times_s [periods]`` must increase; ``targets`` has the shape ``[periods, pools]``. Before the
-    first period the fleet keeps its initial instances. A step takes effect at the first scaling
-    decision at or after it. ``lent [periods, pools]`` of the targets are lent as spot and serve
-    nothing. ``shares [periods, models, regions, regions]`` are the shares of each home region's
-    tokens by serving region. If there is a ``schedule``, it is followed and these arguments are
-    ignored.
+    A step takes effect at the first scaling decision at or after it. For ``times_s``, ``targets``,
+    ``lent`` and ``shares`` see ``FixedSchedule``. If there is a ``schedule``, it is followed and
+    these arguments are ignored.
     """
 
     times_s: Times = ()
@@ -37,10 +34,7 @@ class ScheduleFollower(ScalingPolicy):
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
-        """Return the present step as actions.
-
-        Instances that the step lends are no part of its targets.
-        """
+        """Return the present step as actions. Its targets exclude instances that it lends."""
         self._schedule.observe(observation)
         step = self._schedule.step_at(observation.time_s)
         if step.lent is None:

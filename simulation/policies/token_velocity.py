@@ -1,5 +1,8 @@
 """Roles by token velocity: replicas switch, and decode replicas take prompts over.
 
+The velocity of a role is the tokens/s of one replica. The need of a role is the replicas that its
+load requires, as a fraction. Its pressure is the need over its replicas.
+
 Sources: TokenScale (arXiv 2512.03416) compares arriving tokens with the velocity of each role, and
 lets decode replicas compute prompts in bursts. DOPD (arXiv 2511.20982) and Arrow (arXiv 2505.11916)
 change the number of replicas of each role by load. None of them states all its parameters; the
@@ -34,15 +37,12 @@ DECODE_BATCH = "largest decode batch within TBT"
 class TokenVelocity(ScalingPolicy):
     """Move replicas between prefill and decode to the role that is short of capacity.
 
-    Capacity is measured as velocity (tokens/s of a replica):
-
-    - The need of prefill, in replicas, is the arriving prompt tokens/s over the prefill velocity.
-      Without ``scales``, it also covers the backlog within one interval.
+    - The need of prefill is the arriving prompt tokens/s over the prefill velocity. Without
+      ``scales``, it also covers the backlog within one interval.
     - The need of decode is the sequences in flight over the largest batch within the TBT limit.
 
-    The pressure of a role is its need over its replicas. If one exceeds ``target``, ``switches``
-    moves replicas to the split with the least pressure, if that is lower than now by the share
-    ``gain``.
+    If the pressure of a role exceeds ``target``, ``switches`` moves replicas to the split with the
+    least pressure, if that is lower than now by the share ``gain``.
 
     ``scales`` changes the number of each role to its need over ``target`` instead. Replicas beyond
     it are removed after ``keep_s`` of lower need, or switch if the other role is short.
@@ -77,7 +77,7 @@ class TokenVelocity(ScalingPolicy):
         self._ends = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.has_separate_roles]
-        self._replica_kinds = [replica_switch_key(pool) for pool in fleet.pools]
+        self._switch_keys = [replica_switch_key(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
         self._context = self._isl + osl / 2
         limits = (np.nan_to_num(np.broadcast_to(limit, len(counts)), nan=np.inf)
@@ -108,7 +108,7 @@ class TokenVelocity(ScalingPolicy):
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the prefill and decode velocity of one replica (tokens/s), and the decode batch.
 
-        They are by pool, and NaN for pools without the role.
+        They are NaN for pools without the role.
         """
         prefill_tps, decode_tps, decode_batch = np.full((3, len(self._pools)), np.nan)
         for service in self._services:
@@ -124,7 +124,7 @@ class TokenVelocity(ScalingPolicy):
     def _change_service(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
     ) -> None:
-        """Write the targets and moves of service ``i`` in place.
+        """Change ``targets [pools]`` and ``moves [pools, pools]`` of service ``i``.
 
         Replicas switch from a role with too many to the one with too few. With ``scales``, the rest
         of the change is started or removed.
@@ -132,11 +132,10 @@ class TokenVelocity(ScalingPolicy):
         roles = (service.prefill, service.decode)
         present = tuple(int(targets[list(pools)].sum()) for pools in roles)
         needs = self._needs(service, observation)
-        change = (
-            self._change_by_need(i, needs, present, observation)
-            if self.scales
-            else self._change_to_best_split(needs, present)
-        )
+        if self.scales:
+            change = self._change_by_need(i, needs, present, observation)
+        else:
+            change = self._change_to_best_split(needs, present)
         switched = 0
         if self.switches and change[0] * change[1] < 0:  # one role grows, the other shrinks
             growing = 0 if change[0] > 0 else 1
@@ -157,13 +156,14 @@ class TokenVelocity(ScalingPolicy):
         """
         if min(present) < 1:
             return 0, 0
-        wanted = best_split(needs, sum(present))
-        pressure, pressure_after = (
+        best = best_split(needs, sum(present))
+        pressure, best_pressure = (
             max(need / count for need, count in zip(needs, split, strict=True))
-            for split in (present, wanted)
+            for split in (present, best)
         )
-        pays = pressure > self.target and pressure_after <= (1 - self.gain) * pressure
-        return (wanted[0] - present[0], wanted[1] - present[1]) if pays else (0, 0)
+        if pressure <= self.target or best_pressure > (1 - self.gain) * pressure:
+            return 0, 0
+        return best[0] - present[0], best[1] - present[1]
 
     def _change_by_need(
         self,
@@ -172,11 +172,11 @@ class TokenVelocity(ScalingPolicy):
         present: tuple[int, ...],
         observation: Observation,
     ) -> tuple[int, int]:
-        """Return the changes of prefill and decode replicas that the needs ask for.
+        """Return the changes of prefill and decode replicas of service ``i`` to their ``needs``.
 
         A role grows to its present need. It shrinks to its largest need of the last ``keep_s``.
         """
-        recent = self._recent_needs[i]  # rows of time, prefill replicas, decode replicas
+        recent = self._recent_needs[i]  # entries of time, prefill replicas, decode replicas
         if not recent:  # replicas that run at first stay as long as others
             recent.append((observation.time_s, *present))
         recent.append((observation.time_s, *(self._replicas(need) for need in needs)))
@@ -185,7 +185,7 @@ class TokenVelocity(ScalingPolicy):
         changes = []
         for role in range(2):
             needed_now = int(recent[-1][1 + role])
-            most_needed = int(max(row[1 + role] for row in recent))
+            most_needed = int(max(entry[1 + role] for entry in recent))
             missing = max(needed_now - present[role], 0)
             superfluous = max(present[role] - most_needed, 0)
             changes.append(missing - superfluous)  # at most one of them is not 0
@@ -197,24 +197,24 @@ class TokenVelocity(ScalingPolicy):
 
     def _move(
         self,
-        givers: Sequence[int],
-        takers: Sequence[int],
+        from_pools: Sequence[int],
+        to_pools: Sequence[int],
         count: int,
         observation: Observation,
         moves: IntArray,
     ) -> int:
-        """Write ``moves`` of at most ``count`` ready replicas from ``givers`` to ``takers``.
+        """Write at most ``count`` switches of ready replicas to ``moves``; return their number.
 
-        Only pools of the same model, region and GPUs exchange replicas. Returns the number moved.
+        Only pools of the same model, region and GPUs exchange replicas.
         """
-        to_move = count
-        for taker in takers:
-            for giver in reversed(givers):
-                if self._replica_kinds[giver] == self._replica_kinds[taker]:
-                    ready = int(observation.ready[giver]) - int(moves[giver].sum())
-                    moves[giver, taker] = min(to_move, max(ready, 0))
-                    to_move -= int(moves[giver, taker])
-        return count - to_move
+        remaining = count
+        for to_pool in to_pools:
+            for from_pool in reversed(from_pools):
+                if self._switch_keys[from_pool] == self._switch_keys[to_pool]:
+                    ready = int(observation.ready[from_pool]) - int(moves[from_pool].sum())
+                    moves[from_pool, to_pool] = min(remaining, max(ready, 0))
+                    remaining -= int(moves[from_pool, to_pool])
+        return count - remaining
 
     def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
         """Return the replicas that the prefill and the decode of a service need, as fractions."""
@@ -240,7 +240,7 @@ class TokenVelocity(ScalingPolicy):
         return float(max(1, sizes[fits].max(initial=1)))
 
     def _prompt_chunk(self, p: int, observation: Observation) -> int:
-        """Return the prompt tokens that an iteration of decode pool ``p`` takes over; 0: none."""
+        """Return the most prompt tokens that an iteration of decode pool ``p`` may take over."""
         batch = 0.0 if observation.signals is None else observation.signals.batch[p]
         decodes = ceil(np.nan_to_num(batch))
         if (p, decodes) not in self._chunks:

@@ -27,9 +27,10 @@ TRAFFIC: Reading = "traffic"
 class UtilizationGated(ScalingPolicy):
     """Move toward the plan one instance at a time when utilization passes a threshold (LT-U).
 
-    An endpoint below its plan grows while utilization (``Endpoints.reading``) is above
-    ``scale_out_above``. One above its plan shrinks while it is below ``scale_in_below``. After a
-    change it waits ``cooldown_s``.
+    An endpoint (the pools of one model, region and role) with fewer instances than planned grows
+    while its utilization (``Endpoints.reading``) is above ``scale_out_above``. One with more
+    shrinks while its utilization is below ``scale_in_below``. After a change it waits
+    ``cooldown_s``.
 
     With ``forecast_tps`` (LT-UA), the plan is no limit in the last ``last_share`` of each period
     (20 minutes of an hour). An endpoint then grows if the load is at least ``underestimated`` times
@@ -85,8 +86,8 @@ class UtilizationGated(ScalingPolicy):
         targets = observation.ready + observation.starting
         self._schedule.observe(observation)
         planned = self._schedule.step_at(now)
-        short = planned.counts - targets
-        gap = ends.total(short)  # instances that an endpoint lacks to its plan; below 0: has more
+        missing = planned.counts - targets  # instances of each pool to its plan; below 0: too many
+        gap = ends.total(missing)  # of each endpoint
         utilisation = ends.reading(observation, self.sees)
         high, low = utilisation > self.scale_out_above, utilisation < self.scale_in_below
         under, over = self._far_from_forecast(observation)  # forecast far too low, far too high
@@ -103,8 +104,8 @@ class UtilizationGated(ScalingPolicy):
             step = 1 if grows[e] else -1
             pools = ends.pools[e]
             # Move a pool toward the plan. Any pool will do once the plan is reached.
-            towards = [p for p in pools if short[p] * step > 0]
-            if ends.move(targets, towards or pools, step):
+            towards_plan = [p for p in pools if missing[p] * step > 0]
+            if ends.move(targets, towards_plan or pools, step):
                 self._cooldown_until_s[e] = now + self.cooldown_s
         self._held = self._decision_to_hold(observation, planned, targets)
         return Actions(targets, shares=planned.shares, release_tokens=planned.release)
@@ -118,7 +119,7 @@ class UtilizationGated(ScalingPolicy):
     ) -> Hold | None:
         """Return ``targets`` with the limits at which an endpoint moves towards its plan.
 
-        None if the policy must be asked at each decision: it compares traffic with a forecast, or
+        None if the policy must be called at each decision: it compares traffic with a forecast, or
         instances drain or are lent.
         """
         if self.forecast_tps is not None or planned.lent is not None or observation.draining.any():

@@ -1,12 +1,13 @@
-"""Scale operators by Algorithm 1 of the source in two readings, and by our improved greedy.
+"""Scale operators by Algorithm 1 of the source (methods.md A4) in two readings, and by a greedy.
 
 ``algorithm1`` follows the printed steps: it only changes the bottleneck of the critical path. With
 ``printed=True`` it also decides by the printed sojourn (line 8). There, requests arrive at rate,
 are served at b / T, and take T / b in place of T. That is not the latency of a request. The
 returned plan is evaluated by the true sojourn, and may miss the limit.
 
-``greedy_plan`` moves along each operator's frontier. When it scales down, it also tries operators
-that are not the bottleneck. It can also exchange slots between two operators.
+``greedy_plan`` is our improvement. It moves along each operator's frontier: its choices from cheap
+and slow to expensive and fast. When it scales down, it also tries operators that are not the
+bottleneck, and exchanges slots between two operators.
 """
 
 from dataclasses import replace
@@ -33,29 +34,30 @@ def algorithm1(
     parallel: int = 0,
     table: FloatArray | None = None,
 ) -> OperatorPlan | None:
-    """Return the plan of Algorithm 1 from parallelism index ``parallel``; None: no stable start.
+    """Return the plan of Algorithm 1, started at parallelism index ``parallel``.
 
     It adds replicas while the latency exceeds the limit, and removes them while the latency is more
-    than ``epsilon_s`` below it. ``table`` has the sojourns (wait, service and transfer) of all
-    choices; default: computed. ``printed`` follows the text of the source.
+    than ``epsilon_s`` below it. ``table [V, B, P, R]`` has the sojourns (wait, service and
+    transfer) of all choices; default: computed. ``printed`` follows the text of the source. None if
+    an operator is stable at no choice.
     """
-    table = sojourns(problem) if table is None else table
-    believed = printed_sojourns(problem) if printed else table
-    choice = _start(problem, believed, parallel)  # [V, 3]: batch index, parallelism index, replicas
+    if printed:
+        table = printed_sojourns(problem)
+    elif table is None:
+        table = sojourns(problem)
+    choice = _start(problem, table, parallel)  # [V, 3]: batch index, parallelism index, replicas
     if choice is None:
         return None
     all_operators = np.arange(len(problem.names))
     while True:
         b, p, r = choice.T
-        sojourn_s = believed[all_operators, b, p, r - 1]
+        sojourn_s = table[all_operators, b, p, r - 1]
         latency, path = critical_path(problem, sojourn_s)
         slowest = path[int(sojourn_s[path].argmax())]
         down = latency <= problem.slo_s - epsilon_s
         if not down and latency <= problem.slo_s:  # within ``epsilon_s`` of the limit
             break
-        best_move = _best_move(
-            problem, believed, choice, slowest, latency, down=down, printed=printed
-        )
+        best_move = _best_move(problem, table, choice, slowest, latency, down=down, printed=printed)
         if best_move is None:
             break
         choice[slowest] = best_move
@@ -63,9 +65,9 @@ def algorithm1(
 
 
 def printed_sojourns(problem: OperatorProblem) -> FloatArray:
-    """Return the sojourns of line 8 as the source prints it, ``[V, B, P, R]``.
+    """Return the sojourns in seconds as line 8 of the source prints them, ``[V, B, P, R]``.
 
-    They are the wait W of M/M/R with requests at rate and service b / T, plus T / b.
+    They are T / b, plus the wait of an M/M/R queue with requests at ``rate`` and service b / T.
     """
     sizes = problem.batches.astype(np.float64)[None, :, None]
     per_request = replace(
@@ -147,13 +149,13 @@ def greedy_plan(
 ) -> OperatorPlan | None:
     """Return a plan by our greedy method; None if it finds none within the latency limit.
 
-    For chains of operators, None proves that no plan exists. ``options`` are the frontiers to move
-    along, by slots or another price.
+    For chains of operators, None proves that no plan exists. ``options`` are the frontiers of the
+    operators, priced in slots or otherwise; default: in slots.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None
-    picks = np.zeros(len(options), np.int64)
+    picks = np.zeros(len(options), np.int64)  # positions on the frontiers, which the search changes
     if not improve_choices(concatenated_choices(options), problem.graph, problem.slo_s, picks):
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])

@@ -1,8 +1,8 @@
 """Split a service into runs of layers (modules) that can have different replica counts.
 
-A whole replica has one batch size and one parallelism for all modules, as in CoCoServe. Only the
-number of copies differs between runs of layers, so capacity comes in parts of a replica. A batch
-crosses the link between runs of layers: one scatter, one gather.
+All modules of a service have one batch size and one parallelism, as in CoCoServe. Only the number
+of copies differs between them, so capacity can grow by less than a whole replica. A batch crosses
+the link between two modules: one scatter, one gather.
 """
 
 from dataclasses import replace
@@ -27,22 +27,22 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     """
     problem, demand = phase.problem, phase.demand
     names, modules = _modules(phase, blocks)
-    # All runs of layers have the same operators, so compute their path once.
-    seconds = {id(operators): _critical_path(problem, operators) for operators, _ in modules}
-    latency = np.stack([share * seconds[id(operators)] for operators, share in modules])
+    path_s = [_critical_path_s(problem, operators) for operators, _ in modules]
+    latency = np.stack(
+        [share * seconds for (_, share), seconds in zip(modules, path_s, strict=True)]
+    )
     shape = latency.shape
 
     def mean_over_time(values: FloatArray) -> FloatArray:
         """Return the mean of ``values [V, B, P]`` over each run's operators, weighted by time.
 
-        The weights are seconds over those of the run's critical path. Operators in parallel
-        branches may add up to more than 1.
+        A weight is the operator's time over that of the run's critical path. The weights exceed 1
+        in sum if operators run in parallel branches.
         """
-        means = [
-            (values[operators] * problem.latency_s[operators]).sum(axis=0) / seconds[id(operators)]
-            for operators, _ in modules
-        ]
-        return np.stack(means)
+        weighted = values * problem.latency_s
+        return np.stack(
+            [weighted[v].sum(axis=0) / s for (v, _), s in zip(modules, path_s, strict=True)]
+        )
 
     # Kinds of operators in a module, weighted by time over all batches and parallelisms.
     kinds = None
@@ -51,9 +51,6 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         weight = weight.mean(axis=(1, 2))
         kinds = np.stack([weight[v] @ demand.kinds[v] / weight[v].sum() for v, _ in modules])
     memory = np.stack([share * demand.memory_bytes[v].sum(axis=0) for v, share in modules])
-    kv_bytes = np.zeros((shape[0], shape[2]))
-    if demand.kept_bytes is not None:
-        kv_bytes = np.stack([share * demand.kept_bytes[v].sum(axis=0) for v, share in modules])
     return replace(
         phase,
         problem=replace(
@@ -67,10 +64,10 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
             memory,
             np.minimum(mean_over_time(demand.compute), 1.0),
             np.minimum(mean_over_time(demand.bandwidth), 1.0),
-            kv_bytes,
+            np.stack([share * demand.kv_bytes[v].sum(axis=0) for v, share in modules]),
             kinds,
             demand.table,
-            None if demand.board is None else np.minimum(mean_over_time(demand.board), 1.0),
+            np.minimum(mean_over_time(demand.board), 1.0),
         ),
         power=replace(phase.power, above_w=mean_over_time(phase.power.above_w)),
         layers=np.ones(shape[0], np.int64),
@@ -79,7 +76,10 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
 
 
 def _modules(phase: PhaseProblem, blocks: int) -> tuple[list[str], list[tuple[IntArray, float]]]:
-    """Return the name of each run, and the indices of its operators with its share of layers."""
+    """Return the name of each run, and for each the indices of its operators and its layers' share.
+
+    ``blocks`` is the number of runs. One more run has the operators that run once.
+    """
     repeated = np.flatnonzero(phase.layers > 1)
     once = np.flatnonzero(phase.layers == 1)
     layers = int(phase.layers.max())
@@ -92,7 +92,7 @@ def _modules(phase: PhaseProblem, blocks: int) -> tuple[list[str], list[tuple[In
     return names, modules
 
 
-def _critical_path(problem: OperatorProblem, operators: IntArray) -> FloatArray:
+def _critical_path_s(problem: OperatorProblem, operators: IntArray) -> FloatArray:
     """Return the seconds of the critical path through ``operators`` only, ``[B, P]``."""
     seconds = np.zeros_like(problem.latency_s)
     seconds[operators] = problem.latency_s[operators]

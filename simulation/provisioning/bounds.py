@@ -34,7 +34,7 @@ def device_lower_bound(
 ) -> int:
     """Return a lower bound on the devices of any plan whose choices are finite in ``table``.
 
-    ``table [V, B, P, R]`` are sojourns; inf excludes a choice.
+    ``table [V, B, P, R]`` are sojourns in seconds; inf excludes a choice.
     """
     # The path with the longest minimum times; any path gives a valid bound.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
@@ -54,10 +54,10 @@ def device_lower_bound(
 
 
 def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
-    """Return the devices that all operators need if all have one batch and parallelism, ``[B, P]``.
+    """Return a lower bound on devices if all operators have one batch and parallelism, ``[B, P]``.
 
-    It is the largest of the devices' worth of memory, arithmetic, traffic and power, with one
-    replica per operator. More replicas never need fewer devices.
+    It is what the scarcest of memory, arithmetic, traffic and power needs, with one replica per
+    operator. More replicas never need fewer devices.
     """
     all_choices = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
     needs = device_shares(problem, demand, device_bytes, all_choices, 1)
@@ -67,7 +67,10 @@ def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float
 def devices_filled_by(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
-    """Return the devices that a plan fills with its scarcest resource; no placement uses fewer."""
+    """Return the number of devices, not rounded, that a plan needs of its scarcest resource.
+
+    No placement uses fewer.
+    """
     chosen = problem.indices_of(plan.batch, plan.parallel)
     needs = device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
@@ -80,9 +83,9 @@ def device_shares(
     chosen: tuple[IntArray, ...],
     replicas: IntArray | int,
 ) -> FloatArray:
-    """Return the memory, arithmetic, traffic and power that choices use, in devices, ``[4, ...]``.
+    """Return the memory, arithmetic, traffic and power that choices use, ``[4, ...]``.
 
-    ``chosen`` are index arrays of the operators, batches and parallelisms.
+    The unit is one device. ``chosen`` are index arrays of the operators, batches and parallelisms.
     """
     v, b, p = chosen
     parallel = problem.parallel[p]
@@ -93,7 +96,7 @@ def device_shares(
             memory_bytes / device_bytes,
             busy * demand.compute[v, b, p],
             busy * demand.bandwidth[v, b, p],
-            busy * (0.0 if demand.board is None else demand.board[v, b, p]),
+            busy * demand.board[v, b, p],
         ]
     )
 
@@ -108,7 +111,7 @@ def device_options(
     """Return for each operator the choices that no other choice beats in all figures.
 
     The figures are slots, sojourn, and the use of each resource. Choices that alone need more than
-    ``max_devices`` are left out. So are replicas that hardly shorten the sojourn.
+    ``max_devices`` are left out, and those whose last replica hardly shortens the sojourn.
     """
     options = []
     for v in range(len(problem.names)):

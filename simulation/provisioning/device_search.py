@@ -40,15 +40,19 @@ two shards. The rest change a parallelism."""
 
 
 class SearchSpace(NamedTuple):
-    """All choices of the operators for compiled code, ``[V, B, P]`` unless stated otherwise."""
+    """All choices of the operators as arrays for compiled code.
+
+    They are ``[V, B, P]`` (operators, batch sizes, parallelisms) unless stated otherwise, in the
+    units of ``Demand`` and ``OperatorProblem``.
+    """
 
     latency_s: Any
     transfer_s: Any
     compute: Any
     bandwidth: Any
     board: Any
-    memory: Any  # devices' worth per shard, without KV cache
-    kept: Any  # [V, P] devices' worth of KV cache per shard and second of a pass, over replicas
+    memory: Any  # of a shard without KV cache, as a share of a device's memory
+    kept: Any  # [V, P] KV cache of all replicas per shard and second of a pass, the same unit
     batches: Any  # [B] as floats
     parallel: Any  # [P]
     interference: Any  # [VBP, VBP], or empty: the physical model
@@ -60,12 +64,12 @@ class SearchSpace(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A plan under change: indices of batch and parallelism, replicas, and devices of shards."""
+    """A plan and its placement while the search changes them, by operator ``[V]``."""
 
-    b: Any
-    p: Any
+    b: Any  # index of the batch size
+    p: Any  # index of the parallelism
     replicas: Any
-    device: Any  # [V, K] of each shard, ordered by replica; only the first ones count
+    device: Any  # [V, K] of each shard, ordered by replica; an operator may have fewer than K
 
 
 @kernel
@@ -150,10 +154,10 @@ def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
 
 @kernel
 def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Add a replica of operator ``v`` on random devices with consecutive numbers.
+    """Add a replica of operator ``v`` on random devices with consecutive numbers; return success.
 
-    ``count`` is the number of devices, ``draw`` the random numbers of the step. Return False if
-    there is no place for another replica.
+    ``count`` is the number of devices, ``draw`` the random numbers of the step. It fails at the
+    largest number of replicas or shards.
     """
     width = space.parallel[draft.p[v]]
     first = draft.replicas[v] * width
@@ -184,7 +188,7 @@ def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
 def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
     """Exchange the devices of a random shard of operator ``v`` and one of another operator.
 
-    Return False if that is not possible: two shards of a replica never share a device.
+    Return False, without a change, if two shards of one replica would share a device.
     """
     u = int(draw[2] * draft.b.size)  # the other operator
     if u == v:
@@ -200,9 +204,10 @@ def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
 
 @kernel
 def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Give an operator another parallelism, with as many replicas or on about as many devices.
+    """Give operator ``v`` a random parallelism, with as many replicas or about as many shards.
 
-    Return False if the parallelism is the same, cannot run, or needs too many devices.
+    Return False, without a change, if the parallelism is the same, cannot run, or needs too many
+    devices.
     """
     p = int(draw[2] * space.parallel.size)
     width, replicas = space.parallel[p], draft.replicas[v]
@@ -292,7 +297,7 @@ def plan_on_devices(
     None does not prove that there is no such plan.
     """
     if phase.problem.parallel[0] > count:
-        return None  # shards of a replica need devices of their own
+        return None  # each shard of a replica needs a separate device
     space = _search_space(phase, device_bytes)
     for seed, start in enumerate(starts):
         draft = _draft_of(phase, start, count)
@@ -316,17 +321,14 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
     problem, demand = phase.problem, phase.demand
     operators, batches, widths = problem.latency_s.shape
     owner = np.repeat(np.arange(operators), batches * widths)
-    kept = np.zeros((operators, widths)) if demand.kept_bytes is None else demand.kept_bytes
     return SearchSpace(
         latency_s=np.ascontiguousarray(problem.latency_s),
         transfer_s=np.ascontiguousarray(problem.transfer_s),
         compute=np.ascontiguousarray(demand.compute),
         bandwidth=np.ascontiguousarray(demand.bandwidth),
-        board=np.zeros_like(demand.compute)
-        if demand.board is None
-        else np.ascontiguousarray(demand.board),
+        board=np.ascontiguousarray(demand.board),
         memory=demand.memory_bytes / device_bytes,
-        kept=kept / device_bytes / phase.reserve_s,
+        kept=demand.kv_bytes / device_bytes / phase.reserve_s,
         batches=problem.batches.astype(np.float64),
         parallel=problem.parallel.astype(np.int64),
         interference=np.ascontiguousarray(
@@ -346,15 +348,14 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
 
 
 def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
-    """Return the plan ``start`` as a draft, its replicas placed on the least loaded devices.
+    """Return the plan ``start`` as a draft on ``count`` devices.
 
-    The largest replicas come first.
+    The shards with the largest load are placed first, each on the device with the least load.
     """
     problem = phase.problem
     operators, b, p = problem.indices_of(start.batch, start.parallel)
-    p = np.where(
-        problem.parallel[p] <= count, p, 0
-    )  # shards of a replica need devices of their own
+    # Each shard of a replica needs a separate device.
+    p = np.where(problem.parallel[p] <= count, p, 0)
     widths = problem.parallel[p]  # shards of a replica
     max_shards = max(MOST_SHARDS, SHARDS_EACH * count)
     replicas = np.clip(start.replicas, 1, np.minimum(max_shards // widths, problem.max_replicas))

@@ -19,7 +19,7 @@ import numpy as np
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.placement import Placement, place_services
+from simulation.provisioning.placement import Placement, fits_devices, place_services
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 from simulation.provisioning.workload import (
     PhaseLoad,
@@ -37,15 +37,14 @@ MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPlan:
-    """Services on common devices, compared with separate devices.
+    """Plans of several services, on separate and on common devices.
 
     ``apart`` has the plan of each service on separate devices. ``together`` has the plan of each
-    service with the placement of its operators on the common devices. It is empty if that saves no
-    device.
+    service with its placement on common devices; it is empty if these save no device.
     """
 
     apart: tuple[Level, ...]
-    placement: Placement | None  # on common devices; None if that saves none
+    placement: Placement | None  # of all services on common devices; None if that saves none
     memory_bytes: float
     power_w: float
     together: tuple[Level, ...] = ()
@@ -64,10 +63,10 @@ class SharedPlan:
 def place_on_common_devices(
     phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
 ) -> SharedPlan:
-    """Return plans of ``phases`` with the fewest common devices found.
+    """Return plans of the services ``phases`` on the fewest common devices found.
 
-    ``apart`` has the best plan of each on separate devices. The result has no placement if common
-    devices save nothing.
+    ``apart`` has the best plan of each service on separate devices. The result has no placement if
+    common devices save none.
     """
     plans = [_plans_by_fraction(phase, device_bytes) for phase in phases]
     separate_devices = sum(level.devices for level in apart)
@@ -75,10 +74,10 @@ def place_on_common_devices(
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
             parts = [
-                _with_room_for_slowdown(phase, level)
+                _with_slowdown_margin(phase, level)
                 for phase, level in zip(phases, picked, strict=True)
             ]
-            if not all(_fits_device(part, device_bytes) for part in parts):
+            if not all(fits_devices(*part, device_bytes) for part in parts):
                 continue
             placed = place_services(parts, device_bytes)
             fewest = separate_devices if best is None else best[0].devices
@@ -92,24 +91,25 @@ def place_on_common_devices(
             sum(level.power_w for level in apart),
         )
     placement, picked = best
-    idle = phases[0].power.idle_w
     # Saved devices no longer draw idle power; the load and its power stay.
-    spared = sum(level.devices for level in picked) - placement.devices
-    power = sum(level.power_w for level in picked) - idle * spared
-    together = _with_their_places(picked, placement, device_bytes)
-    return SharedPlan(tuple(apart), placement, float(placement.memory_bytes.sum()), power, together)
+    saved = sum(level.devices for level in picked) - placement.devices
+    power_w = sum(level.power_w for level in picked) - phases[0].power.idle_w * saved
+    together = _with_own_placements(picked, placement, device_bytes)
+    memory_bytes = float(placement.memory_bytes.sum())
+    return SharedPlan(tuple(apart), placement, memory_bytes, power_w, together)
 
 
-def _with_their_places(
-    picked: Sequence[Level], placement: Placement, device_bytes: float
+def _with_own_placements(
+    plans: Sequence[Level], placement: Placement, device_bytes: float
 ) -> tuple[Level, ...]:
-    """Return the ``picked`` plans, one per service, each with its part of a common placement.
+    """Return ``plans``, one per service, each with the placement of its own operators.
 
-    The free memory of each device is split equally between the services.
+    ``placement`` has the operators of all services on common devices. The free memory of each
+    device is split equally between the services.
     """
-    free_share = (device_bytes - placement.memory_bytes) / len(picked)
+    free_share = (device_bytes - placement.memory_bytes) / len(plans)
     levels, first = [], 0
-    for level in picked:
+    for level in plans:
         assert level.plan is not None
         end = first + level.plan.replicas.size
         rows = (placement.operator >= first) & (placement.operator < end)
@@ -126,47 +126,29 @@ def _with_their_places(
     return tuple(levels)
 
 
-def _with_room_for_slowdown(phase: PhaseProblem, level: Level) -> Part:
-    """Return problem, demand and plan of ``level``, prepared for passes that sharing makes slower.
+def _with_slowdown_margin(phase: PhaseProblem, level: Level) -> Part:
+    """Return problem, demand and plan of ``level`` for placement on shared devices.
 
-    On shared devices, passes may take up to ``PASS_FACTOR`` times as long as on separate ones, but
-    no longer than the limit. The KV cache is that of passes of this length.
+    There, passes may take up to ``PASS_FACTOR`` times as long as on separate devices, but no longer
+    than the limit. The KV cache is that of passes of this length.
     """
     assert level.plan is not None
     limit = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
     return replace(phase.problem, slo_s=limit), reserve_kv_cache(phase, limit).demand, level.plan
 
 
-def _fits_device(part: Part, device_bytes: float) -> bool:
-    """Return whether every shard of the plan fits on a device."""
-    problem, demand, plan = part
-    chosen = problem.indices_of(plan.batch, plan.parallel)
-    return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
-
-
 def _plans_by_fraction(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Return a service's plans by operators for ``FRACTIONS`` of its limit, without equal ones.
+    """Return the different plans by operators of one service for ``FRACTIONS`` of its limit.
 
     A plan that uses less of its limit allows more slowdown by operators of other services.
     """
-    levels: list[Level] = []
+    levels: dict[bytes, Level] = {}
     for fraction in FRACTIONS:
-        tighter = replace(
-            phase, problem=replace(phase.problem, slo_s=fraction * phase.problem.slo_s)
-        )
-        level = plan_level("operator", tighter, device_bytes, quick=True)
-        if level is None or level.plan is None:
-            continue
-        if all(_plan_key(level) != _plan_key(other) for other in levels):
-            levels.append(level)
-    return levels
-
-
-def _plan_key(level: Level) -> bytes:
-    """Return a key that is equal for equal plans."""
-    assert level.plan is not None
-    plan = level.plan
-    return np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
+        tighter = replace(phase.problem, slo_s=fraction * phase.problem.slo_s)
+        level = plan_level("operator", replace(phase, problem=tighter), device_bytes, quick=True)
+        if level is not None and level.plan is not None:
+            levels.setdefault(level.plan.key, level)
+    return list(levels.values())
 
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
@@ -213,8 +195,8 @@ def best_chunked(
 
     ``phase`` is the phase of a ``chunked_service``. Each of its batches is tried alone, because the
     limit of an iteration depends on it. Plans keep ``slo_share`` of both limits. Of plans with
-    equally many devices, the one with the lowest power wins. With ``fall_back``, operators that are
-    no better than whole replicas give way to these.
+    equally many devices, the one with the lowest power wins. With ``fall_back``, the plan by
+    operators is that of whole replicas if it is no better.
     """
     service = phase.service
     best_model: Level | None = None
@@ -245,10 +227,10 @@ def with_batch_wait(
 ) -> tuple[Level, int, float] | None:
     """Return the best plan if batches take time to fill, its largest batch b, and the wait.
 
-    The source ignores this wait (seconds). A scheduler that fills batches of b at the entry makes a
-    request wait (b - 1) / (2 x rate) on average. For every b, ``plan`` is called with batches up to
-    b, and with the limit less the wait. The plan with the fewest devices wins. None: no plan meets
-    the limit.
+    A scheduler that fills batches of b at the entry makes a request wait (b - 1) / (2 x rate)
+    seconds on average, which the source ignores. For every b, ``plan`` is called with batches up to
+    b, and with the limit less the wait. The plan with the fewest devices wins. None if no plan
+    meets the limit.
     """
     best: tuple[Level, int, float] | None = None
     for b, size in enumerate(phase.problem.batches):

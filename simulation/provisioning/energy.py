@@ -15,11 +15,11 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhasePower:
-    """Watts of one GPU: idle, the floor while any kernel runs, and those that an operator adds."""
+    """Watts of one GPU in a phase."""
 
     idle_w: float
     floor_w: float  # while any kernel runs
-    above_w: FloatArray  # [V, B, P] additional watts while the operator runs
+    above_w: FloatArray  # [V, B, P] in addition to the floor while the operator runs
 
 
 def dynamic_w(gpu: GpuSpec, phase: str) -> float:
@@ -31,10 +31,10 @@ def dynamic_w(gpu: GpuSpec, phase: str) -> float:
 def operator_watts(
     model: PowerModel, gpu: GpuSpec, operator: Operator, iteration: Iteration, seconds: FloatArray
 ) -> FloatArray:
-    """Return the watts of one GPU while it runs ``operator``, ``seconds`` per call.
+    """Return the watts of one GPU while it runs calls of ``operator`` that take ``seconds`` each.
 
-    They depend on the bytes and operations of the call. The model was fitted to whole iterations;
-    here it is applied to their parts.
+    They depend on the bytes and operations of the call. The model was fitted to whole iterations,
+    and is applied to a single operator here.
     """
     work = operator.work(iteration)
     none, full = np.zeros_like(seconds), np.ones_like(seconds)
@@ -62,15 +62,14 @@ def operator_watts(
 def energy_of_pass(problem: OperatorProblem, power: PhasePower, plan: OperatorPlan) -> FloatArray:
     """Return the joules of each operator while a batch waits and runs, ``[V]`` (equation 9).
 
-    alpha is the idle power of a GPU. All GPUs of the operator draw it for the wait and the service.
-    beta is the power above idle of the GPUs that run the batch.
+    All GPUs of the operator draw idle power (alpha) for the wait and the service. The GPUs that run
+    the batch draw the power above idle (beta) for the service.
     """
     chosen = problem.indices_of(plan.batch, plan.parallel)
-    held_s = plan.sojourn_s - problem.transfer_s[chosen]
+    wait_and_service_s = plan.sojourn_s - problem.transfer_s[chosen]
+    alpha_joules = power.idle_w * plan.slots_of * wait_and_service_s
     beta_w = plan.parallel * (power.floor_w - power.idle_w + power.above_w[chosen])
-    return np.asarray(
-        power.idle_w * plan.slots_of * held_s + beta_w * problem.latency_s[chosen], np.float64
-    )
+    return np.asarray(alpha_joules + beta_w * problem.latency_s[chosen], np.float64)
 
 
 def fleet_watts(
@@ -80,11 +79,10 @@ def fleet_watts(
     batch: IntArray | int,
     parallel: IntArray | int,
 ) -> float:
-    """Return the watts of ``devices`` GPUs under the load of ``problem``, without servers.
+    """Return the watts of ``devices`` GPUs under the load of ``problem``, without their servers.
 
-    This is eq. 9 if devices are paid for and not slots. A device always draws ``idle_w``, and
-    ``floor_w`` while anything runs on it. Each running operator adds its own watts above the floor.
-    Concurrent operators share the floor.
+    It is eq. 9, counted by devices and not by slots. A device draws ``idle_w``, or ``floor_w``
+    while anything runs on it. Each running operator adds its watts above the floor.
     """
     chosen = problem.indices_of(batch, parallel)
     busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # busy GPUs

@@ -3,9 +3,9 @@
 The integer program has a binary per choice of an operator and a start time per operator. Times are
 in units of the limit, so that the solver's tolerance is meaningful.
 
-Choices with ``needs`` are chosen by devices: the most that they need together of memory,
-arithmetic, traffic or power. No placement uses fewer devices, because interference only adds to
-latencies.
+If choices have ``needs``, the program minimizes devices: the sum of needs of the scarcest resource
+(memory, arithmetic, traffic or power). No placement uses fewer devices, because interference only
+adds to latencies.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ def exact_plan(
 ) -> OperatorPlan | None:
     """Return the plan of least cost; None if no plan meets ``slo_share`` of the latency limit.
 
-    A slot (GPU place) costs ``slot_price``. If ``options`` have ``needs``, a device costs 1 too.
-    ``options`` are the choices of each operator, by default the frontiers of ``problem``. ``bound``
-    of the plan is the proven least cost, rounded up.
+    A slot (a GPU of one replica) costs ``slot_price``. If ``options`` have ``needs``, a device
+    costs 1 too. ``options`` are the choices of each operator, by default the frontiers of
+    ``problem``. ``bound`` of the plan is the proven least cost, rounded up.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
@@ -67,9 +67,10 @@ def exact_plan(
 def _constraints(
     problem: OperatorProblem, options: Sequence[Frontier], slo_share: float
 ) -> "scipy.optimize.LinearConstraint":
-    """Return the constraints of the program.
+    """Return the constraints of the program: one choice per operator, the limit, and the devices.
 
-    Its variables are the choices, the start time of each operator, and the number of devices.
+    The variables are a binary for each choice, the start time of each operator as a share of the
+    limit, and the number of devices. ``slo_share`` is the latest end.
     """
     sizes = np.array([option.slots.size for option in options])
     binaries, count = int(sizes.sum()), len(options)

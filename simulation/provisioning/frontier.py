@@ -1,4 +1,8 @@
-"""Compute the least latency of each operator at every price, in slots or GPU shares."""
+"""Compute the least latency of each operator at every price, in slots or shares of a GPU.
+
+A choice is the batch size, parallelism and number of replicas of an operator. Its slots are the
+GPUs of its replicas: parallelism times replicas. Its sojourn is wait, service and transfer.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +18,7 @@ from simulation.provisioning.sojourns import Choices, fill_frontiers
 class Frontier:
     """The choices of an operator that no other beats: price ascends, sojourn strictly descends."""
 
-    slots: IntArray | FloatArray  # [n] the price: P x R, or shares of a GPU
+    slots: IntArray | FloatArray  # [n] the price: slots, or shares of a GPU
     sojourn_s: FloatArray  # [n]
     choice: IntArray  # [n, 3]: batch index, parallelism index, replicas
     needs: FloatArray | None = None  # [n, K] devices' worth of each resource
@@ -23,10 +27,10 @@ class Frontier:
 def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple[Frontier, ...]:
     """Return the frontier of each operator, with slots as the price.
 
-    ``fewest [V, B, P]`` is the smallest number of replicas that fits on devices. Among choices with
-    equal slots, only the one with the least sojourn remains. Choices that cost more without being
-    faster are dropped. No plan gets worse: constraints and objective depend on an operator only
-    through its slots and its sojourn.
+    ``fewest [operator, batch, parallelism]`` is the smallest number of replicas that fits in
+    memory. Among choices with equal slots, only the one with the least sojourn remains. Choices
+    that cost more without being faster are dropped. No plan gets worse: constraints and objective
+    depend on an operator only through its slots and its sojourn.
     """
     count, max_replicas = len(problem.names), problem.max_replicas
     max_slots = int(problem.parallel.max()) * max_replicas
@@ -50,8 +54,8 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
 def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
     """Return the frontier of one operator by ``price``; both arrays are ``[B, P, R]``.
 
-    ``table`` has the sojourns in seconds; unstable choices (inf) are left out. If the arrays have
-    only some parallelisms, ``first`` is the index of their first one in the problem.
+    ``table`` has the sojourns in seconds; unstable choices (inf) are left out. The axes are batch,
+    parallelism and replicas. ``first`` is the index in the problem of their first parallelism.
     """
     sojourn_s, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(sojourn_s))

@@ -11,19 +11,20 @@ This is 1 / (1 - L), the law of processor sharing, for an operator that takes th
 smaller operators it is an upper estimate ((c + Y - 1)+ <= c Y for Y <= 1). It never exceeds the
 slowdown with everything on the device running at once.
 
-A device is stable only while the sums of rho * compute and rho * bandwidth are at most 1, and its
-board's power allows it. Provenance: modelled; nothing was fitted to the source's figures.
+rho is the share of time that an operator runs. A device is stable only while the sums of
+rho * compute and rho * bandwidth are at most 1, and the power limit of its board allows it.
+Provenance: modelled; nothing was fitted to the source's figures.
 
-If slowdowns were measured, an ``InterferenceTable`` replaces the model. It holds S, the time of a
-kind next to another over its time alone:
+If slowdowns were measured, an ``InterferenceTable`` replaces the model. It holds S, the time of one
+kind of operator next to another kind, over its time alone:
 
     I = 1 + sum of others' rho * (S(kind, their kind) - 1) / (1 - L)
 
 Pairs without a measurement add the physical model's value for the two. A published table is of
-products bound by computing. Where the physical model is slower, that counts.
+matrix products that are bound by computing, so the slower of table and model counts.
 
-Products that wait for memory (few rows) are a kind of their own here. Beside one of them, a product
-bound by computing takes about twice its time on an H100, although arithmetic is free.
+Matrix products that wait for memory (few rows) are a separate kind here. Next to one of them, a
+product bound by computing takes about twice its time on an H100, although arithmetic is free.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,9 +67,10 @@ class InterferenceTable:
 
     @property
     def matrix(self) -> FloatArray:
-        """Return the slowdown S of each pair of kinds, ``[K, K]``, at least 1; NaN: unmeasured.
+        """Return the slowdown of each kind (row) by each other kind (column), ``[K, K]``.
 
-        Without a measurement of products that wait for memory, other products stand for them.
+        It is at least 1, and NaN if it was not measured. If no memory-bound matrix product was
+        measured, they get the slowdowns of the others.
         """
         slowdowns = np.full((len(SHARED_KINDS), len(SHARED_KINDS)), np.nan)
         for (slowed, running), slowdown in self.pairs.items():
@@ -82,22 +84,24 @@ class InterferenceTable:
         return slowdowns
 
     def on_reserved_shares(self) -> "InterferenceTable | None":
-        """Return the table for operators with their own shares of the SMs; None if unmeasured."""
+        """Return the table for operators with reserved shares of the SMs; None if not measured."""
         return replace(self, pairs=self.reserved, alone={}) if self.reserved else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one replica of each operator uses of a GPU, ``[V, B, P]`` unless stated otherwise."""
+    """Use of a GPU by one replica of each operator, ``[V, B, P]`` unless stated otherwise."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
     bandwidth: FloatArray  # share of its memory bandwidth while it runs, 0 to 1
-    kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
+    # [V, P] KV cache in flight, of all replicas together; default: 0
+    kv_bytes: FloatArray = field(default_factory=lambda: np.zeros(0))
     # [V, K] share of its time by ``SHARED_KINDS``; required with a table
     kinds: FloatArray | None = None
     table: InterferenceTable | None = None
-    board: FloatArray | None = None  # share of the board power above its floor, 0 to 1
+    # Share of the board power above its floor while it runs, 0 to 1; default: 0
+    board: FloatArray = field(default_factory=lambda: np.zeros(0))
     apart: bool = False  # ``compute`` is reserved for the operator, running or not
     slower: FloatArray | None = None  # slowdown factor by this reserved share
 
@@ -106,6 +110,10 @@ class Demand:
             share = getattr(self, name)
             if ((share < 0) | (share > 1)).any():
                 raise SimulationError(f"The share of {name} of an operator must be 0 to 1.")
+        operators, _, parallel = self.compute.shape
+        for name, shape in (("kv_bytes", (operators, parallel)), ("board", self.compute.shape)):
+            if not getattr(self, name).size:
+                object.__setattr__(self, name, np.zeros(shape))
 
     def shard_bytes(
         self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
@@ -115,15 +123,7 @@ class Demand:
         ``b`` are the indices of their batches, ``p`` those of their parallelisms. The KV cache is
         divided among ``replicas``.
         """
-        weights = self.memory_bytes[v, b, p]
-        return weights if self.kept_bytes is None else weights + self.kept_bytes[v, p] / replicas
-
-    def extra_time(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
-        """Return the extra time of operator v if u always runs, ``[V, V]``; empty without a table.
-
-        ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
-        """
-        return interference_matrix(self.table, self.kinds, compute, bandwidth)
+        return np.asarray(self.memory_bytes[v, b, p] + self.kv_bytes[v, p] / replicas)
 
 
 def interference_matrix(
@@ -132,11 +132,11 @@ def interference_matrix(
     compute: FloatArray,
     bandwidth: FloatArray,
 ) -> FloatArray:
-    """Return the extra time of operator v if operator u always runs on its device, ``[V, V]``.
+    """Return the extra time of each operator (row) if another (column) always runs next to it.
 
-    It is relative to the time alone, and empty without a table. ``kinds [V, K]`` are the operators'
-    shares of time by kind; they may belong to several models. ``compute`` and ``bandwidth [V]`` are
-    shares of the GPU. Pairs of kinds without a measurement use the physical model.
+    The matrix ``[V, V]`` is relative to the time alone, and empty without a table. ``kinds [V, K]``
+    are the operators' shares of time by kind. ``compute [V]`` and ``bandwidth [V]`` are shares of
+    the GPU. Pairs of kinds without a measurement use the physical model.
     """
     if table is None or kinds is None:
         return np.empty((0, 0))
@@ -164,8 +164,8 @@ def joint_interference(
     """
     table = next((demand.table for demand in demands if demand.table is not None), None)
     kinds = [demand.kinds for demand in demands if demand.kinds is not None]
-    together = np.concatenate(kinds) if len(kinds) == len(demands) else None
-    return interference_matrix(table, together, compute, bandwidth)
+    all_kinds = np.concatenate(kinds) if len(kinds) == len(demands) else None
+    return interference_matrix(table, all_kinds, compute, bandwidth)
 
 
 def latency_at_share(
@@ -200,9 +200,9 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
 
 
 def modelled_over_table(table: InterferenceTable) -> FloatArray:
-    """Return the model's error on decode attention: modelled over measured slowdown.
+    """Return the modelled over the measured slowdown of decode attention, by share of the SMs.
 
-    There is one value for each measured share of the SMs; it is empty without measurements.
+    It is empty without measurements.
     """
     shares, slowdowns = table.alone.get("attention_decode", ((), ()))
     return np.asarray(latency_at_share(1.0, 0.0, 1.0, shares) / slowdowns, np.float64)

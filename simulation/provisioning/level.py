@@ -1,4 +1,8 @@
-"""Describe the result of one granularity, and choose between finer and coarser ones."""
+"""Describe the result of one granularity, and choose between finer and coarser ones.
+
+A level is a granularity of scaling: whole replicas ("model"), runs of layers ("module") or single
+operators ("operator"). ``Level`` is a plan made at one level.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,10 @@ ROUNDING = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
-    """Turns a phase of operators into one of runs of layers, with one batch and parallelism.
+    """Turns a problem of operators into one of runs of layers, with one batch and parallelism."""
 
-    ``b`` and ``p`` are the indices of these in the phase's problem.
-    """
-
-    b: int
-    p: int
+    b: int  # index of the batch size in the problem
+    p: int  # index of the parallelism in the problem
 
     def __call__(self, phase: PhaseProblem) -> PhaseProblem:
         """Return ``phase`` by runs of layers, with this batch and parallelism only."""
@@ -38,7 +39,7 @@ class LayerRuns:
 class ReplayedLatency:
     """Latencies of replayed requests, and the share of them within the limit.
 
-    It is the latency that the limit is on: TTFT of prompts, mean gap between tokens of sequences.
+    The latency is TTFT for prompts, and the mean gap between output tokens for decoded sequences.
     """
 
     attainment: float
@@ -52,9 +53,9 @@ class ReplayedLatency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """A plan of a phase at one granularity ("level"): replica, layers or operators.
+    """A plan of one phase (prefill or decode) at one granularity: replica, layers or operators.
 
-    ``least_devices`` is a proven lower bound on plans that meet the limit on average.
+    ``least_devices`` is a proven lower bound on plans that meet the latency limit on average.
     """
 
     level: str  # model, module or operator
@@ -77,6 +78,18 @@ class Level:
     confined: float | None = None
     trade: Level | None = None  # fewer devices, but worse than a coarser level in another figure
     in_turn: int | None = None  # devices without shortest-prompt-first order
+
+    @property
+    def is_fallback(self) -> bool:
+        """Return whether this is the plan of a coarser level, since no finer one was better."""
+        return self.method.startswith(tuple(FALLBACK_METHODS.values()))
+
+    @property
+    def placed(self) -> tuple[OperatorPlan, Placement]:
+        """Return the plan by operators or runs of layers, and its placement; it must have both."""
+        assert self.plan is not None
+        assert self.placement is not None
+        return self.plan, self.placement
 
     @property
     def mean_devices(self) -> int:
@@ -103,28 +116,21 @@ def with_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
 
 
 def level_order(level: Level) -> tuple[int, float]:
-    """Return the sort key of a level: devices, then power."""
+    """Return the key to sort levels, best first: devices, then power."""
     return level.devices, level.power_w
 
 
 def no_worse(level: Level, other: Level) -> bool:
-    """Return whether ``level`` is not worse than ``other`` in any compared figure."""
-    return all(
-        ours <= theirs * ROUNDING
-        for ours, theirs in zip(_figures(level), _figures(other), strict=True)
-    )
-
-
-def _figures(level: Level) -> tuple[float, ...]:
-    """Return the compared figures: devices, power, memory and latency."""
-    return level.devices, level.power_w, level.memory_bytes, level.latency_s
+    """Return whether ``level`` is no worse than ``other`` in devices, power, memory and latency."""
+    figures = ("devices", "power_w", "memory_bytes", "latency_s")
+    return all(getattr(level, name) <= getattr(other, name) * ROUNDING for name in figures)
 
 
 def fewest_devices(levels: Sequence[Level]) -> Level | None:
     """Return the level with the fewest devices; None without levels.
 
-    Among equals, those within ``EVEN`` of the least power count, and the one with the least memory
-    wins.
+    Several such levels: of those with at most ``EVEN`` more than the least power, that with the
+    least memory.
     """
     if not levels:
         return None
@@ -140,7 +146,8 @@ def fewest_devices(levels: Sequence[Level]) -> Level | None:
 def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
     """Return the best of ``levels`` that is no worse than any of ``coarser``, else a coarser one.
 
-    ``trade`` of the result is a level with fewer devices that is worse in another figure, if any.
+    ``name`` is the granularity of ``levels``. ``trade`` of the result is a level with fewer devices
+    that is worse in another figure, if any. None without any level.
     """
     best_coarser = min(coarser, key=level_order, default=None)
     if best_coarser is None:
@@ -150,18 +157,23 @@ def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> 
         [level for level in candidates if level_order(level) < level_order(best_coarser)]
     )
     if best is None:
-        fallback = "module" if best_coarser.replicas is None else "model"
-        best = replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback])
+        best = fallback_to(best_coarser, name)
     fewest = fewest_devices(levels)
     trade = fewest if fewest is not None and fewest.devices < best.devices else None
     return replace(best, trade=trade)
 
 
+def fallback_to(coarser: Level, name: str) -> Level:
+    """Return the plan ``coarser`` as that of the finer level ``name``."""
+    method = FALLBACK_METHODS["module" if coarser.replicas is None else "model"]
+    return replace(coarser, level=name, method=method)
+
+
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Shares that a finer level saves of whole replicas.
+    """Savings of a finer level as shares of the GPUs, energy and memory of whole replicas.
 
-    Negative: extra cost. None: no comparison.
+    A negative share is an extra cost. None if the figure of whole replicas is 0.
     """
 
     gpus: float | None
@@ -183,9 +195,9 @@ def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
 
 
 def savings(model: Level, fine: Level) -> Savings:
-    """Return what shares ``fine`` saves of the devices, power and memory of ``model``.
+    """Return the savings of ``fine`` in devices, power and memory.
 
-    ``model`` is a level of whole replicas.
+    ``model`` is the plan of whole replicas that it is compared with.
     """
     coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
     return saved_shares(coarse, finer)

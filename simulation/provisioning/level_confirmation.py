@@ -12,20 +12,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from simulation.provisioning.level import FALLBACK_METHODS, Level, fewest_devices
+from simulation.provisioning.level import Level, fallback_to, fewest_devices
 from simulation.provisioning.levels import level_of
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, under_load
 from simulation.provisioning.sm_shares import confined_to_shares
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
-SAFER = (
+SAFER = (  # shares of the limit, and factors on the load, that whole replicas are planned for
     (1.0, 1.0), (1.0, 1.05), (1.0, 1.1), (1.0, 1.2), (1.0, 1.35), (1.0, 1.7),
     (0.7, 1.0), (0.7, 1.1), (0.7, 1.35), (0.5, 1.0), (0.5, 1.2), (0.5, 1.7), (0.5, 2.5),
     (0.35, 1.0), (0.35, 1.35), (0.25, 1.0), (0.25, 1.35), (0.25, 2.0),
     (0.15, 1.0), (0.15, 2.0), (0.08, 1.0), (0.08, 2.0),
 )  # fmt: skip
-"""Shares of the limit, and times the load, that whole replicas are planned for."""
 TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
 SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
 LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a coarser one
@@ -34,10 +33,10 @@ LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a
 def confirmed_whole_replicas(
     phase: PhaseProblem, replay: LevelReplay, attainment: float
 ) -> Level | None:
-    """Return the fewest whole replicas that keep the limit for ``attainment`` of replayed requests.
+    """Return the plan with the fewest whole replicas that a replay confirms.
 
-    If no plan does, the one with the highest attainment is returned. The result is None if there is
-    no plan at all.
+    It must keep the limit for the share ``attainment`` of requests. If no plan does, the one with
+    the highest attainment is returned. None if there is no plan at all.
     """
     started, device_bytes = time.perf_counter(), replay.device_bytes
     # Plans by devices, replicas, parallelism and batch: the order in which they are replayed.
@@ -99,8 +98,7 @@ def confirmed_level(
             replayed = replay.latency_of(planned_level.trade)
             if replayed.attainment >= attainment:
                 trade = replace(planned_level.trade, replayed=replayed)
-        # A plan that fell back to a coarser level needs no other limit.
-        if planned_level.method.startswith(tuple(FALLBACK_METHODS.values())):
+        if planned_level.is_fallback:  # a plan for a tighter limit is no better
             break
         replayed = replay.latency_of(planned_level)
         coarser_p95_s = min(
@@ -114,11 +112,8 @@ def confirmed_level(
             )  # fmt: skip
     if best_coarser is None:
         return None
-    fallback = "module" if best_coarser.replicas is None else "model"
-    return replace(
-        best_coarser, level=name, method=FALLBACK_METHODS[fallback], trade=trade,
-        by_means=by_means, least_devices=least,
-    )  # fmt: skip
+    fallback = fallback_to(best_coarser, name)
+    return replace(fallback, trade=trade, by_means=by_means, least_devices=least)
 
 
 def confirmed_sm_shares(
@@ -128,21 +123,21 @@ def confirmed_sm_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Return the best plan of operators in shares of multiprocessors that a replay confirms.
+    """Return the best plan of operators with reserved multiprocessors that a replay confirms.
 
-    Equation 6 of the operator paper gives the shares. None if no such plan is better than those of
-    ``coarser``, which use whole GPUs. ``plan`` makes a level for a phase.
+    The shares of the multiprocessors follow equation 6 of the operator paper. None if no such plan
+    is better than those of ``coarser``, which reserve none. ``plan`` makes a level for a phase. See
+    ``confirmed_level`` for ``attainment``.
     """
 
     def plan_with_slowdown(within: PhaseProblem, max_slowdown: float) -> Level | None:
-        """Return the level planned with shares that allow ``max_slowdown``."""
+        """Return the level planned with shares that slow operators by at most ``max_slowdown``."""
         level = plan(confined_to_shares(within, max_slowdown), coarser=tuple(coarser), proofs=False)
         if level is None:
             return None
         trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
-        # A fallback has no shares. It is a plan of ``coarser``, and dropped below.
-        is_fallback = level.method.startswith(tuple(FALLBACK_METHODS.values()))
-        return replace(level, confined=None if is_fallback else max_slowdown, trade=trade)
+        # A fallback has no shares, and is dropped below.
+        return replace(level, confined=None if level.is_fallback else max_slowdown, trade=trade)
 
     levels = []
     for max_slowdown in SLOWED:
@@ -159,7 +154,7 @@ def confirmed_sm_shares(
     best = fewest_devices(levels)
     if best is None:
         return None
-    bounds = [below.least_devices for below in coarser if below.level == "operator"]
+    bounds = [level.least_devices for level in coarser if level.level == "operator"]
     bound = min((proven for proven in bounds if proven is not None), default=None)
     return replace(
         best,

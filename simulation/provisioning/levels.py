@@ -1,12 +1,13 @@
 """Provision one service by replicas, by runs of layers or by operators.
 
-Levels are compared by devices after placement. Operators and runs of layers can always run as whole
-replicas, and operators as runs of layers. A finer level therefore never uses more devices, power,
-memory or latency than a given coarser one. If nothing is better, it returns the coarser plan and
-states so.
+These granularities are called levels. They are compared by devices after placement. Operators and
+runs of layers can always run as whole replicas, and operators as runs of layers. A finer level
+therefore never uses more devices, power, memory or latency than a given coarser one. If nothing is
+better, it returns the coarser plan and states so.
 
-KV cache is that of requests in flight. Plans are made for several pass lengths up to the limit,
-each with the cache of passes of that length.
+A pass is one way of a batch through all operators. The KV cache is that of requests in flight, so
+it grows with the length of passes. Plans are made for several pass lengths up to the latency limit.
+A slot is a GPU of one replica: an operator has parallelism times replicas of them.
 """
 
 import time
@@ -40,7 +41,7 @@ from simulation.provisioning.level import (
     no_worse,
     with_uniform_choices,
 )
-from simulation.provisioning.placement import Placement, algorithm2, with_memory_of
+from simulation.provisioning.placement import Placement, algorithm2, fits_devices, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, watts_of
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
@@ -50,21 +51,21 @@ LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
 Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
+# Of the exact method: shares of the limit, and prices of a slot in devices.
 SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
-"""Of the exact method: shares of the limit, and prices of a slot in devices."""
 STARTS = 3  # plans from which the exact method searches fewer devices
 MOST_DEVICES = 1_000_000
+# Weights of memory against load in the price of a choice; the best placed plan is kept.
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
-"""Weights of memory against load in the price of a choice; the best placed plan is kept."""
 SHORTEST_S = 1e-3  # base of the pass lengths to plan for: this times powers of two
 MAX_FAILURES = 2  # shorter passes to try after the last improvement
-ROOM_FACTOR = 0.5  # share of the devices' memory; a plan below it is not limited by memory
+SPARE_MEMORY = 0.5  # share of the devices' memory; a plan below it is not limited by memory
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
-    """Return the fewest whole replicas on separate devices as a level; None: none meets the limit.
+    """Return the plan with the fewest whole replicas; None if no plan meets the limit.
 
-    All batches, parallelisms and counts are tried, so no other uniform plan needs fewer devices.
+    All batches, parallelisms and counts are tried. Each replica has its own devices.
     """
     started = time.perf_counter()
     plan = plan_whole_replicas(phase, device_bytes)
@@ -74,7 +75,7 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
 
 
 def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
-    """Return a plan of whole replicas with the figures that the other levels also have."""
+    """Return a plan of whole replicas as a ``Level``, to compare it with finer plans."""
     return Level(
         level="model",
         method="whole replicas",
@@ -101,14 +102,15 @@ def plan_level(
     quick: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Return the best plan of ``phase`` at one of ``LEVELS``; None if none meets the limit.
+    """Return the best plan of ``phase`` at the level ``name``; None if none meets the limit.
 
     All methods choose replicas, batch and parallelism (``_plans_before_placement``), place them by
     Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one batch and one
-    parallelism for all, and every pair of them is tried. ``coarser`` are levels of the same phase.
-    If no finer plan is better, one of them is returned. ``shared`` allows several operators on a
-    GPU. ``proofs`` adds the bound on devices, ``quick`` tries fewer prices, ``epsilon`` is for
-    Algorithm 1. Raises SimulationError for an unknown level.
+    parallelism for all, and every pair of them is tried. ``coarser`` are plans of the same phase
+    at coarser levels. If no finer plan is better, one of them is returned. ``shared`` allows
+    several operators on a GPU. ``proofs`` adds a lower bound on devices. ``quick`` tries fewer
+    prices. ``epsilon`` is the tolerance of Algorithm 1, as a share of the limit. Raises
+    SimulationError for an unknown level.
     """
     if name == "model":
         return model_level(phase, device_bytes)
@@ -118,18 +120,18 @@ def plan_level(
     levels: list[Level] = []
     max_devices = None if proofs else min((level.devices for level in coarser), default=None)
     for variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
-        for part, cut, fills in _subproblems(name, variant, device_bytes):
-            if cut is not None and max_devices is not None and fills > max_devices:
-                break  # sorted by ``fills``: all later ones need as many or more
+        for subproblem, layer_runs, least_devices in _subproblems(name, variant, device_bytes):
+            if layer_runs is not None and max_devices is not None and least_devices > max_devices:
+                break  # sorted by ``least_devices``: all later ones need as many or more
             plans = _plans_before_placement(
-                part, device_bytes, method, epsilon, by_price=cut is None, quick=quick
+                subproblem, device_bytes, method, epsilon, by_price=layer_runs is None, quick=quick
             )
             placed = _place_plans(
-                part, plans, device_bytes, phase.problem.slo_s, shared=shared,
+                subproblem, plans, device_bytes, phase.problem.slo_s, shared=shared,
                 max_devices=max_devices,
             )  # fmt: skip
-            levels += [replace(level, level=name, cut=cut) for level in placed]
-            if cut is not None and not proofs and levels:
+            levels += [replace(level, level=name, cut=layer_runs) for level in placed]
+            if layer_runs is not None and not proofs and levels:
                 max_devices = min(level.devices for level in levels)
     bound = min_devices(name, phase, device_bytes) if proofs or method == "exact" else None
     if method == "exact" and name == "operator":
@@ -152,34 +154,34 @@ def plan_level(
 def _subproblems(
     name: str, phase: PhaseProblem, device_bytes: float
 ) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
-    """Yield the problems that together cover all plans of a level, by rising bound on devices.
+    """Yield the problems that together cover all plans of a level, with a lower bound on devices.
 
     Operators are one problem. Runs of layers are one problem per batch and parallelism, since all
     runs of a plan have the same. Each problem comes with its ``LayerRuns`` (None for operators) and
-    its lower bound on devices.
+    its lower bound. The bounds ascend.
     """
     if name == "operator":
         yield phase, None, 1
         return
-    cut = merge_layers(phase)
-    fills = filled_devices(cut.problem, cut.demand, device_bytes)
-    for index in np.argsort(fills, axis=None, kind="stable"):
-        b, p = (int(i) for i in np.unravel_index(index, fills.shape))
-        if np.isfinite(cut.problem.latency_s[:, b, p]).all():
-            uniform = with_uniform_choices(cut, b, p)
-            yield uniform, LayerRuns(b, p), round_up_devices(float(fills[b, p]))
+    merged = merge_layers(phase)
+    needs = filled_devices(merged.problem, merged.demand, device_bytes)
+    for index in np.argsort(needs, axis=None, kind="stable"):
+        b, p = (int(i) for i in np.unravel_index(index, needs.shape))
+        if np.isfinite(merged.problem.latency_s[:, b, p]).all():
+            uniform = with_uniform_choices(merged, b, p)
+            yield uniform, LayerRuns(b, p), round_up_devices(float(needs[b, p]))
 
 
 def _plans_before_placement(
     phase: PhaseProblem, device_bytes: float, method: str, epsilon: float, *,
     by_price: bool, quick: bool,
 ) -> list[OperatorPlan | None]:  # fmt: skip
-    """Return the plans of a method, before placement.
+    """Return the plans of a method, before placement; None in the list if a search finds no plan.
 
-    ``greedy`` is our greedy by slots, and with ``by_price`` also at several prices of memory
-    (fewer if ``quick``). ``exact`` adds the plan with the proven fewest slots. ``algorithm1`` is
-    the source's algorithm as docs/methods.md A4 reads it, or as printed, to within a share
-    ``epsilon`` of the limit.
+    ``greedy`` minimizes slots (``greedy_plan``), and with ``by_price`` also GPUs and memory at
+    several prices (fewer if ``quick``). ``exact`` adds the plan with the proven fewest slots.
+    ``algorithm1`` is the source's algorithm as docs/methods.md A4 reads it, or as printed. It ends
+    within the share ``epsilon`` of the limit.
     """
     fitting = fewest_replicas(phase, device_bytes)
     options = frontiers(phase.problem, fitting)
@@ -198,7 +200,10 @@ def _plans_before_placement(
 
 
 def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
-    """Return the sojourns of every choice; inf where a replica does not fit on a device."""
+    """Return the sojourns of every choice in seconds, ``[V, B, P, R]``; inf if it does not fit.
+
+    ``fitting [V, B, P]`` are the fewest replicas with which a replica fits on a device.
+    """
     table = sojourns(phase.problem)
     table[np.arange(1, phase.problem.max_replicas + 1) < fitting[..., None]] = np.inf
     return table
@@ -207,23 +212,22 @@ def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
 def _search_devices(
     phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int, *, shared: bool
 ) -> int:
-    """Search plans by operators on fewer devices than ``levels``; return the bound on devices.
+    """Add plans by operators to ``levels`` that need fewer devices, and return a lower bound.
 
-    Plans that are found are appended to ``levels``. The first plan has the proven fewest devices by
-    the sums of its operators' needs. Algorithm 2 may need more devices to place it. So plans with
-    fewer slots, and plans for a tighter limit, are tried too. ``plan_on_devices`` then starts at
-    them and removes one device after the other. ``bound`` is the bound known before. ``shared``
-    allows several operators on a GPU.
+    The first plan has the proven fewest devices by the sums of its operators' needs. Algorithm 2
+    may need more devices to place it. So plans with fewer slots, and plans for a tighter limit, are
+    tried too. ``plan_on_devices`` then starts at them and removes one device after the other.
+    ``bound`` is the lower bound known before. ``shared`` allows several operators on a GPU.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-    found = min((level.devices for level in levels), default=MOST_DEVICES)  # fewest so far
-    options = device_options(least.problem, least.demand, table, device_bytes, found)
+    fewest = min((level.devices for level in levels), default=MOST_DEVICES)  # so far
+    options = device_options(least.problem, least.demand, table, device_bytes, fewest)
     slo_s = phase.problem.slo_s
     within, starts = _phase_with_limit(phase, slo_s), []
     for slo_share in SLO_SHARES:
         for slot_price in SLOT_PRICES:
-            if found <= bound:
+            if fewest <= bound:
                 return bound
             plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
             if plan is None:
@@ -232,50 +236,50 @@ def _search_devices(
                 bound = max(bound, plan.bound)
             starts.append(plan)
             placed = _place_plans(
-                within, [plan], device_bytes, slo_s, shared=shared, max_devices=found - 1
+                within, [plan], device_bytes, slo_s, shared=shared, max_devices=fewest - 1
             )
             levels += placed
-            found = min([found, *(level.devices for level in placed)])
-    while shared and starts and bound < found < MOST_DEVICES:
-        fewer = plan_on_devices(within, starts[:STARTS], found - 1, device_bytes)
+            fewest = min([fewest, *(level.devices for level in placed)])
+    while shared and starts and bound < fewest < MOST_DEVICES:
+        fewer = plan_on_devices(within, starts[:STARTS], fewest - 1, device_bytes)
         if fewer is None:
             break
         levels.append(_placed_level(within, *fewer, slo_s))
-        found = levels[-1].devices
+        fewest = levels[-1].devices
     return bound
 
 
 def _search_layers(
     phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int
 ) -> None:
-    """Search plans by layers on fewer devices than ``levels``, and append those found.
+    """Add plans by layers to ``levels`` that need fewer devices.
 
     ``plan_on_devices`` starts at the greedy plan of each batch and parallelism. ``bound`` is a
     lower bound on devices.
     """
-    found = min((level.devices for level in levels), default=MOST_DEVICES)
+    fewest = min((level.devices for level in levels), default=MOST_DEVICES)  # so far
     within = _phase_with_limit(phase, phase.problem.slo_s)
-    for part, cut, fills in _subproblems("module", within, device_bytes):
+    for subproblem, layer_runs, least_devices in _subproblems("module", within, device_bytes):
         starts = _plans_before_placement(
-            part, device_bytes, "greedy", 0.0, by_price=False, quick=False
+            subproblem, device_bytes, "greedy", 0.0, by_price=False, quick=False
         )
-        while starts and starts[0] is not None and max(fills, bound) < found < MOST_DEVICES:
-            fewer = plan_on_devices(part, [starts[0]], found - 1, device_bytes)
+        start = starts[0] if starts else None
+        while start is not None and max(least_devices, bound) < fewest < MOST_DEVICES:
+            fewer = plan_on_devices(subproblem, [start], fewest - 1, device_bytes)
             if fewer is None:
                 break
-            level = _placed_level(part, *fewer, phase.problem.slo_s)
-            levels.append(replace(level, level="module", cut=cut))
-            found = level.devices
+            level = _placed_level(subproblem, *fewer, phase.problem.slo_s)
+            levels.append(replace(level, level="module", cut=layer_runs))
+            fewest = level.devices
 
 
 def by_algorithm1(
     problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
 ) -> Iterator[OperatorPlan]:
-    """Yield the feasible plans of Algorithm 1 (methods.md A4) from every parallelism.
+    """Yield the feasible plans of Algorithm 1 (methods.md A4), started at each parallelism.
 
-    The algorithm expects the parallelism of the model's deployment, so each one is tried.
-    ``epsilon`` is a share of the latency limit, ``table`` has the sojourns of all choices (see
-    ``algorithm1``).
+    ``method`` is ALGORITHM1 or PRINTED. ``epsilon`` is a share of the latency limit, ``table`` has
+    the sojourns of all choices (see ``algorithm1``).
     """
     for j in range(problem.parallel.size):
         plan = algorithm1(
@@ -292,9 +296,9 @@ def _phases_by_pass_length(
     """Yield ``phase`` for several pass lengths, each with the KV cache that these passes need.
 
     The lengths are the limit, powers of two of a millisecond, and the latencies of coarser levels.
-    Shorter passes only help if memory is scarce. The caller appends what it finds to ``levels``
-    between two yields. The search stops if shorter passes no longer improve it, or if the best
-    level has memory to spare.
+    Shorter passes only help if memory is scarce. Between two yields, the caller appends the plans
+    that it finds to ``levels``. The search stops if shorter passes no longer improve the best of
+    them, or if the best has memory to spare.
     """
     limit_s = phase.problem.slo_s
     # No pass is faster than its slowest operator at that operator's fastest choice.
@@ -308,7 +312,7 @@ def _phases_by_pass_length(
         if best is not None:
             failures = 0 if last is None or level_order(best) < last else failures + 1
             last = level_order(best)
-            has_spare_memory = best.memory_bytes < ROOM_FACTOR * best.devices * device_bytes
+            has_spare_memory = best.memory_bytes < SPARE_MEMORY * best.devices * device_bytes
             if failures >= MAX_FAILURES or has_spare_memory:
                 break
     # A coarser level must be matched at its own latency, so plan for that length too.
@@ -334,7 +338,7 @@ def min_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     """Return a lower bound on the devices that any plan of the level ``name`` needs.
 
     The bound for operators holds for plans that meet the latency limit on average. The bound for
-    layers that scale together counts their load and memory only. Neither counts interference.
+    runs of layers counts their load and memory only. Neither counts interference.
     """
     least = _with_least_cache(phase)
     if name == "operator":
@@ -353,15 +357,13 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     """
     demand, max_replicas = phase.demand, phase.problem.max_replicas
     too_many = max_replicas + 1
-    room = device_bytes - demand.memory_bytes
-    if demand.kept_bytes is None:
-        return np.where(room >= 0, 1, too_many)
-    kv_bytes = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
+    free_bytes = device_bytes - demand.memory_bytes
+    kv_bytes = np.broadcast_to(demand.kv_bytes[:, None, :], free_bytes.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.ceil(kv_bytes / room - 1e-9)
-    # Without room and without cache, 0 / 0 is NaN, and one replica is enough.
+        needed = np.ceil(kv_bytes / free_bytes - 1e-9)
+    # Without free memory and without cache, 0 / 0 is NaN, and one replica is enough.
     fewest = np.clip(np.nan_to_num(needed, nan=1), 1, too_many)
-    fits = (room > 0) | ((room == 0) & (kv_bytes == 0))
+    fits = (free_bytes > 0) | ((free_bytes == 0) & (kv_bytes == 0))
     return np.where(fits, fewest, too_many).astype(np.int64)
 
 
@@ -383,16 +385,15 @@ def _place_plans(
     problem = phase.problem
     candidates: dict[bytes, tuple[int, OperatorPlan]] = {}  # a lower bound on devices, and the plan
     for plan in plans:
-        if plan is None or not plan.feasible or not _fits_device(phase, plan, device_bytes):
+        if plan is None or not plan.feasible:
             continue
-        key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
         # Different prices often give the same plan; place it once.
-        if key not in candidates:
-            fills = devices_filled_by(problem, phase.demand, plan, device_bytes)
-            candidates[key] = round_up_devices(fills), plan
+        if plan.key not in candidates and fits_devices(problem, phase.demand, plan, device_bytes):
+            needed = devices_filled_by(problem, phase.demand, plan, device_bytes)
+            candidates[plan.key] = round_up_devices(needed), plan
     # Lowest bound first, so that placed plans rule out as many others as possible.
-    for fewest, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
-        if max_devices is not None and fewest > max_devices:
+    for least_devices, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
+        if max_devices is not None and least_devices > max_devices:
             break
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
         if not placed.feasible:
@@ -426,28 +427,22 @@ def _placed_level(
     )
 
 
-def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
-    """Return whether every replica fits on a device. Enumeration of plans does not check this."""
-    chosen = phase.problem.indices_of(plan.batch, plan.parallel)
-    return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
-
-
 def _plans_by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
-    """Return a greedy plan for each of ``MEMORY_PRICES`` and each rule for parallelisms.
+    """Return greedy plans that minimize the price of their choices in GPUs (``_gpu_price``).
 
-    Choices cost their ``_gpu_price``. Operators may use mixed parallelisms, or all the same one,
-    which often packs better. ``quick`` tries every other memory price. ``table`` has the sojourns.
+    There is one for each of ``MEMORY_PRICES`` (every other one if ``quick``) with any parallelism
+    per operator, and one for each parallelism for all operators, which often packs better.
+    ``table`` has the sojourns.
     """
     problem = phase.problem
     plans = []
-    memory_prices = MEMORY_PRICES[::2] if quick else MEMORY_PRICES
-    for memory_price in memory_prices:
+    for memory_price in MEMORY_PRICES[::2] if quick else MEMORY_PRICES:
         price = _gpu_price(phase, device_bytes, memory_price)
-        spreads = problem.parallel.size
+        count = problem.parallel.size
         # First and end index of the allowed parallelisms: all of them, then each one alone.
-        for first, end in ((0, spreads), *((j, j + 1) for j in range(spreads))):
+        for first, end in ((0, count), *((j, j + 1) for j in range(count))):
             options = tuple(
                 priced_frontier(table[v, :, first:end], price[v, :, first:end], first)
                 for v in range(len(problem.names))
@@ -459,7 +454,8 @@ def _plans_by_price(
 def _gpu_price(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
     """Return the price of every choice in GPUs, ``[V, B, P, R]``.
 
-    It is the number of GPUs kept busy, plus ``memory_price`` times the GPUs' worth of memory.
+    It is the number of GPUs kept busy, plus ``memory_price`` times the number of GPUs whose memory
+    is filled.
     """
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)

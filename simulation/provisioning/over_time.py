@@ -25,20 +25,22 @@ from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import latency_at
-from simulation.provisioning.replicas import latency_of
+from simulation.provisioning.problem import OperatorPlan
+from simulation.provisioning.replicas import ReplicaPlan, latency_of
 from simulation.provisioning.windows import (
     STEP,
+    DemandKey,
     SampledWindows,
     Windows,
-    demand_keys,
     demand_of_previous_block,
+    rounded_demands,
 )
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
+# Seconds until an operator replica serves: "sub-second" (introduction of the source).
 OPERATOR_ACTS_S = 0.5
-"""Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
+# Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2).
 MODULE_ACTS_S = 0.8938
-"""Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2)."""
 MAX_HEADROOM = 4.0
 ROUNDS = 12  # of the headroom search: to 0.1% of a rate
 REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
@@ -74,13 +76,14 @@ class LevelOverTime:
         return float(self.requests_s[self.met].sum() / self.requests_s.sum())
 
     def gpu_hours(self, window_s: float) -> float:
+        """Return the GPU hours of all windows, which are ``window_s`` seconds long."""
         return float(self.devices.sum() * window_s / 3600)
 
     def kwh(self, window_s: float) -> float:
+        """Return the energy of all windows in kWh."""
         return float(self.power_w.sum() * window_s / 3.6e6)
 
 
-Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
 Known = Windows | Mapping[str, Windows] | None  # demand known to plans: for all levels, or by level
 
 
@@ -95,12 +98,12 @@ class _PlanCache:
     ) -> None:
         self.service, self.problem_of, self.device_bytes = service, problem_of, device_bytes
         self.problem_of_length: dict[int, PhaseProblem] = {}
-        self.problems: dict[Key, PhaseProblem] = {}
-        self.plans: dict[tuple[str, Key], Level | None] = {}
-        self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
-        self.cuts: dict[tuple[LayerRuns, Key], PhaseProblem] = {}
+        self.problems: dict[DemandKey, PhaseProblem] = {}
+        self.plans: dict[tuple[str, DemandKey], Level | None] = {}
+        self.outcomes: dict[tuple[str, DemandKey, DemandKey], tuple[bool, float]] = {}
+        self.cuts: dict[tuple[LayerRuns, DemandKey], PhaseProblem] = {}
 
-    def problem(self, key: Key) -> PhaseProblem:
+    def problem(self, key: DemandKey) -> PhaseProblem:
         """Return the problem of a rounded demand.
 
         The rate only scales the load and the KV cache. Latencies depend on the length alone, so
@@ -119,7 +122,7 @@ class _PlanCache:
             self.problems[key] = at_rate(self.problem_of_length[key[1]], rate / per_request)
         return self.problems[key]
 
-    def plan(self, level: str, key: Key) -> Level | None:
+    def plan(self, level: str, key: DemandKey) -> Level | None:
         """Return the best plan of a level for a rounded demand; None: none meets the limit."""
         if (level, key) not in self.plans:
             phase = self.problem(key)
@@ -134,10 +137,10 @@ class _PlanCache:
             self.plans[level, key] = best
         return self.plans[level, key]
 
-    def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
-        """Return whether a plan keeps the limit under the actual demand, and its watts then.
+    def outcome(self, level: str, planned: DemandKey, real: DemandKey) -> tuple[bool, float]:
+        """Return whether the plan of ``level`` for ``planned`` keeps the limit under ``real``.
 
-        It is the plan of ``level`` for the demand ``planned``. ``real`` is the actual demand.
+        The second value is the watts of that plan under the demand ``real``.
         """
         key = (level, planned, real)
         if key not in self.outcomes:
@@ -146,7 +149,7 @@ class _PlanCache:
             self.outcomes[key] = _outcome_under(self.problem_of_plan(plan, real), plan)
         return self.outcomes[key]
 
-    def problem_of_plan(self, plan: Level, real: Key) -> PhaseProblem:
+    def problem_of_plan(self, plan: Level, real: DemandKey) -> PhaseProblem:
         """Return the problem at demand ``real``, by operators or runs of layers as in ``plan``."""
         if plan.cut is None:
             return self.problem(real)
@@ -157,25 +160,29 @@ class _PlanCache:
 
 @dataclass(frozen=True, slots=True)
 class _LevelSimulation:
-    """Simulates one level over all windows, with plans made for ``known_demand``."""
+    """Simulates one level over all windows, with plans made for ``known_demand``.
+
+    A level is the granularity at which capacity is scaled: operators, runs of layers or replicas.
+    """
 
     level: str
     cache: _PlanCache
     windows: Windows
     known_demand: Windows
     startup_s: float
-    judge: SampledWindows | None
+    judge: SampledWindows | None  # measures the attainment by replay, if given
 
     def run(self, plan_level: str, headroom: float) -> LevelOverTime:
-        """Simulate the level window by window with plans of the level ``plan_level``.
+        """Simulate the level window by window, with plans made at the level ``plan_level``.
 
-        Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity costs from
-        the request on. It serves after its start-up, or at once if that is less than a window.
+        Plans are made for ``known_demand`` times 1 + ``headroom``. They start as fast as capacity
+        of ``self.level``. Requested capacity costs from the request on. It serves after its
+        start-up, or at once if that is less than a window.
         """
         cache, windows, judge = self.cache, self.windows, self.judge
         phase = cache.service.phase
-        real = _demand_keys(demand_keys(windows, phase))
-        known = _demand_keys(demand_keys(self.known_demand, phase, headroom))
+        real = rounded_demands(windows, phase)
+        known = rounded_demands(self.known_demand, phase, headroom)
         if len(known) != len(real):
             raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
@@ -191,11 +198,9 @@ class _LevelSimulation:
             assert plan is not None
             devices[w] = plan.devices
             memory[w] = plan.memory_bytes
-            serving = demand
-            if delay:  # until capacity is up, only the least requested in the meantime serves
-                recent = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-                smallest = min(recent, key=lambda k: (devices[k], k))
-                serving = planned_for[smallest] or demand
+            # Capacity serves after ``delay`` windows, so the smallest of the recent plans serves.
+            recent = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
+            serving = planned_for[min(recent, key=lambda k: (devices[k], k))] or demand
             met[w], serving_w = cache.outcome(plan_level, serving, real[w])
             active = cache.plan(plan_level, serving)
             assert active is not None
@@ -207,12 +212,15 @@ class _LevelSimulation:
             None if judge is None else judge.attainment(plans),
         )  # fmt: skip
 
-    def _planned_demands(self, plan_level: str, known: list[Key]) -> tuple[list[Key | None], int]:
-        """Return the demand that each window's plan is for, and the windows without a feasible one.
+    def _planned_demands(
+        self, plan_level: str, known: list[DemandKey]
+    ) -> tuple[list[DemandKey | None], int]:
+        """Return the demand that each window's plan is made for; None: no plan yet.
 
-        ``known`` is the demand known for each window. None: no plan yet.
+        It is that of ``known``, or of an earlier window if no plan is feasible. The second value is
+        the number of windows without a feasible plan.
         """
-        planned_for: list[Key | None] = []
+        planned_for: list[DemandKey | None] = []
         refused = 0
         for key in known:
             has_plan = self.cache.plan(plan_level, key) is not None
@@ -237,13 +245,14 @@ def over_time(
     every: Mapping[str, int] | None = None,
     judge: SampledWindows | None = None,
 ) -> dict[str, LevelOverTime]:
-    """Simulate each of ``levels`` over the windows, with plans for ``1 + headroom`` times the rate.
+    """Return the result of each of ``levels`` over the windows.
 
-    The rate is the one known to plans. If these plans miss ``attainment``, the smallest larger
-    headroom that meets it is used. A level that misses it at 400% is returned as it is.
-    ``every`` is the number of windows per plan of a level (default 1). ``planned_on`` is the
-    forecast that plans use, for all levels or by level. By default, a plan uses the mean of the
-    windows of the previous plan. ``judge`` replays requests to measure the share.
+    Plans are made for ``1 + headroom`` times the demand that they know. If they miss
+    ``attainment``, the smallest larger headroom that meets it is used. A level that misses it at
+    400% is returned as it is. ``every`` is the number of windows per plan of a level (default 1).
+    ``planned_on`` is the forecast that plans use, for all levels or by level. By default, a plan
+    uses the mean of the windows of the previous plan. ``judge`` replays requests to measure the
+    attainment.
 
     With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
     replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
@@ -296,9 +305,10 @@ def _with_least_headroom(
 ) -> LevelOverTime:
     """Return the result with the smallest headroom from ``low`` on that meets ``attainment``.
 
-    ``simulate`` simulates one headroom. The search doubles the headroom, then halves the interval
-    ``rounds`` times. If none meets the attainment, the result is that of the largest headroom. The
-    search ends early at a result with more than ``max_devices`` GPUs, summed over its windows.
+    ``simulate`` simulates one headroom. The search doubles the headroom until it meets the
+    attainment, then halves the interval ``rounds`` times. If none does, the result is that of the
+    largest headroom. The search ends early at a result with more than ``max_devices`` GPUs, summed
+    over its windows.
     """
     best = simulate(low)
     if best.attainment >= attainment:
@@ -328,9 +338,9 @@ def action_delay_s(level: str, startup_s: float) -> float:
 
 
 def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
-    """Return after how many windows capacity that ``level`` requests serves; 0: within one."""
-    lag = int(np.ceil(action_delay_s(level, startup_s) / window_s - 1e-9))
-    return lag if lag > 1 else 0
+    """Return after how many windows requested capacity of a level serves; 0: within one window."""
+    windows = int(np.ceil(action_delay_s(level, startup_s) / window_s - 1e-9))
+    return windows if windows > 1 else 0
 
 
 def _demand_for_planning(
@@ -349,26 +359,17 @@ def _demand_for_planning(
 def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     """Return whether a plan keeps the limit under the actual load of a window, and its watts.
 
-    ``phase`` has that load, in the units of the plan ``level``. Under overload, GPUs draw at most
-    their full power.
+    ``phase`` has that load, by operators or by runs of layers as the plan ``level`` has. Under
+    overload, GPUs draw at most their full power.
     """
     max_watts = phase.service.gpu.tdp_w
-    plan = level.plan or level.replicas
-    assert plan is not None
-    if level.plan is not None and level.placement is not None:
-        latency = latency_at(phase.problem, phase.demand, level.plan, level.placement)
+    plan: OperatorPlan | ReplicaPlan
+    if level.replicas is not None:
+        plan, latency = level.replicas, latency_of(phase, level.replicas)
     else:
-        assert level.replicas is not None
-        latency = latency_of(phase, level.replicas)
+        plan, placement = level.placed
+        latency = latency_at(phase.problem, phase.demand, plan, placement)
     watts = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
     if max_watts:
         watts = min(watts, level.devices * max_watts)
     return latency <= phase.problem.slo_s, watts
-
-
-def _demand_keys(rows: IntArray) -> list[Key]:
-    """Return the rows of rounded demand as pairs (rate, tokens), the keys of ``_PlanCache``.
-
-    Both are exponents of ``STEP``.
-    """
-    return [(int(rate), int(tokens)) for rate, tokens in rows]

@@ -1,7 +1,7 @@
 """Place shards on devices, compiled: device loads, slowdowns and Algorithm 2.
 
 A shard is the part of a replica on one GPU. Arrays over shards are ordered by replica. ``where`` is
-the device of a shard, -1 if it has none.
+the device of a shard, -1 if it has none. V operators, S shards, D devices.
 """
 
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ class Replicas(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work arrays for ``[V]`` operators, to reuse."""
+    """Work arrays ``[V]`` that ``placed_latency`` fills."""
 
     slowdown: Any
     sojourn_s: Any
@@ -145,9 +145,9 @@ def fill_slowdowns(plan: Plan, where: Any, devices: Devices, slowdown: Any) -> N
 
 @kernel
 def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
-    """Return the critical path in seconds with replicas slowed by shared devices; inf: unstable.
+    """Return the seconds of the critical path with replicas slowed by shared devices.
 
-    The slowdown of each operator is written to ``room.slowdown``.
+    inf if an operator is unstable. The slowdown of each operator is written to ``room.slowdown``.
     """
     fill_slowdowns(plan, where, devices, room.slowdown)
     for v in range(plan.rate.size):
@@ -192,8 +192,8 @@ def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
 class PackingState(NamedTuple):
     """State of Algorithm 2: placed shards, their slowdowns, and the resulting operator times.
 
-    It also stores the values before the last ``_add_to_device``, so that ``_remove_from_device``
-    can undo it.
+    ``was_...`` are the values before the last ``_add_to_device``, so that ``_remove_from_device``
+    can undo it. ``top`` and ``under`` link the shards of a device, the last one added first.
     """
 
     where: Any  # [S] device; -1: none yet
@@ -248,7 +248,7 @@ def _sojourn_of(plan: Plan, v: int, total_slowdown: float) -> float:
 
 @kernel
 def _cached_sojourn(plan: Plan, state: PackingState, v: int) -> float:
-    """Return the sojourn time of operator ``v`` at its present slowdown, cached if possible.
+    """Return the sojourn of operator ``v`` in seconds at its present slowdown, cached if possible.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
@@ -330,11 +330,12 @@ def _devices_with_most_slack(
     plan: Plan, devices: Devices, state: PackingState, i: int, allowed: Any, capacity: float,
     found: Any,
 ) -> int:  # fmt: skip
-    """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return how many.
+    """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return their number.
 
-    ``allowed`` is a mask of the devices in use that may be chosen. ``found`` has two arrays to
-    fill: the devices and their slack, most slack first, older devices first among equals. Slack is
-    the free share of memory (``capacity`` bytes) plus the free share of the busier resource.
+    ``allowed`` is a mask of the devices in use that may be chosen. The devices and their slack are
+    written to the two arrays ``found``, most slack first, older devices first among equals. Slack
+    is the free share of memory (``capacity`` bytes) plus that of the busier of arithmetic and
+    bandwidth.
     """
     (which, slack), v, count = found, plan.operator[i], 0
     for e in range(allowed.size):
@@ -371,9 +372,10 @@ def place_greedily(
 ) -> int:
     """Place all shards by Algorithm 2 of the source; write their devices to ``where``.
 
-    Returns the number of devices used, or -1 if a replica does not fit on empty devices. A replica
-    of a base instance is placed on devices of its instance. An extra replica may use all devices if
-    they are ``shared``. Devices have ``capacity`` bytes. ``slo`` is the latency limit in seconds.
+    Returns the number of devices used, or -1 if a replica does not fit on empty devices. A base
+    instance is a whole model; its replicas are placed on its own devices. Extra replicas may use
+    all devices if they are ``shared``. Devices have ``capacity`` bytes. ``slo`` is the latency
+    limit in seconds.
     """
     shards = where.size
     devices, state = no_devices(shards, plan), _empty_state(plan, replicas, where)

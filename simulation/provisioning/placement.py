@@ -1,9 +1,11 @@
 """Place operator replicas on devices with Algorithm 2 of the source.
 
-Eq. 8 counts places, but devices are paid for. Base instances are placed first. Their number k_base
+Eq. 8 counts slots, but devices are paid for. Base instances are placed first. Their number k_base
 is the least replica count of any operator, and each is a whole model. Extra replicas then join
 existing devices, most slack first, while memory, load and the recomputed latency allow it. A GPU
 that cannot run several streams (``shared=False``) takes no extra replica.
+
+A shard is the part of a replica on one GPU.
 """
 
 from collections.abc import Sequence
@@ -68,8 +70,9 @@ def place_services(
 ) -> Placement:
     """Return the placement of several services on shared devices by Algorithm 2.
 
-    ``parts`` are problem, demand and plan of each service. Their operators join one graph, service
-    by service. Times are shares of each service's own limit, and so is ``latency_s`` of the result.
+    ``parts`` are problem, demand and plan of each service. The result has the operators of all
+    services, one service after the other. Its ``latency_s`` is the largest latency as a share of
+    the service's limit. Raises SimulationError as ``algorithm2``.
     """
     for problem, _, plan in parts:
         check_feasible(problem, plan)
@@ -89,10 +92,10 @@ def place_services(
 def _merge_plans(
     packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
-    """Return the packed plans of several services as one plan with limit 1.
+    """Return the plans of several services as one, in which the latency limit of each is 1.
 
     Latencies are divided by each service's limit, and rates multiplied by it. Measured slowdowns of
-    pairs are used if all services have the kinds of their operators.
+    pairs are used if the kinds of all operators are known.
     """
     problems = [problem for problem, _, _ in parts]
     demands = [demand for _, demand, _ in parts]
@@ -180,15 +183,23 @@ def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -
         transfer_s=problem.transfer_s[chosen],
         compute=compute,
         bandwidth=bandwidth,
-        board=np.zeros(count) if demand.board is None else demand.board[chosen],
+        board=demand.board[chosen],
         memory=demand.shard_bytes(*chosen, plan.replicas),
         busy=rate * problem.latency_s[chosen] / plan.replicas,
         rate=rate,
         replicas=plan.replicas.astype(np.int64),
-        interference=demand.extra_time(compute, bandwidth),
+        interference=joint_interference([demand], compute, bandwidth),
         graph=problem.graph,
         apart=demand.apart,
     )
+
+
+def fits_devices(
+    problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
+) -> bool:
+    """Return whether every shard fits in the memory of a device."""
+    chosen = problem.indices_of(plan.batch, plan.parallel)
+    return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
 def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
@@ -224,9 +235,9 @@ def with_memory_of(
 def latency_at(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, placement: Placement
 ) -> float:
-    """Return the critical path in seconds of a placed plan under the load of ``problem``.
+    """Return the seconds of the critical path of a placed plan under the load of ``problem``.
 
-    The load may differ from the one that the plan was made for. inf: the plan is then unstable.
+    The load may differ from the one that the plan was made for. inf if a device is overloaded.
     """
     devices: Devices
     devices, _, latency = evaluate_placement(

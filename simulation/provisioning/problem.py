@@ -1,9 +1,11 @@
 """Define operator-level scaling as arrays: the graph, its latencies, the load and the limit.
 
 Source: operator-level autoscaling, section 4.1 (equations 1 to 8), as read in methods.md A4.
-``latency_s`` is the kernel latency times the number of layers. Batching enters once: batches arrive
-at rate / b and are served at 1 / T. The sojourn has the full T, because a request waits for its
-whole batch.
+``latency_s`` (T) is the kernel latency of a batch times the number of layers. Batches of b requests
+arrive at rate / b and are served at 1 / T. The sojourn is the wait, the service and the transfer.
+The service counts with the full T, because a request waits for its whole batch.
+
+A slot is a GPU of one replica: an operator has parallelism times replicas of them.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ from simulation.provisioning.sojourns import Graph, Operators, fill_sojourns, so
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorProblem:
-    """What operators of one phase (prefill or decode) must do: a rate and a latency limit.
+    """The operators of one phase (prefill or decode), their load and their latency limit.
 
     Axes: V operators, B batches, P parallelisms. ``edges`` are pairs (before, after) of operator
     indices. An operator without edges is a path alone. ``rate`` counts arrivals at operators:
@@ -50,9 +52,9 @@ class OperatorProblem:
     def indices_of(
         self, batch: IntArray | int, parallel: IntArray | int
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the indices ``[V]`` by which an array ``[V, B, P]`` gives one value per operator.
+        """Return three index arrays ``[V]``, which select one value per operator of ``[V, B, P]``.
 
-        ``batch`` and ``parallel`` are those of each operator, or one for all.
+        ``batch`` and ``parallel`` are the batch size and parallelism of each operator, or of all.
         """
         operators = np.arange(len(self.names))
         b, p = np.searchsorted(self.batches, batch), np.searchsorted(self.parallel, parallel)
@@ -63,9 +65,9 @@ class OperatorProblem:
 class OperatorPlan:
     """Replicas, batch and parallelism of every operator, each ``[V]``.
 
-    ``slots`` is eq. 8: the sum of parallelism times replicas, in GPU places. It is not comparable
-    with GPUs of whole models, since operators can share a GPU. ``latency_s`` is eq. 3 along the
-    critical path.
+    ``slots`` is the sum of parallelism times replicas (eq. 8). It is not comparable with GPUs of
+    whole models, since operators can share a GPU. ``latency_s`` is the sum of sojourns along the
+    critical path (eq. 3).
     """
 
     method: str
@@ -82,6 +84,11 @@ class OperatorPlan:
     def slots_of(self) -> IntArray:
         """Return the slots of every operator, ``[V]``: parallelism times replicas."""
         return self.parallel * self.replicas
+
+    @property
+    def key(self) -> bytes:
+        """Return a key that is equal for plans with the same choices."""
+        return np.stack([self.replicas, self.batch, self.parallel]).tobytes()
 
 
 def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
@@ -134,10 +141,7 @@ def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
 
 
 def operator_arrays(problem: OperatorProblem) -> Operators:
-    """Return the batch sizes and parallelism to choose from, with their latencies, and the rate.
-
-    They are arrays for compiled code.
-    """
+    """Return the operators of ``problem`` as arrays for compiled code."""
     return Operators(
         np.ascontiguousarray(problem.latency_s),
         np.ascontiguousarray(problem.transfer_s),
@@ -150,8 +154,8 @@ def operator_arrays(problem: OperatorProblem) -> Operators:
 def sojourns(problem: OperatorProblem) -> FloatArray:
     """Return the sojourn T + W + C of every choice in seconds, ``[V, B, P, R]``; inf: unstable.
 
-    R is 1 to ``max_replicas``. T is the service, C the transfer, and W the mean wait of M/M/R (eqs.
-    1 and 2, with both terms of Erlang C in the denominator).
+    The last axis is 1 to ``max_replicas`` replicas. T is the service, C the transfer, and W the
+    mean wait of an M/M/R queue (eqs. 1 and 2, with both terms of Erlang C in the denominator).
     """
     out = np.empty((*problem.latency_s.shape, problem.max_replicas))
     fill_sojourns(operator_arrays(problem), out)
@@ -161,10 +165,10 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 def evaluate(
     problem: OperatorProblem, method: str, choice: IntArray, bound: int | None = None
 ) -> OperatorPlan:
-    """Return the plan with the choice of each operator, and its latency and slots.
+    """Return the plan that ``choice`` makes, with its latency and slots.
 
-    ``choice [V, 3]`` has batch index, parallelism index and replicas. ``bound`` is a proven lower
-    bound on slots, if ``method`` gives one.
+    ``choice [V, 3]`` has batch index, parallelism index and replicas of each operator. ``bound`` is
+    a proven lower bound on slots, if ``method`` gives one.
     """
     b, p, r = choice.T
     chosen = (np.arange(len(problem.names)), b, p)

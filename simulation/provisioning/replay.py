@@ -30,15 +30,16 @@ from simulation.provisioning.placement import packing_plan
 from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.station_state import Graph, Passes
 from simulation.provisioning.stations import replay
+from simulation.provisioning.topology import shares_on_devices
 from simulation.provisioning.workload import PhaseProblem, owner_of
 
+# Seconds to hand a tensor to another GPU, besides its bytes (assumed: two launches and a rendezvous
+# of a point-to-point send).
 MESSAGE_S = 20e-6
-"""Seconds to hand a tensor to another GPU, besides its bytes (assumed: two launches and a
-rendezvous of a point-to-point send)."""
-VISITS = 3_000_000  # most station visits by requests per replay
-REQUESTS, FEWEST = 2_000, 400
-MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the limit
-WARM_UP = 0.1  # share of requests at the start that do not count, since the plan fills up
+VISITS = 3_000_000  # most visits of requests at stations in a replay
+REQUESTS, FEWEST = 2_000, 400  # requests of a replay: wanted, and at least even if visits exceed
+TURNOVERS = 4  # requests of a replay, at least this times those in flight at the latency limit
+WARM_UP = 0.1  # share of requests that do not count: at the start, stations are still empty
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
 CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
@@ -50,20 +51,17 @@ JOINED = (  # arrays of ``Graph`` without indices, which ``_join_graphs`` concat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Requests in order of arrival: seconds from the first, input and output tokens.
+    """Requests in order of arrival."""
 
-    ``counted`` are the requests in the result. None: all but the first ``WARM_UP`` share.
-    """
-
-    arrival_s: FloatArray
-    isl: IntArray
-    osl: IntArray
-    counted: slice | None = None
+    arrival_s: FloatArray  # from the first
+    isl: IntArray  # input tokens
+    osl: IntArray  # output tokens
+    counted: slice | None = None  # requests in the result; None: all after the ``WARM_UP`` share
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StationLayout:
-    """Stations ``[V]`` with their curves, their replicas ``[Q]``, and the devices of these."""
+    """V stations, their Q replicas in order of stations, and the devices of the replicas."""
 
     curves: list[Curve]  # [V] seconds by batch
     batch: IntArray  # [V] largest batch, requests
@@ -121,7 +119,7 @@ class StationLayout:
 
 
 def _offsets(sizes: npt.ArrayLike) -> IntArray:
-    """Return where each of several concatenated arrays begins, and the end of the last one."""
+    """Return the first index of each of several concatenated arrays, and the end of the last."""
     return np.asarray(np.r_[0, np.cumsum(sizes)], np.int64)
 
 
@@ -137,7 +135,7 @@ def draw_requests(
     if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
-    needed = max(REQUESTS, MEAN_SOJOURNS * phase.problem.rate * phase.service.slo_s)
+    needed = max(REQUESTS, TURNOVERS * phase.problem.rate * phase.service.slo_s)
     count = int(min(needed, max(FEWEST, VISITS / (passes * len(phase.names)))))
     # Evenly spaced rows of the sorted sample have its lengths with less chance than random ones.
     rng = np.random.default_rng(seed)
@@ -158,41 +156,39 @@ class LevelReplay:
     """Replays the same requests with plans of any level of a phase."""
 
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
-        """Store ``draws`` of requests. There are several, so that no lucky draw confirms a plan."""
+        """Store several ``draws`` of requests, so that no lucky draw confirms a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
 
     def with_requests(self, phase: PhaseProblem, draws: Sequence[Requests]) -> LevelReplay:
-        """Return a replay of the requests ``draws``, for the same model and GPUs; share curves."""
+        """Return a replay of other requests for the same model and GPUs, with the same curves."""
         other = LevelReplay(phase, draws, self.device_bytes)
         other._curves = self._curves
         return other
 
     def latency_of(self, level: Level) -> ReplayedLatency:
-        """Return the latencies of a replay of ``level``, of the draw with the lowest attainment."""
+        """Replay ``level`` and return the latencies of the draw with the lowest attainment."""
         if level.replicas is not None:
             graph, devices = self._stations_of_replicas(level.replicas)
         else:
             graph, devices = self._stations_of_placement(level)
-        aligned = level.replicas is not None
+        aligned, chunk = level.replicas is not None, self._chunk(level)
         latencies = [
-            replay_requests(
-                self.phase, graph, devices, draw, aligned=aligned, chunk=self._chunk(level)
-            )
+            replay_requests(self.phase, graph, devices, draw, aligned=aligned, chunk=chunk)
             for draw in self.draws
         ]
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
-        """Return the seconds of a pass through operators and their collectives, by its load.
+        """Return the seconds of a pass through operators and their collectives as a curve.
 
         ``names`` are the operators; default: all. ``j`` is the index of the parallelism. Curves are
         cached.
         """
         if (j, names) not in self._curves:
             phase = self.phase
-            where = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
-            graph = operator_graph(phase.service.shape, where)
+            arrangement = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
+            graph = operator_graph(phase.service.shape, arrangement)
             if names:
                 graph = replace(graph, operators=_with_collectives(graph, names, phase.names))
             self._curves[j, names] = compile_graph(graph, phase.timing)
@@ -205,17 +201,17 @@ class LevelReplay:
         j = int(np.searchsorted(problem.parallel, plan.parallel))
         b = int(np.searchsorted(problem.batches, plan.batch))
         curve = scale_curve(self.curve(j), 1.0 / stages)
-        max_batch, batch = NO_BATCH_LIMIT, plan.batch
-        room = np.inf
+        # Limits of a replica: sequences in all stages, requests of a batch, and tokens in memory
+        max_sequences, batch, kv_tokens = NO_BATCH_LIMIT, plan.batch, np.inf
         if not phase.queues:
-            max_batch = stages * int(problem.batches[-1])
+            max_sequences = stages * int(problem.batches[-1])
             batch = int(problem.batches[-1])
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
             bytes_per_token = float(phase.kv_bytes_per_request[j]) / phase.service.context
-            free = device_bytes * stages - float(phase.replica_bytes[b, j])
-            room = free / bytes_per_token if bytes_per_token > 0 else np.inf
+            free_bytes = device_bytes * stages - float(phase.replica_bytes[b, j])
+            kv_tokens = free_bytes / bytes_per_token if bytes_per_token > 0 else np.inf
         rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
         # The last stage sends nothing.
         hop_s = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
@@ -227,8 +223,8 @@ class LevelReplay:
             curves=[curve] * stages,
             batch=np.full(stages, batch),
             sticky=np.ones(stages, np.bool_),
-            places=np.full(stages, max_batch),
-            room=np.full(replicas, room),
+            places=np.full(stages, max_sequences),
+            room=np.full(replicas, kv_tokens),
             hop_s=hop_s,
             row_s=row_s,
             edges=tuple((s, s + 1) for s in range(stages - 1)),
@@ -244,16 +240,12 @@ class LevelReplay:
 
     def _stations_of_placement(self, level: Level) -> tuple[Graph, int]:
         """Return the stations of placed operators or layers, and the number of devices."""
-        phase, plan, placement = self.phase, level.plan, level.placement
-        assert plan is not None
-        assert placement is not None
+        phase, (plan, placement) = self.phase, level.placed
         as_planned = level.as_planned(phase)
         problem, demand = as_planned.problem, as_planned.demand
         chosen = problem.indices_of(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
-        kv_bytes = np.zeros(len(problem.names))
-        if demand.kept_bytes is not None:
-            kv_bytes = demand.kept_bytes[chosen[0], chosen[2]]
+        kv_bytes = demand.kv_bytes[chosen[0], chosen[2]]
         sticky = (kv_bytes > 0) & (not phase.queues)
         visited = self._visited_stations(level)
         first = np.r_[0, np.cumsum(plan.replicas)]
@@ -287,13 +279,12 @@ class LevelReplay:
     def _transfer_times(
         self, level: Level, transfer_s: FloatArray, visited: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the latency of each station's transfers, and its link seconds per row, ``[V]``.
+        """Return the latency of each station's transfers, and the link's seconds per row, ``[V]``.
 
-        A row is a prompt token, or a sequence. ``transfer_s [V]`` is of a whole batch. ``visited``
-        is as in ``StationLayout``.
+        A row is a prompt token, or a sequence. ``transfer_s [V]`` are the seconds of a whole batch.
+        ``visited [V, 2]`` tells which stations prompts and decodes visit.
         """
-        phase, plan = self.phase, level.plan
-        assert plan is not None
+        phase, (plan, _) = self.phase, level.placed
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
         if phase.service.phase == "chunked":
             rows = visited @ np.array([self._chunk(level), float(plan.batch.max())])
@@ -310,16 +301,15 @@ class LevelReplay:
         self, level: Level, rate: float, kv_bytes: FloatArray, has_cache: BoolArray,
         of_prompt: BoolArray,
     ) -> FloatArray:  # fmt: skip
-        """Return the tokens of KV cache that fit next to each shard; valid where ``has_cache``.
+        """Return the tokens of KV cache that fit in each shard, ``[S]``; valid where ``has_cache``.
 
-        A replica has its planned cache, of ``kv_bytes [V]`` per operator, and a part of the spare
-        memory of its devices. ``of_prompt [V]``: operators that work on prompts only.
+        They fill its planned cache, and an equal part of the spare memory of its device. ``kv_bytes
+        [V]`` is the planned cache of all replicas of an operator. ``of_prompt [V]`` marks operators
+        that work on prompts only. ``rate`` is in sequence iterations/s.
         """
-        service, plan, placement = self.phase.service, level.plan, level.placement
-        assert plan is not None
-        assert placement is not None
+        service, (plan, placement) = self.phase.service, level.placed
         spare_bytes = self.device_bytes - placement.memory_bytes
-        sharing = np.bincount(placement.device[has_cache], minlength=placement.devices)
+        caches_on_device = np.bincount(placement.device[has_cache], minlength=placement.devices)
         with np.errstate(divide="ignore", invalid="ignore"):
             in_flight = rate * level.latency_s  # sequences, by Little's law
             bytes_per_token = kv_bytes / in_flight / service.context
@@ -329,13 +319,13 @@ class LevelReplay:
                 prompts = service.requests_s * service.ttft_s * shortened
                 bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / service.isl
             planned_bytes = (kv_bytes / plan.replicas)[placement.operator]
-            room_bytes = planned_bytes + (spare_bytes / sharing)[placement.device]
-            return np.asarray(room_bytes / bytes_per_token[placement.operator], np.float64)
+            shard_bytes = planned_bytes + (spare_bytes / caches_on_device)[placement.device]
+            return np.asarray(shard_bytes / bytes_per_token[placement.operator], np.float64)
 
     def _chunk(self, level: Level) -> float:
-        """Return the prompt tokens of a batch of a chunked plan; inf for other phases.
+        """Return the prompt tokens in a batch of a chunked plan; inf for other phases.
 
-        A plan has one prompt per sequence that ends. All its operators have the same batch.
+        In steady state, one prompt starts for each sequence that ends.
         """
         service = self.phase.service
         if service.phase != "chunked" or level.plan is None:
@@ -352,13 +342,12 @@ class LevelReplay:
         return np.stack([axes != "decodes", axes != "prefill"], axis=1)
 
     def _station_curves(self, level: Level) -> list[Curve]:
-        """Return the curve (seconds by batch) of each station of a level without whole replicas.
+        """Return the iteration times of each station of a level without whole replicas.
 
-        Operators have a curve each, times their slowdown in a share of the multiprocessors. Runs of
-        layers have the curve of all repeated operators, in proportion to their layers.
+        Each operator has a curve, times its slowdown in a share of the multiprocessors. A run of
+        layers has the curve of all repeated operators, times its share of the layers.
         """
-        phase, plan = self.phase, level.plan
-        assert plan is not None
+        phase, (plan, _) = self.phase, level.placed
         j = np.searchsorted(phase.problem.parallel, plan.parallel)
         if level.cut is None:
             curves_alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
@@ -370,22 +359,24 @@ class LevelReplay:
                 scale_curve(curve, float(slow))
                 for curve, slow in zip(curves_alone, slowdowns, strict=True)
             ]
-        # One more station has the operators that run once, such as the output head.
-        cut = merge_layers(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
         once = tuple(n for n in phase.names if n not in repeated)
-        part = self.curve(int(j[0]), repeated)
-        runs = len(cut.names) - bool(once)
+        all_layers = self.curve(int(j[0]), repeated)
+        runs = len(merge_layers(phase).problem.names) - bool(once)
         layers = int(phase.layers.max())
         edges = np.linspace(0, layers, runs + 1).round()
-        curves = [scale_curve(part, float(share) / layers) for share in np.diff(edges)]
+        curves = [scale_curve(all_layers, float(count) / layers) for count in np.diff(edges)]
+        # One more station has the operators that run once, such as the output head.
         return curves + ([self.curve(int(j[0]), once)] if once else [])
 
 
 def _with_collectives(
     graph: OperatorGraph, names: tuple[str, ...], owners: tuple[str, ...]
 ) -> tuple[Operator, ...]:
-    """Return the operators ``names`` and the collectives that transfer their outputs."""
+    """Return the operators ``names`` and the collectives that transfer their outputs.
+
+    ``owners`` are all operators that may have collectives.
+    """
 
     def computed_by(operator: Operator) -> str:
         """Return the operator itself, or the one whose output it transfers."""
@@ -402,9 +393,9 @@ def replay_requests(
 ) -> ReplayedLatency:  # fmt: skip
     """Return the latencies of requests that pass through the stations of ``graph``.
 
-    With ``aligned``, a request uses the replica with the same number at every station. ``chunk`` is
-    the size of prompt chunks in tokens. Then the latencies are those between tokens, and the
-    attainment counts requests that keep the limit of TTFT too.
+    If ``aligned``, a request uses the replica with the same number at every station. ``chunk`` is
+    the size of prompt chunks in tokens, for chunked phases. Their latencies are those between
+    tokens, and their attainment counts requests that keep the TTFT limit too.
     """
     finish, prefilled = np.empty((2, requests.arrival_s.size))
     ordered = _passes([phase], [requests], aligned=aligned, chunk=chunk)
@@ -423,8 +414,9 @@ def replay_together(
 ) -> list[ReplayedLatency]:
     """Return the latencies of each of several services whose operators share devices.
 
-    Each of ``levels`` has the placement of its operators on the common devices. The first draw of
-    requests of each service is used, up to the end of the shortest.
+    There is one replay and one level per service. A level has the placement of its operators on the
+    common devices. The first draw of requests of each service is used, up to the end of the
+    shortest one.
     """
     graphs_and_devices = [
         service._stations_of_placement(level)
@@ -464,25 +456,25 @@ def _passes(
     phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool,
     chunk: float = np.inf,
 ) -> Passes:  # fmt: skip
-    """Return the requests of all services together, in order of arrival, with their passes.
+    """Return the requests of all services in order of arrival, with their passes.
 
     A prompt makes one pass through the stations, a sequence one per token after the first. A
-    chunked request makes both, and one pass per ``chunk`` tokens of its prompt. With ``aligned``, a
-    request uses the replica with the same number at every station.
+    chunked request makes one pass per ``chunk`` tokens of its prompt, and then those of a sequence.
+    If ``aligned``, a request uses the replica with the same number at every station.
     """
     service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
     isl = np.concatenate([draw.isl for draw in requests])[order]
-    chunk_parts, decode_parts = [], []  # passes of prompts, and of decodes, by service
+    prompt_passes, decode_passes = [], []  # by service
     for phase, draw in zip(phases, requests, strict=True):
         has_prompts, has_decodes = phase.service.phase != "decode", not phase.queues
-        of_prompt = np.maximum(np.ceil(draw.isl / chunk), 1).astype(np.int64)
-        chunk_parts.append(of_prompt * has_prompts)
-        decode_parts.append(np.maximum(draw.osl - 1, 1) * has_decodes)
-    chunks, decodes = np.concatenate(chunk_parts)[order], np.concatenate(decode_parts)[order]
+        chunks_of_prompt = np.maximum(np.ceil(draw.isl / chunk), 1).astype(np.int64)
+        prompt_passes.append(chunks_of_prompt * has_prompts)
+        decode_passes.append(np.maximum(draw.osl - 1, 1) * has_decodes)
+    chunks, decodes = np.concatenate(prompt_passes)[order], np.concatenate(decode_passes)[order]
     service = service[order]
-    # Each service has a queue of its own: its first request, and the next one after each request.
+    # The queue of each service: its first request, and the next one after each request
     following, heads = np.full(order.size, -1), np.full(len(phases), -1)
     for s in range(len(phases)):
         rows = np.flatnonzero(service == s)
@@ -503,7 +495,7 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
         return np.concatenate([getattr(graph, name) for graph in graphs])
 
     def joined_indices(name: str, sizes: list[int]) -> IntArray:
-        """Return index arrays one after the other, so that they point into the joined arrays.
+        """Return the index arrays ``name`` of all graphs, shifted to index the joined arrays.
 
         ``sizes`` are the lengths of the arrays that the indices of each graph point into.
         """
@@ -534,15 +526,15 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
 
 
 def _latencies(
-    phase: PhaseProblem, took_s: FloatArray, visits: int,
+    phase: PhaseProblem, sojourn_s: FloatArray, visits: int,
     in_time: npt.NDArray[np.bool_] | bool = True,
 ) -> ReplayedLatency:  # fmt: skip
-    """Return attainment and latencies of requests that spent ``took_s`` seconds in the stations.
+    """Return attainment and latencies of requests that spent ``sojourn_s`` in the stations.
 
-    NaN: never done, which counts as an infinite latency. ``visits`` is the number of visits of
-    stations, kept to state the size of the replay.
+    NaN: never done, which counts as an infinite latency. ``in_time`` marks requests that kept their
+    other limit. ``visits`` is the number of visits at stations, the size of the replay.
     """
-    latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
+    latency_s = np.where(np.isfinite(sojourn_s), sojourn_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
         attainment=float(((latency_s <= phase.service.slo_s) & in_time).mean()),
         mean_s=float(latency_s.mean()),
@@ -559,13 +551,10 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
 
     Every replica sends equally to every replica of the next stations.
     """
-    placement, problem = level.placement, level.as_planned(phase).problem
-    assert placement is not None
+    (_, placement), problem = level.placed, level.as_planned(phase).problem
     count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
     devices = placement.devices
-    share_on_device = np.zeros((count, devices))
-    np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
-    share_on_device /= share_on_device.sum(axis=1, keepdims=True)
+    share_on_device = shares_on_devices(placement, count)
     share_on_node = np.zeros((count, devices // per_node + 1))
     np.add.at(share_on_node.T, np.arange(devices) // per_node, share_on_device.T)
     to_other_device, to_other_node = np.zeros(count), np.zeros(count)

@@ -27,7 +27,7 @@ EVEN = 0.02  # relative power difference below which plans on equal devices coun
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """A plan of whole replicas; ``busy`` is the share of time that a replica works."""
+    """A plan of whole replicas, all with one batch size and one arrangement of GPUs."""
 
     replicas: int
     batch: int  # largest number of requests in process at once on a replica
@@ -36,7 +36,7 @@ class ReplicaPlan:
     devices: int
     memory_bytes: float  # all devices
     latency_s: float
-    busy: float
+    busy: float  # share of time that a replica works
     in_flight: float  # mean batch of a busy replica
 
 
@@ -52,8 +52,8 @@ class _ReplicaState(NamedTuple):
 def plan_whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
     """Return the plan with the fewest devices over all batches, arrangements and counts.
 
-    Of plans with as many devices, those within ``EVEN`` of the least power remain, and the fastest
-    of them wins. Return None if no plan meets the limit and fits in memory.
+    Several such plans: of those with at most ``EVEN`` more than the least power, the fastest. None
+    if no plan meets the limit and fits in memory.
     """
     search = _prefill_plans if phase.queues else _decode_plans
     plans = search(phase, device_bytes)
@@ -165,14 +165,14 @@ def _replica_state(
 ) -> _ReplicaState | None:
     """Return the state of one of ``replicas`` replicas; None if they are unstable at this load.
 
-    ``batch`` only matters for prefill, where batches queue for all replicas together. A decoding
-    replica has the batch that follows from its load.
+    ``batch`` is the batch size in prefill. A decoding replica has the batch that follows from its
+    load.
     """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
     if not phase.queues:
         return _decode_state(phase, problem.rate / replicas, j, stages)
-    rate, kept_bytes = problem.rate / replicas, float(phase.kv_bytes_per_request[j]) / stages
+    rate, kv_bytes_each = problem.rate / replicas, float(phase.kv_bytes_per_request[j]) / stages
     b = int(np.searchsorted(problem.batches, batch))
     pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
     wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
@@ -182,7 +182,7 @@ def _replica_state(
     return _ReplicaState(
         seconds=wait_s + pass_s,
         batch=float(batch),
-        bytes=float(phase.replica_bytes[b, j]) / stages + kept_bytes * in_flight,
+        bytes=float(phase.replica_bytes[b, j]) / stages + kv_bytes_each * in_flight,
         busy=rate / batch * pass_s / stages,
     )
 
@@ -192,7 +192,7 @@ def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _Rep
 
     ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
     """
-    kept_bytes = float(phase.kv_bytes_per_request[j]) / stages
+    kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
     rate /= stages  # per batch in the pipeline
     sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
     fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
@@ -208,7 +208,7 @@ def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _Rep
         intercept = seconds[first] - slope * sizes[first]
         in_flight = float(rate * intercept / (1.0 - rate * slope))
         pass_s, busy = float(intercept + slope * in_flight), 1.0
-    kv_bytes = stages * min(in_flight, rate * pass_s) * kept_bytes
+    kv_bytes = stages * min(in_flight, rate * pass_s) * kv_bytes_each
     return _ReplicaState(
         seconds=pass_s,
         batch=in_flight,
@@ -224,13 +224,16 @@ def under_load(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
 
 
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Return the sojourn in seconds of a pass under the load of ``phase``; inf if unstable."""
+    """Return the seconds of a pass with its wait under the load of ``phase``; inf if unstable."""
     running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     return float("inf") if running is None else running.seconds
 
 
 def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Return the watts of ``plan`` under the load of ``phase``; full power if overloaded."""
+    """Return the watts of all devices of ``plan`` under the load of ``phase``.
+
+    If it is overloaded, they are those of busy devices.
+    """
     problem, power = phase.problem, phase.power
     running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     j = int(np.searchsorted(problem.parallel, plan.parallel))
@@ -245,6 +248,6 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
 
 
 def _at_batch(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
-    """Return values of each operator, ``[V, B]``, interpolated at ``batch``, ``[V]``."""
+    """Return ``values [operator, batch size]`` interpolated at ``batch``, ``[operator]``."""
     sizes = phase.problem.batches
     return np.array([np.interp(batch, sizes, row) for row in values])

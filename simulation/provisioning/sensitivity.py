@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.provisioning.interference import SHARED_KINDS, latency_at_share, measured_at_share
+from simulation.provisioning.sm_shares import slowdown_at_share
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
@@ -16,10 +16,10 @@ SHARES = np.linspace(0.1, 1.0, 10)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sensitivity:
-    """How operators ``[V]`` of a phase, on one GPU each, react to length, batch, rate and share.
+    """Figures of V operators of a phase over length, batch, rate and share of the GPU.
 
-    They are at batch 1 unless stated otherwise. Latencies are relative to the first length, to
-    batch 1, or to the whole GPU.
+    Each operator is on one GPU, at batch 1 unless stated otherwise. Latencies are relative to the
+    first length, to batch 1, or to the whole GPU.
     """
 
     names: tuple[str, ...]
@@ -52,8 +52,8 @@ def sensitivity(
 ) -> Sensitivity:
     """Return how the operators of ``service`` react to length, batch, rate and GPU share.
 
-    ``problem_of`` builds its arrays, in which batch 1 and parallelism 1 come first. ``lengths [L]``
-    are in tokens, ``rates [K]`` in requests/s.
+    ``problem_of`` builds the problem of a load, in which batch 1 and parallelism 1 come first.
+    ``lengths [L]`` are in tokens, ``rates [K]`` in requests/s.
     """
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
     alone = problem_of(service)
@@ -67,13 +67,15 @@ def sensitivity(
     transfer_s = by_length(lambda phase: phase.problem.transfer_s)
     memory_bytes = by_length(lambda phase: phase.demand.memory_bytes)
     least_bytes = np.minimum(memory_bytes.min(axis=1), alone.demand.memory_bytes[:, 0, 0])
+    # KV cache of one request: that of all in flight, divided by their number.
+    kv_bytes = np.stack([phase.demand.kv_bytes[:, 0] for phase in at_length], axis=1)
+    kv_bytes /= service.rate * service.time_budget_s
     # Memory above the least of all lengths is transient, since weights do not depend on length.
-    kept_bytes = np.stack([_kv_bytes_per_sequence(phase, service) for phase in at_length], axis=1)
-    memory_by_length = memory_bytes - least_bytes[:, None] + kept_bytes
+    memory_by_length = memory_bytes - least_bytes[:, None] + kv_bytes
     seconds = alone.problem.latency_s[:, 0, 0]
     # Passes per second: one for each prompt, or one for each output token.
     arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
-    by_share_s = _seconds_by_share(alone)
+    slowdown = np.stack([slowdown_at_share(alone.demand, s)[:, 0, 0] for s in SHARES], axis=1)
     compute = alone.demand.compute[:, :1, 0]
     return Sensitivity(
         names=alone.problem.names,
@@ -87,48 +89,23 @@ def sensitivity(
         rates=per_s,
         replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
         shares=SHARES,
-        latency_by_share=by_share_s / seconds[:, None],
+        latency_by_share=slowdown,
         arithmetic_by_length=by_length(lambda phase: phase.demand.compute),
         bandwidth_by_length=by_length(lambda phase: phase.demand.bandwidth),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
         wait_by_length=_waits(np.full((1, 1), service.rate), latency_s),
-        sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share_s / SHARES[None], 1.0),
+        sm_use_by_share=np.minimum(compute / slowdown / SHARES, 1.0),
     )
-
-
-def _seconds_by_share(phase: PhaseProblem) -> FloatArray:
-    """Return the seconds of operators at batch 1 on one GPU with each of ``SHARES``, ``[V, S]``.
-
-    They are measured where the table of the operator's main kind has them, else modelled.
-    """
-    demand, seconds = phase.demand, phase.problem.latency_s[:, :1, 0]
-    by_share_s = latency_at_share(
-        seconds, demand.compute[:, :1, 0], demand.bandwidth[:, :1, 0], SHARES[None]
-    )
-    if demand.table is not None and demand.kinds is not None:
-        for v, kinds in enumerate(demand.kinds):
-            main_kind = SHARED_KINDS[kinds.argmax()]
-            measured_s = measured_at_share(demand.table, main_kind, SHARES) * seconds[v]
-            by_share_s[v] = np.where(np.isfinite(measured_s), measured_s, by_share_s[v])
-    return by_share_s
 
 
 def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return mean waits in seconds of M/M/R (equations 1, 2) with the fewest stable replicas."""
-    rates_and_seconds = np.broadcast_arrays(rates, seconds)
-    waits = [
-        mmc_mean_wait(int(rate * service) + 1, float(rate), float(service))
-        for rate, service in zip(*(values.ravel() for values in rates_and_seconds), strict=True)
-    ]
-    return np.array(waits).reshape(rates_and_seconds[0].shape)
+    """Return mean waits in seconds of M/M/R (equations 1, 2) with the fewest stable replicas.
 
-
-def _kv_bytes_per_sequence(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
-    """Return the bytes of KV cache of one sequence by operator, ``[V]``.
-
-    They are the bytes of all sequences in flight, divided by the number of these sequences.
+    ``rates`` are arrivals/s, ``seconds`` the service times; the two broadcast.
     """
-    if phase.demand.kept_bytes is None:
-        return np.zeros(len(phase.problem.names))
-    in_flight = phase.service.rate * service.time_budget_s
-    return np.asarray(phase.demand.kept_bytes[:, 0] / in_flight)
+
+    def wait(rate: float, service_s: float) -> float:
+        """Return the mean wait of one queue."""
+        return mmc_mean_wait(int(rate * service_s) + 1, rate, service_s)
+
+    return np.asarray(np.vectorize(wait, otypes=[np.float64])(rates, seconds))

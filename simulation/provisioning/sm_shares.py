@@ -1,11 +1,11 @@
 """Limit operators to shares of a GPU's multiprocessors (equation 6).
 
-A share is arithmetic reserved for one operator. The shares on a device sum to 1 at most, whether
-operators run or not. No operator is slowed by the arithmetic of others. Each takes the time of its
-own share. Bandwidth is still shared, by a measured table or by the physical model.
+A share of the multiprocessors (SMs) is arithmetic reserved for one operator. The shares on a device
+sum to at most 1, whether operators run or not. So no operator is slowed by the arithmetic of
+others. Bandwidth is still shared, by a measured table or by the physical model.
 
-For every choice (batch, GPUs), the share is the smallest one within an allowed slowdown. Plans are
-made for several slowdowns, and a replay decides between them (``level_confirmation``).
+For every batch size and parallelism, the share is the smallest one within an allowed slowdown.
+Plans are made for several slowdowns, and a replay decides between them (``level_confirmation``).
 """
 
 from dataclasses import replace
@@ -57,7 +57,7 @@ def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem
             demand,
             compute=share,
             bandwidth=demand.bandwidth / slowdown,
-            board=None if demand.board is None else demand.board / slowdown,
+            board=demand.board / slowdown,
             table=None if demand.table is None else demand.table.on_reserved_shares(),
             apart=True,
             slower=slowdown,

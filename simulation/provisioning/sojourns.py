@@ -2,6 +2,10 @@
 
 Batches of an operator wait for one of its R replicas as in M/M/R. Erlang's recursion is numerically
 stable for any R. Sojourn = wait + service + transfer.
+
+A choice is the batch size, parallelism and replicas of an operator. Its slots are the GPUs of its
+replicas. The frontier of an operator has its choices from cheap and slow to expensive and fast.
+``picks[v]`` is the position of operator v's choice on its frontier: index ``first[v] + picks[v]``.
 """
 
 from typing import Any, NamedTuple
@@ -14,10 +18,7 @@ UP_STEPS = 3  # frontier points to look ahead when one operator gives slots to a
 
 
 class Operators(NamedTuple):
-    """The batch sizes and parallelism to choose from, with their latencies, and the rate.
-
-    They are arrays for compiled code.
-    """
+    """The latencies of V operators at B batch sizes and P parallelisms, and the rate."""
 
     latency_s: Any  # [V, B, P] of a batch; inf if it cannot run
     transfer_s: Any  # [V, B, P]
@@ -35,7 +36,7 @@ class Graph(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The choices of all operators, concatenated; those of ``v`` start at ``first[v]``."""
+    """The frontiers of all operators, concatenated; that of operator v starts at ``first[v]``."""
 
     first: Any  # [V + 1]
     slots: Any  # [n] price of each: slots, or shares of a GPU
@@ -44,13 +45,16 @@ class Choices(NamedTuple):
 
 @kernel
 def _erlang_b(before: float, r: int, load: float) -> float:
-    """Return Erlang B (the blocked share) of ``r`` replicas from that of ``r - 1``, ``before``."""
+    """Return Erlang B (the blocked share) of ``r`` replicas; ``before`` is that of ``r - 1``."""
     return load * before / (r + load * before)
 
 
 @kernel
 def _sojourn(blocked: float, r: int, load: float, service: float, transfer: float) -> float:
-    """Return service + wait + transfer of one choice in seconds, given its Erlang B."""
+    """Return service + wait + transfer of ``r`` replicas in seconds; ``blocked`` is Erlang B.
+
+    ``load`` is the number of replicas that are busy on average.
+    """
     waiting_share = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
     return waiting_share * service / (r - load) + service + transfer
 
@@ -81,9 +85,9 @@ def fewest_servers(
 ) -> int:
     """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
 
-    0: none of up to ``max_replicas`` does. A request takes its wait, ``service`` and ``after``, all
-    in seconds like ``limit``. All requests in flight need ``kept`` bytes for each second that one
-    takes. Each replica has ``room`` bytes.
+    0 if more than ``max_replicas`` are needed. A request takes its wait, ``service`` and ``after``,
+    all in seconds like ``limit``. The requests in flight need ``kept`` bytes for each second that a
+    request takes. Each replica has ``room`` bytes for them.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
@@ -104,9 +108,9 @@ def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, ou
 
 @cached_kernel
 def fill_sojourns(problem: Any, out: Any) -> None:
-    """Fill ``out`` with the seconds of service, wait and transfer of every choice; inf: unstable.
+    """Fill ``out`` with the sojourn of every choice in seconds; inf if it is unstable.
 
-    The shape is ``[operators, batch sizes, parallelisms, replicas]``. Replicas are 1, 2, ...
+    ``out`` has the axes operators, batch sizes, parallelisms and replicas (1, 2, ...).
     """
     operators, sizes, spreads, replicas = out.shape  # spreads: parallelisms
     for v in range(operators):
@@ -128,9 +132,9 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 @cached_kernel
 def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
-    """Fill ``low[v, s]`` with the least sojourn (s) of operator ``v`` on at most ``s`` slots.
+    """Fill ``low[v, n]`` with the least sojourn in seconds of operator ``v`` on at most n slots.
 
-    ``which[v, s]`` gets the choice with it, as index into an array ``[B, P, R]``. ``replicas`` is
+    ``which[v, n]`` gets the choice with it, as index into an array ``[B, P, R]``. ``replicas`` is
     R, the most replicas. ``fewest [V, B, P]`` are the fewest that fit in memory. Most batches and
     parallelisms are skipped: even without a wait they are no faster than the choices found for
     their slots.
@@ -170,7 +174,10 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
 
 @inlined_kernel
 def longest_path(s: Any, graph: Graph, ends: Any) -> float:
-    """Return the critical path of sojourns ``s [V]`` in seconds; ``ends [V]`` is a work array."""
+    """Return the length in seconds of the critical path with sojourns ``s [V]``.
+
+    ``ends [V]`` is a work array.
+    """
     longest = 0.0
     for v in graph.topological:
         begin = 0.0
@@ -185,10 +192,10 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
 def _cheapest_choice(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
-    """Return the cheapest choice of operator ``u``, from 0 to ``pick``, that keeps the limit.
+    """Return the first position on the frontier of operator ``u`` that keeps the limit ``slo``.
 
-    All other operators keep their sojourns ``s [V]``. ``pick`` itself is known to keep the limit
-    ``slo`` (seconds). ``ends [V]`` is a work array.
+    It is the cheapest choice up to ``pick``, which is known to keep the limit (seconds). All other
+    operators keep their sojourns ``s [V]``. ``ends [V]`` is a work array.
     """
     before = s[u]
     # Cheaper choices have longer sojourns, so bisection finds the cheapest.
@@ -214,58 +221,70 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
     s = np.empty(picks.size)  # present sojourns in seconds
     for v in range(picks.size):
         s[v] = choices.sojourn_s[choices.first[v] + picks[v]]
-    if not _buy_slots(choices, graph, slo, picks, s):
+    if not _speed_up(choices, graph, slo, picks, s):
         return False
     _release_slots(choices, graph, slo, picks, s)
     return True
 
 
 @kernel
-def _buy_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> bool:
+def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> bool:
     """Move ``picks [V]`` to faster choices until the critical path keeps ``slo``; return success.
 
-    The choice that shortens the path most per slot comes first. Latency below the limit does not
-    count. ``s [V]`` are the present sojourns in seconds, changed in place.
+    The choice that shortens the path most per slot comes first. ``s [V]`` are the present sojourns
+    in seconds, changed in place.
     """
-    first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
-    count = picks.size
-    ends = np.zeros(count)
-    latency = longest_path(s, graph, ends)
-    while latency > slo:
-        best, best_v, best_i = 0.0, -1, 0  # gain in seconds per slot, operator, and its choice
-        for v in range(count):
-            position = first[v] + picks[v]
-            before = s[v]
-            for i in range(position + 1, first[v + 1]):  # its faster choices
-                s[v] = sojourn_s[i]
-                after = longest_path(s, graph, ends)
-                gain = (latency - max(after, slo)) / (slots[i] - slots[position])
-                if gain > best:
-                    best, best_v, best_i = gain, v, i - first[v]
-            s[v] = before
-        if best_v < 0:
-            # Branches of equal length: no single operator shortens the path, so move all of them.
-            moved = False
-            for v in range(count):
-                if first[v] + picks[v] + 1 < first[v + 1]:
-                    picks[v] += 1
-                    s[v] = sojourn_s[first[v] + picks[v]]
-                    moved = True
-            if not moved:
-                return False
-        else:
-            picks[best_v] = best_i
-            s[best_v] = sojourn_s[first[best_v] + best_i]
-        latency = longest_path(s, graph, ends)
+    first = choices.first
+    ends = np.zeros(picks.size)
+    while longest_path(s, graph, ends) > slo:
+        best_v, best_pick = _best_step(choices, graph, slo, picks, s, ends)
+        if best_v >= 0:
+            picks[best_v] = best_pick
+            s[best_v] = choices.sojourn_s[first[best_v] + best_pick]
+            continue
+        # Branches of equal length: no single operator shortens the path, so move all of them.
+        moved = False
+        for v in range(picks.size):
+            if first[v] + picks[v] + 1 < first[v + 1]:
+                picks[v] += 1
+                s[v] = choices.sojourn_s[first[v] + picks[v]]
+                moved = True
+        if not moved:
+            return False
     return True
+
+
+@kernel
+def _best_step(
+    choices: Choices, graph: Graph, slo: float, picks: Any, s: Any, ends: Any
+) -> tuple[int, int]:
+    """Return the operator and its faster choice that shorten the path most per slot.
+
+    The operator is -1 if none shortens it. Latency below the limit ``slo`` does not count. For the
+    arrays see ``_speed_up``; ``ends [V]`` is a work array.
+    """
+    first, slots = choices.first, choices.slots
+    latency = longest_path(s, graph, ends)
+    best_gain, best_v, best_pick = 0.0, -1, 0  # gain in seconds per slot
+    for v in range(picks.size):
+        position = first[v] + picks[v]
+        before = s[v]
+        for i in range(position + 1, first[v + 1]):  # its faster choices
+            s[v] = choices.sojourn_s[i]
+            after = longest_path(s, graph, ends)
+            gain = (latency - max(after, slo)) / (slots[i] - slots[position])
+            if gain > best_gain:
+                best_gain, best_v, best_pick = gain, v, i - first[v]
+        s[v] = before
+    return best_v, best_pick
 
 
 @kernel
 def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> None:
     """Move ``picks [V]`` to cheaper choices as long as the critical path keeps ``slo``.
 
-    The largest saving comes first. If no operator alone can shrink, one grows so that another
-    shrinks by more. ``s [V]`` are the present sojourns in seconds, changed in place.
+    The largest saving of slots comes first. If no operator alone can release slots, one takes slots
+    so that another releases more. ``s [V]`` are the present sojourns in seconds, changed in place.
     """
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size

@@ -22,7 +22,7 @@ class Graph(NamedTuple):
     room: Any  # [Q] KV-cache capacity of a sticky replica, tokens
     hop_s: Any  # [V] latency of a transfer to the next stations, seconds
     row_s: Any  # [V] link seconds per prompt token (prefill) or per sequence (decode)
-    budget: Any  # [V] most prompt tokens beside ``batch`` sequences; inf: ``batch`` requests in all
+    budget: Any  # [V] most prompt tokens besides ``batch`` sequences; inf: ``batch`` requests
     # [V, 2] whether passes visit the station, of prompts and of decoding sequences. Both kinds end
     # at a station that both visit.
     visited: Any
@@ -96,9 +96,9 @@ class ReplayState(NamedTuple):
 def initial_state(
     graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
 ) -> ReplayState:
-    """Return the state before the first arrival.
+    """Return the state of a replay on ``devices`` devices before the first arrival.
 
-    Completion times are written to ``finish``, those of prompts before decoding to ``prefilled``.
+    The replay will write completion times to ``finish``, and those of prompts to ``prefilled``.
     """
     n, stations, replicas = requests.arrival_s.size, graph.batch.size, graph.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()

@@ -3,6 +3,8 @@
 A station is an operator, a run of layers, a pipeline stage or a whole replica, with replicas on
 devices. A request makes one pass (a prompt), or one per token (a decoding sequence). A pass visits
 every station once, after its predecessors in the graph, for the work of all its layers.
+Letters: v, u and w are stations, k a replica, q the replica whose queue is meant, r a request and d
+a device, all as indices.
 
 A chunked request makes a pass per chunk of its prompt, then one per token. Its prompt passes skip
 attention of decodes, and its decode passes skip that of prompts. The two kinds share batches at all
@@ -11,10 +13,11 @@ other stations. The KV cache of a prompt moves to decode attention without delay
 A free replica processes waiting requests up to its batch: first come, first served, or shortest
 prompts first. The duration is the station's curve at the tokens, pairs and KV cache of these
 requests. Stations with KV cache are sticky: a request stays on the replica that it got at
-admission, the one with the fewest requests. Sequences are admitted first come, first served. Every
-sticky station must have a place and memory for their whole KV cache.
+admission, the one with the fewest requests. Sequences are admitted first come, first served. A
+sequence is admitted if every sticky station has a replica with fewer than its maximum of sequences,
+and with memory for the whole KV cache.
 
-Several services may share devices: each has its own stations and its own line of requests.
+Several services may share devices: each has its own stations and its own queue of requests.
 Replicas that run on a device at the same time share it. All of them slow down by max(1, sum of
 arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. A finished batch
 crosses the sender's link after earlier ones, and arrives after the latency of its hops.
@@ -38,7 +41,7 @@ PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.before
 
 @inlined_kernel
 def _update_end(run: ReplayState, k: int, end: float) -> None:
-    """Set the end time of replica ``k`` in the tree, in which each node has the least below."""
+    """Set the end time of replica ``k`` in the tree; a node has the minimum of its children."""
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -49,7 +52,7 @@ def _update_end(run: ReplayState, k: int, end: float) -> None:
 
 @inlined_kernel
 def _earliest_end(run: ReplayState) -> int:
-    """Return the replica whose batch ends first: walk from the root to the smaller child."""
+    """Return the replica whose batch ends first, from the tree of end times."""
     tree, i, leaves = run.tree, 1, run.tree.size // 2
     while i < leaves:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
@@ -58,7 +61,7 @@ def _earliest_end(run: ReplayState) -> int:
 
 @inlined_kernel
 def _slowdown(graph: Graph, run: ReplayState, k: int) -> float:
-    """Return the slowdown factor of replica ``k`` on its devices now."""
+    """Return the present slowdown factor of replica ``k``: that of its most loaded device."""
     worst, v = 1.0, graph.station[k]
     for i in range(graph.shard[k], graph.shard[k + 1]):
         d = graph.device[i]
@@ -74,9 +77,9 @@ def _slowdown(graph: Graph, run: ReplayState, k: int) -> float:
 
 @inlined_kernel
 def _change_load(graph: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
-    """Start (``sign`` 1) or end (-1) the work of replica ``k`` at time ``t``.
+    """Add (``sign`` 1) or remove (-1) the load of replica ``k`` on its devices at time ``t``.
 
-    Other replicas on its devices change their speed, so their end times are updated.
+    Other replicas on these devices change their speed, so their end times are updated.
     """
     v = graph.station[k]
     for i in range(graph.shard[k], graph.shard[k + 1]):
@@ -101,16 +104,20 @@ def _change_load(graph: Graph, run: ReplayState, k: int, sign: float, t: float) 
 
 @inlined_kernel
 def _queue_number(graph: Graph, run: ReplayState, v: int, r: int) -> int:
-    """Return the queue of request ``r`` at station ``v``.
+    """Return the queue of request ``r`` at station ``v``, as a replica's index.
 
-    A queue has the number of its replica if that is sticky, else of the station's first replica.
+    At a sticky station it is the request's own replica. Other stations have one queue, which has
+    the index of their first replica.
     """
     return int(graph.first[v] + run.own[v, r]) if graph.sticky[v] else int(graph.first[v])
 
 
 @inlined_kernel
 def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
-    """Add request ``r`` to its queue at station ``v``, and mark an empty queue to be checked."""
+    """Add request ``r`` to its queue at station ``v``.
+
+    If the queue was empty, note it in ``to_check``, since a batch may be able to start.
+    """
     q = _queue_number(graph, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
@@ -127,10 +134,11 @@ def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
 def _sort_queue(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
-    """Sort the waiting requests of queue ``q`` by ``key``, by insertion into the linked list.
+    """Sort the waiting requests of queue ``q`` of station ``v`` by ``key``, by insertion sort.
 
-    Ties are in order of arrival. Sorting happens when a batch starts. At each arrival, it would
-    make the whole replay three times as slow.
+    The queue is a linked list: ``after [v, r]`` is the request behind r. Ties are in order of
+    arrival. Sorting happens when a batch starts. At each arrival, it would make the whole replay
+    three times as slow.
     """
     last = head[q]
     while after[v, last] >= 0:
@@ -160,9 +168,10 @@ def _in_prompt(requests: Passes, run: ReplayState, r: int) -> bool:
 def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int) -> Any:
     """Remove the next batch from queue ``q`` of station ``v``, in the order of the queue.
 
-    Returns its first request, sequences, their KV-cache tokens, prompt tokens, and their pairs. If
-    the station has a token budget, prompts within it join ``batch`` sequences, and what exceeds
-    either waits. The first prompt always fits. Else the batch has ``batch`` requests.
+    Returns its first request (``run.after`` links the others), its decoding sequences, their KV
+    tokens, its prompt tokens, and their query-key pairs. Without a token budget of the station, a
+    batch has up to ``graph.batch`` requests. With one, it has up to ``graph.batch`` sequences, and
+    prompts up to the budget; the first prompt always fits.
     """
     after, max_batch, budget = run.after, graph.batch[v], graph.budget[v]
     # Ends of two linked lists: the batch, and the requests that were passed over.
@@ -261,7 +270,7 @@ def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, t: fl
 
 @inlined_kernel
 def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> None:
-    """Begin a pass of request ``r``: enqueue it at every station without predecessors."""
+    """Begin a pass of request ``r``: enqueue it at the stations without predecessors."""
     first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
     kind = PROMPT if _in_prompt(requests, run, r) else DECODE
     run.left[r] = 0
@@ -286,10 +295,10 @@ def _reserved_kv_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float
 
 @inlined_kernel
 def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -> bool:
-    """Give request ``r`` a replica at every sticky station; return False if one has no room.
+    """Give request ``r`` a replica at every sticky station; return False if one is full.
 
-    It is the replica with room that has the fewest requests. If requests are ``aligned``, the
-    choice at the first station decides for all.
+    It is the replica with the fewest requests among those that are not full. If requests are
+    ``aligned``, all stations use the replica with the number chosen at the first one.
     """
     first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
     leading = -1  # number of the replica within its station; -1: none chosen yet
@@ -322,7 +331,10 @@ def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -
 def _release_replicas(
     graph: Graph, requests: Passes, run: ReplayState, r: int, decodes: bool
 ) -> None:
-    """Release the replicas of request ``r`` at stations that decoding visits, or does not visit."""
+    """Release the replicas of request ``r`` at its sticky stations.
+
+    With ``decodes``, at those that decoding visits, else at those that only prompts visit.
+    """
     for v in range(graph.span[requests.service[r]], graph.span[requests.service[r] + 1]):
         if graph.sticky[v] and graph.visited[v, DECODE] == decodes:
             k = graph.first[v] + run.own[v, r]
@@ -332,9 +344,10 @@ def _release_replicas(
 
 @inlined_kernel
 def _deliver(graph: Graph, requests: Passes, run: ReplayState, v: int, first: int) -> None:
-    """Enqueue a finished batch of station ``v`` at the stations that now have all predecessors.
+    """Enqueue the requests of a finished batch of station ``v`` at the next stations.
 
-    ``first`` is the first request of the batch.
+    A request is enqueued at a station once all predecessors of that station are done. ``first`` is
+    the first request of the batch.
     """
     r = first
     while r >= 0:
@@ -391,7 +404,10 @@ def _finish_transfer(run: ReplayState) -> int:
 
 @inlined_kernel
 def _finish_pass(graph: Graph, requests: Passes, run: ReplayState, r: int, t: float) -> None:
-    """End a pass of request ``r``: note its next pass, or else its end, and free its replicas."""
+    """End a pass of request ``r`` at time ``t``: note its next pass, or its end.
+
+    Its replicas are released after the last pass, and those of prompts after the last chunk.
+    """
     run.done[r] += 1
     if run.done[r] == requests.passes[r]:
         run.finish[r] = t
@@ -406,10 +422,10 @@ def _finish_pass(graph: Graph, requests: Passes, run: ReplayState, r: int, t: fl
 
 @inlined_kernel
 def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: float) -> int:
-    """End the batch of replica ``k``; return its first request if it needs no transfer, else -1.
+    """End the batch of replica ``k``, and start its transfer to the next stations.
 
-    Also end the pass of requests that visited every station, and start the transfer to the next
-    stations.
+    Returns the first request of the batch if it has arrived there at once, else -1. Also ends the
+    pass of requests that have visited every station.
     """
     v, first = graph.station[k], run.busy[k]
     run.busy[k] = -1
@@ -449,7 +465,7 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
 
 @cached_kernel
 def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
-    """Process all events of a replay."""
+    """Process all events of a replay in order of time: ends of batches, transfers, arrivals."""
     n = requests.arrival_s.size
     coming = 0  # next arrival
     while True:
@@ -488,10 +504,10 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
 def replay(
     graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
 ) -> int:
-    """Replay all requests; write completion times to ``finish``, return the visits of stations.
+    """Replay all requests, and return the number of visits of requests at stations.
 
-    ``prefilled`` gets the times at which prompts of chunked requests were done. NaN means that the
-    request never fitted.
+    ``finish [requests]`` gets the completion times in seconds, and ``prefilled`` the times at which
+    prompts of chunked requests were done. NaN means that the request never fitted in memory.
     """
     run = initial_state(graph, requests, devices, finish, prefilled)
     _replay_loop(graph, requests, run)

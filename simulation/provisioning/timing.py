@@ -16,15 +16,14 @@ from simulation.performance.work import Iteration, Operator
 class OperatorTiming:
     """Gives the seconds of operator calls, as the argument ``timing`` of ``phase_problem``.
 
-    Operators with measured kernels on the GPU use these. Others use published peaks times the
-    shares of the peaks that measured kernels reach.
+    They are read from measured kernels of the GPU. Without such a kernel, they are estimated by
+    efficiency factors on the published peaks.
     """
 
     gpu: GpuSpec
     efficiencies: Efficiencies = field(repr=False)
     kernels: Kernels | None = field(default=None, repr=False)
-    # Factor on those seconds: a whole model's measured time over the sum of its operators.
-    times: float = 1.0
+    times: float = 1.0  # factor on all seconds: measured time of a model over that of its operators
 
     def __call__(self, operator: Operator, iteration: Iteration) -> FloatArray:
         if self.kernels is None:
@@ -43,9 +42,12 @@ class OperatorTiming:
         return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
 
     def measurement_weight(self, operator: Operator, iteration: Iteration) -> FloatArray:
-        """Return 1 for calls in the measured range, 0.5 for extrapolated, 0 for modelled ones."""
-        read = None if self.kernels is None else self.kernels.read(operator, iteration)
-        if read is None:
+        """Return 1 for calls in the measured range, 0.5 for extrapolated and 0 for modelled calls.
+
+        There is one value for each of the iterations.
+        """
+        reading = None if self.kernels is None else self.kernels.read(operator, iteration)
+        if reading is None:
             return np.zeros(iteration.decodes.shape)
-        _, is_in_range = read
+        _, is_in_range = reading
         return np.where(is_in_range, 1.0, 0.5)

@@ -19,7 +19,7 @@ ROUNDS = 50
 
 
 def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
-    """Return the traffic that each operator sends, ``[V]``, in link seconds per second."""
+    """Return the traffic that each operator sends, ``[V]``, in seconds of link time per second."""
     sent = problem.transfer_s[problem.indices_of(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
 
@@ -27,14 +27,12 @@ def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
 def traffic(
     placement: Placement, sent: FloatArray, edges: tuple[tuple[int, int], ...]
 ) -> FloatArray:
-    """Return the traffic between devices, ``[D, D]``, in link seconds per second.
+    """Return the traffic between devices, ``[D, D]``, in seconds of link time per second.
 
     ``sent [V]`` is the traffic that each operator sends (``output_traffic``). Every replica sends
     equally to all replicas of the following operators.
     """
-    share_on_device = np.zeros((sent.size, placement.devices))
-    np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
-    share_on_device /= share_on_device.sum(axis=1, keepdims=True)
+    share_on_device = shares_on_devices(placement, sent.size)
     flow = np.zeros((placement.devices, placement.devices))
     for u, v in edges:
         receivers = sum(1 for sender, _ in edges if sender == u)
@@ -43,8 +41,18 @@ def traffic(
     return flow + flow.T
 
 
+def shares_on_devices(placement: Placement, operators: int) -> FloatArray:
+    """Return the share of each operator's shards on each device, ``[V, D]``."""
+    shards = np.zeros((operators, placement.devices))
+    np.add.at(shards, (placement.operator, placement.device), 1.0)
+    return np.asarray(shards / shards.sum(axis=1, keepdims=True))
+
+
 def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
-    """Return the share of the traffic that crosses from one node to another."""
+    """Return the share of the traffic ``flow [D, D]`` between devices that leaves a node.
+
+    ``node [D]`` is the node of each device.
+    """
     total = float(flow.sum())
     return float(flow[node[:, None] != node].sum()) / total if total > 0 else 0.0
 
@@ -95,7 +103,8 @@ def _same_replica_mask(placement: Placement) -> FloatArray:
 def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
     """Return the node of each device, by filling one node after the other.
 
-    The device with most remaining traffic comes first, then those with most traffic to its node.
+    ``weight [D, D]`` is the traffic between devices. The first device of a node is the one with
+    most traffic to devices without a node. Then come those with most traffic to that node.
     """
     count = len(weight)
     node = np.full(count, -1)
@@ -112,9 +121,9 @@ def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
 
 
 def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
-    """Return the node of each device after exchanges of pairs that reduce the traffic.
+    """Return the node of each device after exchanges of pairs between nodes, the best one first.
 
-    The best exchange comes first.
+    Each reduces the traffic between nodes. ``weight [D, D]`` is the traffic between devices.
     """
     node = node.copy()
     rows = np.arange(len(node))
@@ -123,8 +132,8 @@ def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
             [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
         )
         to_own_node = to_node[rows, node]
-        to_its_node = to_node[:, node]  # traffic of each device to the node of each other device
-        after = to_its_node + to_its_node.T  # within nodes, of both devices after the exchange
+        to_other_node = to_node[:, node]  # of each device to the node of each other device
+        after = to_other_node + to_other_node.T  # within nodes, of both devices after the exchange
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
         gain = after - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0

@@ -17,16 +17,21 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.replay import LevelReplay, Requests
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
-STEP = 1.05
-VISITS = 4_000_000  # most station visits of one pass through all windows
-FEWEST, MOST = 12, 200  # number of windows
-MEAN_SOJOURNS = 4.0  # warm-up and tail of a window, as a multiple of the limit for prompts
-SEQUENCE_LIMITS = 1.0  # the same for decoding sequences, as a multiple of their length x limit
+STEP = 1.05  # ratio between the values to which demand is rounded
+VISITS = 4_000_000  # most visits of requests at stations in one replay of all sampled windows
+FEWEST, MOST = 12, 200  # number of sampled windows
+# Time that is replayed before and after a window, as a multiple of the time that a request takes at
+# the latency limit
+PROMPT_LIMITS = 4.0  # for prompts
+SEQUENCE_LIMITS = 1.0  # for decoding sequences
+
+
+DemandKey = tuple[int, int]  # rate at the operators and tokens of a pass, as exponents of STEP
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """Demand of a trace by window, arrays of shape ``[W]``."""
+    """Demand of a trace by window of time, arrays of shape ``[W]``."""
 
     seconds: float  # window length
     requests_s: FloatArray
@@ -91,11 +96,11 @@ def demand_of_previous_block(windows: Windows, every: int) -> Windows:
     return Windows(blocks.seconds, rate, isl, osl)
 
 
-def demand_keys(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
-    """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass.
+def rounded_demands(windows: Windows, phase: str, headroom: float = 0.0) -> list[DemandKey]:
+    """Return the demand of each window, rounded up to powers of STEP: the exponents.
 
-    The rate times 1 + ``headroom`` and the tokens are rounded up to powers of STEP. The result has
-    their exponents.
+    Each is a pair. The first is the rate at the operators times 1 + ``headroom``. The second is the
+    tokens of a request in prefill, or else the mean context of a sequence.
     """
     if phase == "prefill":
         rate, tokens = windows.requests_s, windows.isl
@@ -105,11 +110,12 @@ def demand_keys(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray
     smallest = [1.0 / windows.seconds, 1.0]
     demand = np.stack([rate, tokens], axis=1)
     steps = np.log(np.maximum(demand, smallest) * [1.0 + headroom, 1.0]) / np.log(STEP)
-    return np.asarray(np.ceil(steps - 1e-9), np.int64)
+    exponents = np.ceil(steps - 1e-9).astype(np.int64)
+    return [(rate_step, tokens_step) for rate_step, tokens_step in exponents.tolist()]
 
 
 class SampledWindows:
-    """Windows of a trace that are replayed to measure attainment, ``picked [K]``.
+    """Windows of a trace that are replayed to measure attainment; ``picked`` has their indices.
 
     A very busy window can occur more than once.
     """
@@ -127,7 +133,7 @@ class SampledWindows:
         ``stations`` is the number of stations at the finest level.
         """
         self.seconds, self.requests, self.device_bytes = windows.seconds, requests, device_bytes
-        passes, limits = np.ones_like(requests.osl), MEAN_SOJOURNS
+        passes, limits = np.ones_like(requests.osl), PROMPT_LIMITS
         if service.phase != "prefill":
             passes, limits = np.maximum(requests.osl - 1, 1), SEQUENCE_LIMITS
         # Seconds of requests that are replayed before and after a window.
@@ -146,8 +152,8 @@ class SampledWindows:
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
         """Return the share of requests in the sampled windows within the limit.
 
-        ``plans`` has a plan by window, with the phase that it was made for. None means no active
-        plan: no request is served.
+        ``plans`` has the active plan of each window, with the phase that it was made for. None: no
+        plan, so no request is served.
         """
         return float(np.mean([self._window_attainment(int(w), plans[w]) for w in self.picked]))
 
@@ -186,7 +192,10 @@ class SampledWindows:
 
 
 def _evenly_spaced(requests_s: FloatArray, count: int) -> IntArray:
-    """Return the windows that contain ``count`` requests, evenly spaced among all."""
+    """Return the windows of ``count`` requests that are evenly spaced among all requests.
+
+    ``requests_s [W]`` are the rates of the windows.
+    """
     ends = np.cumsum(requests_s)
     ranks = (np.arange(count) + 0.5) / count * ends[-1]
     last = requests_s.size - 1

@@ -1,11 +1,11 @@
 """Convert a model's operator graph to the scaling problem of one phase.
 
-Prefill and decode are separate problems. Prefill sees requests, decode sees one iteration per
-token. Tensor-parallel collectives count to the operator that they follow. Consecutive operators may
-run on different GPUs, so their tensors cross the link once per layer.
+Prefill and decode are separate problems. In prefill each request is one pass through the operators,
+in decode each token is. The time of a tensor-parallel collective is added to the operator before
+it. Consecutive operators may run on different GPUs, so their tensors cross the link once per layer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -43,14 +43,14 @@ class PhaseLoad:
     gpu: GpuSpec
     phase: Phase
     requests_s: float
-    isl: float  # input tokens per request; of prefill those that a prefix cache does not have
+    isl: float  # input tokens per request; for prefill, only those that are not in a prefix cache
     osl: float  # output tokens per request
     slo_s: float  # TTFT limit for prefill, TBT limit for decode and chunked
     image_tokens: float = 0.0  # tokens per request for the encoder of a vision-language model
     images: float = 1.0  # images per request; patches attend to patches of the same image
     ttft_s: float = 0.0  # chunked only: longest time that a prompt is in flight
     start_s: float = 0.0  # part of the TTFT before the first iteration, without GPU memory
-    cached: float = 0.0  # prefill only: input tokens per request that a prefix cache has
+    cached: float = 0.0  # prefill only: input tokens per request in a prefix cache
     order: Order = "fcfs"  # order in which waiting prompts get a replica
 
     @property
@@ -88,11 +88,11 @@ class PhaseLoad:
         )
 
     def kv_tokens_in_flight(self, operator: Attention) -> float:
-        """Return the tokens of KV cache of all requests in flight that ``operator`` reads.
+        """Return the tokens in the KV cache that ``operator`` reads, over all requests in flight.
 
-        By Little's law, this is their rate times their time in flight, which is assumed to be the
-        latency limit. In chunked iterations, attention of prompts has only the prompts in
-        computation. A sliding window limits the tokens of each request.
+        By Little's law, the requests are their rate times their time in flight, which is assumed to
+        be the latency limit. In chunked iterations, attention of prompts reads only the prompts
+        that are not done. A sliding window limits the tokens of each request.
         """
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
@@ -102,9 +102,10 @@ class PhaseLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseProblem:
-    """One phase of a service as arrays: its operators, and whole replicas of them.
+    """One phase of a service as arrays: its operators, and whole replicas.
 
-    Operators are in ``problem`` and ``demand``. Axes: V operators, B batches, P parallelisms.
+    ``problem`` has the times of operators, ``demand`` their use of devices. Axes: V operators, B
+    batches, P parallelisms.
     """
 
     service: PhaseLoad
@@ -112,8 +113,8 @@ class PhaseProblem:
     demand: Demand
     replica_s: FloatArray  # [B, P] seconds of a pass through a whole replica, without transfers
     replica_bytes: FloatArray  # [B, P] memory on each GPU of a replica
-    kept_bytes: FloatArray  # [P] KV cache in flight per GPU, all replicas together
-    reserve_s: float  # length of the passes that ``kept_bytes`` assumes, seconds
+    kv_bytes: FloatArray  # [P] KV cache in flight per GPU, all replicas together
+    reserve_s: float  # length of the passes that ``kv_bytes`` assumes, seconds
     power: PhasePower
     layers: IntArray  # [V] layers that run the operator
     # [2, V, B, P] share of the operator's time from measured kernels: within the measured range,
@@ -127,7 +128,7 @@ class PhaseProblem:
     def crossing_s(self) -> FloatArray:
         """Return the seconds to send a batch to the next run of layers, ``[B, P]``.
 
-        This is one scatter and one gather.
+        It is sent by one scatter and one gather.
         """
         repeated = np.flatnonzero(self.layers > 1)
         last = int(repeated[-1]) if repeated.size else 0
@@ -141,7 +142,7 @@ class PhaseProblem:
     @property
     def kv_bytes_per_request(self) -> FloatArray:
         """Return the bytes of KV cache per GPU of one request or sequence in flight, ``[P]``."""
-        return np.asarray(self.kept_bytes / (self.problem.rate * self.reserve_s), np.float64)
+        return np.asarray(self.kv_bytes / (self.problem.rate * self.reserve_s), np.float64)
 
 
 def phase_problem(
@@ -157,17 +158,17 @@ def phase_problem(
     """Return the problem of ``service``; ``timing`` gives the seconds of an operator call.
 
     ``power`` gives watts by load. Without it, the GPU's power of the phase is scaled by its use.
-    Neither exceeds the power limit of the board. KV cache in flight is that of passes as long as
-    the limit (Little's law). ``reserve_kv_cache`` computes it for shorter passes. Shares of
-    arithmetic and bandwidth are relative to the peak that kernels reach, if ``timing`` knows it,
+    Both are limited by the power limit of the board. The KV cache is that of requests which stay as
+    long as the latency limit; ``reserve_kv_cache`` computes it for shorter passes. Shares of
+    arithmetic and bandwidth are relative to the peak that kernels reach if ``timing`` knows it,
     else to the published peak. Operators without work in this phase are omitted. ``interference``
     gives measured slowdowns in place of the physical model. Raises SimulationError if the GPU has
     no link speed.
     """
     gpu = service.gpu
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
-    it = service.iteration(np.asarray(batches, np.float64))
-    names = _operator_names(graphs[0], it, timing)
+    iterations = service.iteration(np.asarray(batches, np.float64))
+    names = _operator_names(graphs[0], iterations, timing)
     arrays = _Arrays.zeros(len(names), len(batches), len(parallel))
     floor_w = gpu.idle_w
     if power is not None:
@@ -175,19 +176,20 @@ def phase_problem(
     for j, graph in enumerate(graphs):
         for v, name in enumerate(names):
             operator = graph[name]
-            arrays.fill(v, j, operator, it, service, timing)
+            arrays.fill(v, j, operator, iterations, service, timing)
             if power is not None:
                 call_s = arrays.latency_s[v, :, j] / operator.count
-                drawn_w = operator_watts(power, gpu, operator, it, call_s)
+                drawn_w = operator_watts(power, gpu, operator, iterations, call_s)
                 arrays.active_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
         _add_collectives(
-            arrays.latency_s[:, :, j], arrays.measured_s[:, :, :, j], graph, names, timing, it
-        )
+            arrays.latency_s[:, :, j], arrays.measured_s[:, :, :, j], graph, names, timing,
+            iterations,
+        )  # fmt: skip
     _mark_memory_bound(arrays.kinds, arrays.bandwidth > arrays.compute)
     active_w = arrays.active_w
     if power is None:
         active_w = dynamic_w(gpu, service.phase) * np.maximum(arrays.compute, arrays.bandwidth)
-    board = None
+    board = np.zeros_like(active_w)
     if gpu.tdp_w:
         active_w = np.minimum(active_w, gpu.tdp_w - floor_w)
         board = active_w / (gpu.tdp_w - floor_w)
@@ -210,7 +212,7 @@ def phase_problem(
         ),
         replica_s=arrays.latency_s.sum(axis=0),
         replica_bytes=arrays.memory_bytes.sum(axis=0),
-        kept_bytes=arrays.kv_bytes.sum(axis=0),
+        kv_bytes=arrays.kv_bytes.sum(axis=0),
         reserve_s=service.time_budget_s,
         power=PhasePower(gpu.idle_w, floor_w, active_w),
         layers=arrays.layers,
@@ -223,7 +225,7 @@ def phase_problem(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrays:
-    """What the operators of a phase take, ``[V, B, P]`` unless stated otherwise."""
+    """Times, memory and power of operators, ``[V, B, P]`` unless stated otherwise."""
 
     latency_s: FloatArray
     transfer_s: FloatArray
@@ -308,10 +310,10 @@ def _add_collectives(
 
 
 def _mark_memory_bound(kinds: FloatArray, more_traffic: BoolArray) -> None:
-    """Give matrix products that wait for memory in most choices their own kind, in place.
+    """Change the kind of matrix products to the memory-bound one if most choices wait for memory.
 
-    ``kinds [V, K]`` are shares by ``SHARED_KINDS``. ``more_traffic [V, B, P]`` is True where an
-    operator uses more of the bandwidth than of the arithmetic.
+    ``kinds [V, K]`` are shares by ``SHARED_KINDS``, changed in place. ``more_traffic [V, B, P]`` is
+    True where an operator uses more of the bandwidth than of the arithmetic.
     """
     gemm, memory_bound_gemm = SHARED_KINDS.index("gemm"), SHARED_KINDS.index(GEMM_MEMORY_BOUND)
     memory_bound = more_traffic.mean(axis=(1, 2)) > 0.5
@@ -338,9 +340,9 @@ def _count_measured(
     Modelled calls add nothing.
     """
     if isinstance(timing, OperatorTiming):
-        measured = timing.measurement_weight(operator, iteration)
-        into[0] += np.where(measured == 1.0, seconds, 0.0)
-        into[1] += np.where(measured == 0.5, seconds, 0.0)
+        weight = timing.measurement_weight(operator, iteration)
+        into[0] += np.where(weight == 1.0, seconds, 0.0)
+        into[1] += np.where(weight == 0.5, seconds, 0.0)
 
 
 def _interference_kind(operator: Operator) -> str:
@@ -350,37 +352,32 @@ def _interference_kind(operator: Operator) -> str:
 
 
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
-    """Return ``phase`` at another rate: latencies stay, KV cache in flight grows with it."""
+    """Return ``phase`` at another request rate: times stay, the KV cache in flight is scaled."""
     service = replace(phase.service, requests_s=requests_s)
-    growth = service.rate / phase.problem.rate
-    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * growth
-    return replace(
-        phase,
-        service=service,
-        problem=replace(phase.problem, rate=service.rate),
-        demand=replace(phase.demand, kept_bytes=kv_bytes),
-        kept_bytes=phase.kept_bytes * growth,
-    )
+    problem = replace(phase.problem, rate=service.rate)
+    scaled = _scale_kv_cache(phase, service.rate / phase.problem.rate)
+    return replace(scaled, service=service, problem=problem)
 
 
 def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     """Return ``phase`` with the KV cache of requests whose passes take at most ``seconds``."""
-    share = seconds / phase.reserve_s
-    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
-    return replace(
-        phase,
-        demand=replace(phase.demand, kept_bytes=kv_bytes),
-        kept_bytes=phase.kept_bytes * share,
-        reserve_s=seconds,
-    )
+    return replace(_scale_kv_cache(phase, seconds / phase.reserve_s), reserve_s=seconds)
+
+
+def _scale_kv_cache(phase: PhaseProblem, factor: float) -> PhaseProblem:
+    """Return ``phase`` with ``factor`` times the bytes of KV cache."""
+    demand = replace(phase.demand, kv_bytes=phase.demand.kv_bytes * factor)
+    return replace(phase, demand=demand, kv_bytes=phase.kv_bytes * factor)
 
 
 def with_some_choices(
     phase: PhaseProblem, batches: slice, parallel: slice = EVERY, *, slo_s: float | None = None
 ) -> PhaseProblem:
-    """Return ``phase`` with some batches and parallelisms, and the limit ``slo_s`` if given."""
+    """Return ``phase`` with only some of its batches and parallelisms, selected by index.
+
+    ``slo_s`` replaces the latency limit, if given.
+    """
     problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)
-    kv_bytes = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
     return replace(
         phase,
         problem=replace(
@@ -396,12 +393,12 @@ def with_some_choices(
             memory_bytes=demand.memory_bytes[selection],
             compute=demand.compute[selection],
             bandwidth=demand.bandwidth[selection],
-            kept_bytes=kv_bytes,
-            board=None if demand.board is None else demand.board[selection],
+            kv_bytes=demand.kv_bytes[:, parallel],
+            board=demand.board[selection],
         ),
         replica_s=phase.replica_s[batches, parallel],
         replica_bytes=phase.replica_bytes[batches, parallel],
-        kept_bytes=phase.kept_bytes[parallel],
+        kv_bytes=phase.kv_bytes[parallel],
         power=replace(phase.power, above_w=phase.power.above_w[selection]),
         measured=phase.measured[:, *selection],
     )
@@ -417,28 +414,35 @@ def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) 
 
 
 def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
-    """Return the index in ``names`` of the operator that produces the input of ``collective``."""
-    to_visit = list(collective.after)
-    while to_visit:  # the nearest predecessor that is not omitted, breadth first
-        name = to_visit.pop(0)
-        if name in names:
-            return names.index(name)
-        to_visit += graph[name].after
+    """Return the index in ``names`` of the operator that produces the input of ``collective``.
+
+    Raises SimulationError if there is none.
+    """
+    for index in _predecessors(graph, collective, names):
+        return index
     raise SimulationError(f"Nothing comes before {collective.name}.")
 
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (before, after) among ``names``; they bridge omitted operators."""
-    edges: set[tuple[int, int]] = set()
-    for v, name in enumerate(names):
-        to_visit = list(graph[name].after)
-        while to_visit:
-            predecessor = to_visit.pop(0)
-            if predecessor in names:
-                edges.add((names.index(predecessor), v))
-            else:
-                to_visit += graph[predecessor].after
-    return tuple(sorted(edges))
+    """Return the edges of the operator graph as pairs (before, after) of indices into ``names``."""
+    before = (_predecessors(graph, graph[name], names) for name in names)
+    return tuple(sorted({(u, v) for v, indices in enumerate(before) for u in indices}))
+
+
+def _predecessors(
+    graph: OperatorGraph, operator: Operator, names: tuple[str, ...]
+) -> Iterator[int]:
+    """Yield the indices in ``names`` of the operators before ``operator``, the nearest first.
+
+    An operator that is not in ``names`` is replaced by those before it.
+    """
+    to_visit = list(operator.after)
+    while to_visit:
+        name = to_visit.pop(0)
+        if name in names:
+            yield names.index(name)
+        else:
+            to_visit += graph[name].after
 
 
 def pass_seconds(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:

@@ -232,6 +232,6 @@ def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
 def test_memory_left_behind_is_noticed():
     pools, instances = np.zeros(1, POOL), np.zeros(2, INSTANCE)
     instances["kv"][1] = 7
-    invariants.check_state(pools, instances, still_open=1)
+    invariants.check_state(pools, instances, open_requests=1)
     with pytest.raises(InvariantViolated, match="left with kv"):
-        invariants.check_state(pools, instances, still_open=0)
+        invariants.check_state(pools, instances, open_requests=0)

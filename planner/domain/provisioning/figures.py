@@ -397,7 +397,7 @@ def missed_limits(cases: Iterable[Case]) -> list[str]:
         for case in cases
         for name, level in case.levels.items()
         if name != MODEL
-        and not level.method.startswith(tuple(FALLBACK_METHODS.values()))
+        and not level.is_fallback
         and level.replayed is not None
         and level.replayed.attainment < case.limit.attainment
     ]

@@ -17,8 +17,8 @@ from simulation.performance.fitting.compare import (
     DECODE_ITERATION,
     PHASE_OF,
     PREFILL_ITERATION,
+    combined_provenance,
     phases_of,
-    together,
 )
 from simulation.performance.fitting.kalman import Observations, TunedProfile, tune
 from simulation.performance.linear import LinearProfile
@@ -69,7 +69,7 @@ def tuned_profile(
         fitted_decodes=max(profile.fitted_decodes, float(decodes.max())),
         fitted_prefill_tokens=max(profile.fitted_prefill_tokens, float(tokens.max())),
         checks=(*checks, *unchanged_checks),
-        provenance=together((prefill, decode)),
+        provenance=combined_provenance((prefill, decode)),
         phases=(prefill, decode),
     )
     return replace(tuned, profile=with_errors)

@@ -195,6 +195,6 @@ def _errors_of_own_rows(learnt: LearnedCorrections, own_rows: BoolArray) -> tupl
     """
     if own_rows.sum() < 2:
         return ()
-    measured: FloatArray = np.exp(learnt.off[own_rows])
+    measured: FloatArray = np.exp(learnt.log_errors[own_rows])
     predicted = np.exp(learnt.leave_one_out_errors()[own_rows])
     return (check("TBT while serving", LEFT_OUT, measured, predicted),)

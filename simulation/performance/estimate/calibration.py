@@ -3,9 +3,9 @@
 All models and GPUs have the same few numbers, measured or not. A new model or GPU differs only by
 its shape, its peaks and the kernels of its family. Engines differ by factors on a few numbers.
 ``tools/catalogue/fit_estimate.py`` fits the numbers. It also measures their error on models and GPU
-types that the fit did not see: the median and the 90th percentile. Cells of errors are by mode,
-load, engine and whether the deployment drafts tokens. The most specific cell with enough rows
-applies.
+types that the fit did not see: the median and the 90th percentile. A cell is a group of similar
+deployments with one error. Cells differ by mode, load, engine, and whether the deployment drafts
+tokens. The most specific cell with enough rows applies.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Calibration:
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
 
     def of(self, what: str, engine: str) -> float:
-        """Return the number ``what`` of an engine: ``mix``, ``order`` or ``start`` (seconds)."""
+        """Return ``mix``, ``order`` or ``start`` (in seconds) of an engine, as ``what`` says."""
         base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
     def scaled_by(self, engine: str) -> float:
         """Return the factor of an engine on 8-bit products with a scale for each block.
 
-        vLLM's kernel is another one, and only runs with slow hosts were measured.
+        It is 1 for vLLM, which has another kernel: all of its measurements had slow hosts.
         """
         return 1.0 if engine == "vllm" else self.scaled
 
@@ -112,9 +112,9 @@ LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Median (``tbt``, ``ttft``) and 90th percentile of the relative errors of measured rows.
+    """Median (``tbt``, ``ttft``) and 90th percentile of the relative errors of similar deployments.
 
-    A cell has ``rows`` rows of deployments that are alike.
+    They come from ``rows`` measured rows.
     """
 
     tbt: float
@@ -128,8 +128,8 @@ class Cell:
 class CellSelector:
     """Properties of a deployment that select the cell of its errors."""
 
-    split: bool
-    users: float
+    split: bool  # disaggregated
+    users: float  # requests in flight
     engine: str
     drafts: bool  # it drafts tokens
 
@@ -151,6 +151,6 @@ class ErrorTable:
     cells: Mapping[str, Cell]  # by the names that ``CellSelector.names`` yields
 
     def of(self, where: CellSelector) -> tuple[str, Cell]:
-        """Return the name and the errors of the most specific cell that matches ``where``."""
+        """Return the name and the errors of the most specific cell for a deployment (``where``)."""
         key = next(key for key in where.names() if key in self.cells)
         return key, self.cells[key]

@@ -34,7 +34,7 @@ from simulation.performance.efficiency import (
     kernel_s,
     link_bytes_s,
     scaled_by_block,
-    unpacks,
+    unpacks_weights,
 )
 from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
@@ -63,10 +63,10 @@ def demands(
     iteration: Iteration,
     routed: Iteration | None = None,
 ) -> Demands:
-    """Return the work of one GPU in iterations, by DEMANDS: seconds of kernels, and counts.
+    """Return the seconds and counts of DEMANDS for one GPU in each iteration.
 
-    The arrays have the shape of the iterations. ``routed`` are the iterations that the experts
-    compute, if those differ from the iterations of one attention rank.
+    ``routed`` are the iterations that the experts compute; None: ``iteration``. They differ if
+    only some attention ranks have a prompt.
     """
     totals = {name: np.zeros(iteration.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
@@ -81,7 +81,11 @@ def demands(
         else:
             totals["kernels"] += calls
         slowed = (
-            "unpacked" if unpacks(op, gpu) else "scaled" if scaled_by_block(op, gpu) else "busy"
+            "unpacked"
+            if unpacks_weights(op, gpu)
+            else "scaled"
+            if scaled_by_block(op, gpu)
+            else "busy"
         )
         totals[slowed] += seconds
         totals["foreign"] += seconds * (gpu.family not in NEAREST)
@@ -123,11 +127,11 @@ class ClosedLoop:
 
 
 def iteration_s(loop: ClosedLoop, work: Demands, c: Calibration) -> FloatArray:
-    """Return the seconds of the iterations of ``loop`` with demands ``work``, by the constants."""
+    """Return the seconds of an iteration with ``work`` in each deployment of ``loop``, ``[n]``."""
     scaled = np.array([c.scaled_by(engine) for engine in ENGINES])[loop.engine]
-    moved = work["busy"] + c.unpacked * work["unpacked"] + scaled * work["scaled"]
-    moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
-    return np.asarray(moved + c.iteration_s)
+    seconds = work["busy"] + c.unpacked * work["unpacked"] + scaled * work["scaled"]
+    seconds = seconds + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
+    return np.asarray(seconds + c.iteration_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +190,7 @@ def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
 
 
 def _are_in_step(loop: ClosedLoop) -> BoolArray:
-    """Return the mask of deployments whose users stay in step.
+    """Return the mask of deployments whose users stay in step: SGLang with equal lengths.
 
     All prompts then run one after the other before any decoding. On average half of the other
     prompts come before a request's first token, and the other half between its first and second
@@ -200,7 +204,7 @@ def _added_to_decode(
 ) -> FloatArray:
     """Return the mean seconds that prompts of other users add to a decode iteration, ``[n]``.
 
-    ``mix`` is the engine's share of those prompts that falls between a request's tokens.
+    ``mix`` is the share of those prompts that the engine computes between a request's tokens.
     """
     in_step = _are_in_step(loop)
     # The common start keeps some prompts out of decoding, and counts less with more rounds. In
@@ -208,18 +212,16 @@ def _added_to_decode(
     mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
     mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     prompts = mix * loop.batch / loop.osl  # in an iteration
-    # A prompt among others rides on an iteration that takes place anyway.
-    riding = np.maximum(iteration_s(loop, loop.mixed, c) - iteration_s(loop, loop.decode, c), 0.0)
-    riding = np.where(in_step, times.per_crowd_prompt, riding / loop.prefill_ranks)
-    # More than one prompt in an iteration: the weights are read already.
+    # The weights that the first prompt needs are read for the decodes anyway.
+    first = np.maximum(iteration_s(loop, loop.mixed, c) - iteration_s(loop, loop.decode, c), 0.0)
+    first = np.where(in_step, times.per_crowd_prompt, first / loop.prefill_ranks)
     further = np.maximum(prompts - 1.0, 0.0) * times.crowd / (loop.abreast * loop.prefill_ranks)
-    carrying = overlapped_seconds(times.kernels + riding + further, times.host) + times.drafting
+    with_prompts = overlapped_seconds(times.kernels + first + further, times.host) + times.drafting
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
-    launched = np.where((loop.engine == VLLM) | in_step, 0.0, times.eager)
-    return np.asarray(
-        np.minimum(prompts, 1.0) * (overlapped_seconds(carrying, launched) - times.decode)
-    )
+    launching = np.where((loop.engine == VLLM) | in_step, 0.0, times.eager)
+    added = overlapped_seconds(with_prompts, launching) - times.decode
+    return np.asarray(np.minimum(prompts, 1.0) * added)
 
 
 def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
@@ -227,12 +229,12 @@ def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatA
 
     Attention ranks wait for each other, so each further rank with a prompt makes the iteration
     longer. Besides the request's own rank, these are the ranks whose prompts arrived during the
-    iteration before. ``per_s`` is the rate at which prompts arrive at a rank's worker.
+    iteration before. ``per_s`` is the rate at which prompts arrive at the worker.
     """
     other_ranks = loop.prefill_ranks - 1.0
     added_by_rank = (times.prompt - times.lone) / np.maximum(other_ranks, 1.0)
-    # With n ranks an iteration lasts lone + (n - 1) added_by_rank. In that time the prompts of
-    # n - 1 = per_s times its seconds other ranks arrive.
+    # An iteration with prompts on ``arrived`` other ranks lasts lone + arrived * added_by_rank.
+    # In that time per_s times as many arrive. This solves for arrived.
     arrived = per_s * times.lone / np.maximum(1.0 - per_s * added_by_rank, 1e-9)
     return np.asarray(times.lone + added_by_rank * np.minimum(arrived, other_ranks))
 
@@ -254,13 +256,12 @@ def _ttft_without_queue(
     ttft = start + overlapped_seconds(prompt, times.eager) + np.where(loop.split, 0.0, times.decode)
     # TensorRT-LLM delays a prompt for those of other attention ranks.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
-    passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
-    ttft = ttft + np.where(loop.split, 0.0, passing * times.decode)
+    delay_iterations = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
+    ttft = ttft + np.where(loop.split, 0.0, delay_iterations * times.decode)
     # Requests of equal lengths keep their order of start, so each meets the prompts before it.
     in_train = loop.equal & ~loop.split & ~_are_in_step(loop)
-    marginal = (times.prompt - c.iteration_s) / loop.prefill_ranks
-    lone = np.maximum(marginal, times.eager / loop.prefill_ranks)
-    ttft = ttft + np.where(in_train, np.minimum(c.train, others), 0.0) * lone
+    per_prompt = np.maximum(times.prompt - c.iteration_s, times.eager) / loop.prefill_ranks
+    ttft = ttft + np.where(in_train, np.minimum(c.train, others), 0.0) * per_prompt
     return np.asarray(ttft + np.where(loop.split, loop.transfer_s, 0.0))
 
 
@@ -312,8 +313,8 @@ def _prefill_queue_s(
     """Return the mean seconds that a prompt waits for others at its prefill worker.
 
     It is by approximate mean value analysis (Schweitzer 1979; Reiser and Lavenberg 1980). All
-    arguments are in seconds. ``least_ttft`` is the time of the prompts of all its users, less
-    ``decoding``, and may be negative.
+    arguments are in seconds. ``decoding`` is the time between two prompts of a user. ``least_ttft``
+    is the time of the prompts of all users of the worker, less ``decoding``, and may be negative.
     """
     root = np.sqrt(least_ttft**2 + 4.0 * prompt_s * decoding)
     return np.asarray(np.maximum((least_ttft + root) / 2.0 - prompt_s, 0.0))
@@ -321,8 +322,8 @@ def _prefill_queue_s(
 
 def _tbt_s(loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray) -> FloatArray:
     """Return the mean seconds between two tokens of a request; for ``mix`` see Calibration."""
-    # A drafted token counts only if all before it are accepted.
-    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
-    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
+    # A drafted token counts only if all before it are accepted: the sum of acceptance ** 1, 2, ...
+    expected = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
+    accepted = np.where(np.isnan(loop.accepted), expected, loop.accepted)
     added_by_prompts = np.where(loop.split, 0.0, _added_to_decode(loop, c, times, mix))
     return np.asarray(times.decode / (1.0 + accepted) + added_by_prompts)

@@ -157,16 +157,19 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
 
 
 def _has_equal_lengths(deployment: Deployment) -> bool:
-    """Return whether all requests have the same lengths. By default, engine benchmarks have."""
+    """Return whether all requests have the same lengths.
+
+    If unknown, this is assumed of benchmarks, except those with the lengths of InferenceMAX.
+    """
     if deployment.equal is not None:
         return deployment.equal
     return deployment.rounds <= STEADY and (deployment.isl, deployment.osl) not in DRAWN
 
 
 def _recv_interval(deployment: Deployment) -> float:
-    """Return SGLang's decode iterations between polls for requests; 0 for other engines.
+    """Return the decode iterations between SGLang's polls for requests.
 
-    It is also 0 if disaggregated.
+    0 for other engines and for disaggregated deployments.
     """
     if deployment.engine != "sglang" or deployment.prefill is not None:
         return 0.0
@@ -178,7 +181,7 @@ def _recv_interval(deployment: Deployment) -> float:
 
 
 def _is_recipe(deployment: Deployment) -> bool:
-    """Return whether a deployment has the lengths of InferenceMAX, on a GPU of NVIDIA.
+    """Return whether a deployment is a benchmark with InferenceMAX's lengths on an NVIDIA GPU.
 
     Such deployments are tuned by its published recipes.
     """
@@ -191,7 +194,7 @@ def _chunk_tokens(deployment: Deployment) -> float:
     if deployment.chunk_tokens is not None:
         return deployment.chunk_tokens
     if deployment.engine == "trtllm" and deployment.prefill is None and _is_recipe(deployment):
-        return deployment.isl  # one prompt at a time: their --max_num_tokens leaves no more
+        return deployment.isl  # the recipes' --max_num_tokens allows one prompt at a time
     return MAX_BATCH_TOKENS
 
 
@@ -232,7 +235,7 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
 
 
 def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
-    """Return workers and parallelism with defaults filled in, with one note per default."""
+    """Return the workers and their arrangements, with a note for each default that is filled in."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
         arrangement, workers = _aggregated_arrangement(deployment, notes)
@@ -262,7 +265,7 @@ def _spread_sides(
 ) -> tuple[Arrangement, Arrangement]:  # fmt: skip
     """Return the arrangements of decode and prefill workers whose number is not given.
 
-    ``spread``: decode has one worker with all GPUs. Each assumption adds to ``notes``.
+    If ``spread``, decode has one worker with all of its GPUs. Assumptions are added to ``notes``.
     """
     node_gpus = deployment.gpu.gpus_per_node
     if decode.gpus == 1 and deployment.shape.experts and node_gpus > 1:
@@ -284,10 +287,10 @@ def _spread_sides(
 
 
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
-    """Return the deployment with a ``tp`` that counts all workers' GPUs divided into workers.
+    """Return a deployment whose ``tp`` counts the GPUs of all workers, divided into workers.
 
-    The remainder after whole decode workers computes prompts, or one worker if there is no
-    remainder.
+    Decode workers have WORKER GPUs each. The remainder computes prompts, or one worker if there is
+    no remainder. Assumptions are added to ``notes``.
     """
     total = deployment.decode.tp
     prefill = total % WORKER or WORKER
@@ -299,14 +302,16 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
         f"tp {total} counted over all workers of a deployment with prefill ({prefill} "
         f"GPUs a worker) and decode ({total - prefill} GPUs) on separate GPUs"
     )
-    decode_side, prefill_side = (
-        _with_gpus_grouped(deployment.decode, *widths)
-        for widths in (
-            (1, total - prefill) if spread else (WORKER, 1),
-            (1, prefill) if deployment.shape.experts else (prefill, 1),
-        )
+    decode_tp_dp = (1, total - prefill) if spread else (WORKER, 1)
+    prefill_tp_dp = (1, prefill) if deployment.shape.experts else (prefill, 1)
+    return ArrangedDeployment(
+        decode=_with_gpus_grouped(deployment.decode, *decode_tp_dp),
+        prefill=_with_gpus_grouped(deployment.decode, *prefill_tp_dp),
+        decode_workers=workers,
+        prefill_workers=math.nan,
+        split=True,
+        assumptions=tuple(notes),
     )
-    return ArrangedDeployment(decode_side, prefill_side, workers, math.nan, True, tuple(notes))
 
 
 def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrangement:
@@ -320,20 +325,21 @@ def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrang
 def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
     """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
 
-    With expert parallelism equal to the root of a square number of GPUs on several nodes, tensor
-    and expert parallelism often count the same GPUs.
+    Published rows often multiply tensor and expert parallelism of the same GPUs: 8 GPUs become 64.
+    This is assumed if the GPUs are a square number over several nodes, and their root fits in one.
+    An assumption is added to ``notes``.
     """
-    where, workers = deployment.decode, deployment.decode_workers or 1.0
-    group = where.tp * where.attention_dp
-    side = math.isqrt(group)
-    is_square = side * side == group and where.moe_ep in (side, group)
+    arrangement, workers = deployment.decode, deployment.decode_workers or 1.0
+    gpus = arrangement.tp * arrangement.attention_dp
+    root = math.isqrt(gpus)
+    is_square = root * root == gpus and arrangement.moe_ep in (root, gpus)
     slow_network = deployment.gpu.network_bytes_s != deployment.gpu.link_bytes_s
-    root_fits_node = group > deployment.gpu.gpus_per_node >= side
+    root_fits_node = gpus > deployment.gpu.gpus_per_node >= root
     if deployment.shape.experts and slow_network and is_square and root_fits_node:
-        notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
-        tp, dp = (1, side) if where.tp == 1 else (side, 1)
-        return _with_gpus_grouped(where, tp, dp, experts=True), workers
-    return where, workers
+        notes.append(f"{gpus} GPUs taken as {root}: tensor times expert parallelism of the same")
+        tp, dp = (1, root) if arrangement.tp == 1 else (root, 1)
+        return _with_gpus_grouped(arrangement, tp, dp, experts=True), workers
+    return arrangement, workers
 
 
 def _with_gpus_grouped(

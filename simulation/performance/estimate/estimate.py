@@ -57,11 +57,6 @@ class Estimate:
     weight_bytes: float  # per GPU
     assumptions: tuple[str, ...]  # one sentence per default
 
-    @property
-    def gpus(self) -> float:
-        """Return the number of GPUs of the whole deployment."""
-        return self.arranged.gpus
-
 
 @dataclass(frozen=True, slots=True)
 class RefusedEstimate:
@@ -85,7 +80,7 @@ class PlacedDeployment:
 def estimate(
     deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
 ) -> Estimate:
-    """Return the estimate of a deployment; raise SimulationError with the reason if impossible."""
+    """Return the estimate of a deployment; raise SimulationError if it does not fit in memory."""
     (answer,) = estimate_rows([deployment], calibration, efficiencies)
     if isinstance(answer, RefusedEstimate):
         raise SimulationError(answer.reason)
@@ -111,7 +106,7 @@ def estimate_rows(
 
 
 def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Estimate:
-    """Return the estimate of a deployment, which is ``row`` of the steady state."""
+    """Return the estimate of a deployment from its ``row`` of the arrays in ``steady``."""
     arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
     if np.isnan(arranged.prefill_workers):  # not given
         workers = float(np.ceil(steady.prefill_workers[row]))
@@ -133,7 +128,10 @@ def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Est
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
-    """Return ``deployment`` with its largest batch; raise SimulationError if memory holds none."""
+    """Return ``deployment`` with the batch of a decode worker; raise SimulationError if none fits.
+
+    The batch is limited by the users, the memory and the engine's ``max_num_seqs``.
+    """
     arranged = arrange(deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
@@ -146,16 +144,16 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     cache = longest if deployment.engine == "trtllm" else mean
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
-    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
+    free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
     notes: tuple[str, ...] = ()
     # An operator raises the engine's share of memory before requests wait.
-    if room < cache * sequences_per_rank:
+    if free_bytes < cache * sequences_per_rank:
         notes = (
             f"the engine uses {TIGHT_SHARE:.0%} of GPU memory instead of {MEMORY_SHARE:.0%}, so "
             "that more requests run at a time",
         )
-        room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
-    if room < cache:
+        free_bytes = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
+    if free_bytes < cache:
         raise SimulationError(
             f"{deployment.shape.name} does not fit on {arranged.decode.gpus} x {gpu.name}: each "
             f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
@@ -163,9 +161,9 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
             "smaller precision."
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
-    max_sequences = min(max(1.0, np.floor(room / cache)), deployment.max_num_seqs) * ranks
+    max_sequences = min(max(1.0, np.floor(free_bytes / cache)), deployment.max_num_seqs) * ranks
     if per_worker > max_sequences:
-        limit = "memory" if room / cache < deployment.max_num_seqs else "max_num_seqs"
+        limit = "memory" if free_bytes / cache < deployment.max_num_seqs else "max_num_seqs"
         notes += (
             f"{max_sequences:,.0f} of {per_worker:,.0f} requests of a replica run at a time, the "
             f"most that {limit} allows. The rest wait",
@@ -177,8 +175,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
     """Return the deployments as arrays for ``closed_loop``, one row each.
 
-    Decoding sequences have their mean context. A prompt computes only tokens whose prefix is not
-    cached. ``crowd`` are the waiting prompts that one iteration computes together.
+    Decoding sequences have their mean context. A prompt computes only the tokens that are not in
+    the prefix cache. ``crowd`` are the waiting prompts that one iteration computes together.
     """
     deployments, arranged = [p.deployment for p in placed], [p.arranged for p in placed]
     isl = np.array([d.isl for d in deployments], np.float64)
@@ -233,22 +231,24 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
 def _transfer_s(placed: PlacedDeployment) -> float:
     """Return the seconds to send a prompt's cache from prefill to decode; 0 if aggregated.
 
-    Each GPU of the prefill worker's rank sends its part over its own port.
+    Each GPU of the prefill worker's rank sends its share over its own port.
     """
-    deployment, where, gpu = placed.deployment, placed.arranged.prefill, placed.deployment.gpu
+    deployment, prefill, gpu = placed.deployment, placed.arranged.prefill, placed.deployment.gpu
     speed = gpu.network_bytes_s or gpu.link_bytes_s
     if not placed.arranged.split or not speed:
         return 0.0
     shape = replace(deployment.shape, encoder=None)
-    parts = where.tp if shape.kv_lora_rank else 1  # every GPU has the whole latent cache
-    return gpu_kv_bytes(shape, round(deployment.isl), where) / parts / speed
+    copies = prefill.tp if shape.kv_lora_rank else 1  # every GPU has the whole latent cache
+    return gpu_kv_bytes(shape, round(deployment.isl), prefill) / copies / speed
 
 
 def _is_persistent(deployment: Deployment) -> bool:
     """Return whether AITER's persistent kernel computes latent attention (see PERSISTENT)."""
-    fixed = PERSISTENT.get(deployment.gpu.family, "")
-    slow = deployment.engine == "sglang" and deployment.shape.kv_lora_rank > 0 and fixed != ""
-    return slow and () < release_order(deployment.version)[0] < release_order(fixed)[0]
+    first_without = PERSISTENT.get(deployment.gpu.family)
+    if first_without is None or deployment.engine != "sglang" or not deployment.shape.kv_lora_rank:
+        return False
+    # () is the order of an unknown version.
+    return () < release_order(deployment.version)[0] < release_order(first_without)[0]
 
 
 def _demands_of(
@@ -258,10 +258,9 @@ def _demands_of(
     iteration: Iteration,
     routed: Iteration | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the demands of iterations, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
+    """Return ``demands`` of one iteration of each deployment, on its arrangement.
 
-    Rows with the same model, GPU and arrangement are computed together. For ``routed`` see
-    ``demands``.
+    Deployments with the same model, GPU and arrangement are computed together.
     """
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
     for row, (arrangement, deployment) in enumerate(zip(arrangements, deployments, strict=True)):
@@ -290,7 +289,7 @@ def starts_s(
     efficiencies: Efficiencies,
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """Return the seconds of a lone request's TTFT outside its prompt's iteration, per engine.
+    """Return, for each engine, the seconds of a lone request's TTFT outside its prompt's iteration.
 
     Memory is not checked.
     """

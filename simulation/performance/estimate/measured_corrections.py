@@ -96,26 +96,25 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     mode = "disagg" if deployment.prefill else "agg"
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
-    same = "|".join(
-        (layer_sizes_key(deployment.shape), deployment.gpu.name, deployment.engine, weights, mode)
-    )
-    parts = [part for part in (deployment.decode, deployment.prefill) if part]
-    spread = "|".join("-".join(str(getattr(part, width)) for width in WIDTHS) for part in parts)
+    model = layer_sizes_key(deployment.shape)
+    name = "|".join((model, deployment.gpu.name, deployment.engine, weights, mode))
+    arrangements = [a for a in (deployment.decode, deployment.prefill) if a]
+    widths = "|".join("-".join(str(getattr(a, width)) for width in WIDTHS) for a in arrangements)
     return {
         "engine": deployment.engine,
         "version": version,
         "gpu": deployment.gpu.name,
-        "model": layer_sizes_key(deployment.shape),
+        "model": model,
         "mode": mode,
-        "deployment": same,
-        "release": f"{same}|{version}" if version else "",
-        "arrangement": f"{same}|{spread}",
+        "deployment": name,
+        "release": f"{name}|{version}" if version else "",
+        "arrangement": f"{name}|{widths}",
     }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedTraits:
-    """What each pair of deployments from two sets of ``a`` and ``b`` has in common."""
+    """Common traits of each pair of one of ``a`` deployments and one of ``b`` deployments."""
 
     same: tuple[BoolArray, ...]  # by LEVELS, [a, b] each
     apart: FloatArray  # [a, b, 4], differences of logarithms by LOADS
@@ -154,7 +153,7 @@ def _equal_labels(a: TextArray, b: TextArray) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCovariance:
-    """Standard deviations of the components of the log error of one quantity, and its scales."""
+    """Standard deviations of the components of ln(measured / estimated), and length scales."""
 
     engine: float
     version: float
@@ -176,10 +175,7 @@ class ErrorCovariance:
     reach: float = np.inf
 
     def covariance(self, pairs: SharedTraits) -> FloatArray:
-        """Return the prior covariance ``[a, b]`` of the log errors of two sets of deployments.
-
-        It is without noise.
-        """
+        """Return the prior covariance ``[a, b]`` of the log errors of pairs, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         # Euclidean distance of the loads of each pair, each of LOADS in its own length scale
         distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", pairs.apart**2, lengths**-2.0))
@@ -191,9 +187,9 @@ class ErrorCovariance:
 
     def variance(self, traits: Traits) -> FloatArray:
         """Return the prior variance of each deployment's error, noise included, ``[n]``."""
-        parts = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
+        shared = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
         scale = np.where(traits.split, self.split, 1.0) ** 2
-        return np.asarray((parts + self.load**2 + self.noise**2) * scale)
+        return np.asarray((shared + self.load**2 + self.noise**2) * scale)
 
     def noise_of(self, traits: Traits) -> FloatArray:
         """Return the variance of each row's noise, ``[n]``."""
@@ -224,8 +220,8 @@ class ErrorQuantiles:
     def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
         """Return the relative errors to state for corrected estimates: for 50% and 90% of them.
 
-        Each is at least the error that remains at the user's own rows of the same load. ``split``
-        marks estimates with separate prefill and decode. ``shift`` are the corrections.
+        Each is at least the error that remains at the user's own rows of the same load. ``split
+        [n]`` marks disaggregated deployments. ``shift`` has the corrections of the ``n`` estimates.
         """
         half, nine = self.errors(split, shift.stated)
         own_rows_error = np.expm1(shift.residual)
@@ -249,7 +245,7 @@ class LearnedCorrections:
 
     likeness: ErrorCovariance
     rows: Traits
-    off: FloatArray  # ln(measured / estimated), [rows]
+    log_errors: FloatArray  # ln(measured / estimated), [rows]
     inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
     belief: FloatArray  # probability that the shift of a row's deployment is right, [rows]
     contradicted: tuple[str, ...]  # deployments with rows that contradict each other
@@ -274,7 +270,7 @@ class LearnedCorrections:
 
     @property
     def outlier_weights(self) -> dict[str, float]:
-        """Return the weight of each deployment whose rows move estimates by less than half."""
+        """Return the weights below 0.5, by deployment (label of ``_labels``)."""
         doubtful = self.weight < 0.5
         names = self.rows.labels["deployment"][doubtful].tolist()
         return dict(zip(names, self.weight[doubtful].tolist(), strict=True))
@@ -282,9 +278,8 @@ class LearnedCorrections:
     def at(self, traits: Traits) -> Shift:
         """Return the corrections of the estimates of ``traits``, with the errors before and after.
 
-        A correction is a sum over measured rows, weighted by how alike they are (kriging). No
-        single row decides the stated error: it is the error that remains without the most helpful
-        row.
+        A correction is a sum over measured rows, weighted by their likeness (kriging). No single
+        row decides the stated error: it is the error that remains without the most helpful row.
         """
         size = traits.size
         blocks = [slice(start, start + BATCH_ROWS) for start in range(0, max(size, 1), BATCH_ROWS)]
@@ -301,7 +296,7 @@ class LearnedCorrections:
         applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
         best = covariance @ self.inverse  # weights of rows that apply wholly, [n, rows]
         weighed = applies * best
-        shift = weighed @ (self.weight * self.off)
+        shift = weighed @ (self.weight * self.log_errors)
         # Variance that all rows explain: the diagonal of weights times covariance
         explaining = self.belief * applies * (2.0 - applies) * best
         explained = np.einsum("ij,ij->i", explaining, covariance)
@@ -309,8 +304,8 @@ class LearnedCorrections:
         by_row = explaining * best / np.diag(self.inverse)
         by_others = explained - by_row.max(axis=1, initial=0.0)
         # Mean square distance of the applied shift from the whole one, and from none.
-        likely = weighed @ (self.belief * self.off)
-        mean_square = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
+        likely = weighed @ (self.belief * self.log_errors)
+        mean_square = (weighed @ (np.sqrt(self.belief) * self.log_errors)) ** 2
         doubt = np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
@@ -329,7 +324,7 @@ class LearnedCorrections:
 
     def leave_one_out_errors(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
-        return self.weight * _leave_one_out_prediction(self.inverse, self.off)
+        return self.weight * _leave_one_out_prediction(self.inverse, self.log_errors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,19 +338,18 @@ class Times:
 def learn_corrections(
     likeness: ErrorCovariance,
     rows: Traits,
-    off: FloatArray,
+    log_errors: FloatArray,
     judged: bool = True,
     trust: FloatArray | None = None,
 ) -> LearnedCorrections:
-    """Return corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
+    """Return corrections from ``rows``; ``log_errors [rows]`` are ln(measured / estimated).
 
-    ``trust [rows]``, above 0 and at most 1, divides the variance of a row's noise. Default: 1.
-
-    With ``judged`` False, no row is checked and the whole shift is applied. Use that to plan
+    The variance of a row's noise is divided by ``trust [rows]``, above 0 and at most 1; default 1.
+    If not ``judged``, no row is checked and the whole correction is applied. Use that to plan
     measurements before their values are known.
     """
     # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
-    bounded = FARTHEST * np.tanh(off / FARTHEST)
+    bounded = FARTHEST * np.tanh(log_errors / FARTHEST)
     trust = np.ones(rows.size) if trust is None else trust
     inverse = _inverse(likeness, rows, bounded, trust)
     belief, names = np.ones(rows.size), rows.labels["deployment"]
@@ -366,7 +360,7 @@ def learn_corrections(
             belief[of_name] = _shift_probability(
                 predicted[of_name], bounded[of_name], trust[of_name]
             )
-    sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
+    sound, errors = rows.take(trust == 1.0), log_errors[trust == 1.0]
     pairs = contradictions(likeness, sound, errors) if judged else []
     contradicted = {str(sound.labels["deployment"][i]) for i, _ in pairs}
     return LearnedCorrections(
@@ -375,37 +369,36 @@ def learn_corrections(
     )  # fmt: skip
 
 
-def _leave_one_out_prediction(inverse: FloatArray, off: FloatArray) -> FloatArray:
+def _leave_one_out_prediction(inverse: FloatArray, log_errors: FloatArray) -> FloatArray:
     """Predict the log error of each row from the other rows, ``[rows]``.
 
-    ``off`` has the log errors of the rows, ``inverse`` is the inverse of their covariance
-    (Rasmussen and Williams, equation 5.12).
+    ``inverse [rows, rows]`` is the inverse of their covariance (Rasmussen and Williams, eq. 5.12).
     """
-    return np.asarray(off - (inverse @ off) / np.diag(inverse))
+    return np.asarray(log_errors - (inverse @ log_errors) / np.diag(inverse))
 
 
-def _shift_probability(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> float:
-    """Return the probability that a correction is right and not none, from leave-one-out errors.
+def _shift_probability(predicted: FloatArray, log_errors: FloatArray, trust: FloatArray) -> float:
+    """Return the probability that a correction is better than none, from leave-one-out errors.
 
-    ``predicted [rows]`` are predictions of ``off [rows]``. ``trust`` is the weight of a row.
+    ``predicted [rows]`` are predictions of ``log_errors [rows]``. ``trust [rows]`` weighs the rows.
     """
-    log_errors = np.array([predicted - off, -off])  # with the correction, and without any
-    errors = np.minimum(np.abs(np.expm1(log_errors)), ERROR_CAP)
+    remaining = np.array([predicted - log_errors, -log_errors])  # with and without the correction
+    errors = np.minimum(np.abs(np.expm1(remaining)), ERROR_CAP)
     shifted, unshifted = REPEAT_ERROR + errors @ trust / trust.sum()
     # The likelihood is the mean error to the power -n, with rows counted by their trust.
     return float(1.0 / (1.0 + (shifted / unshifted) ** trust.sum()))
 
 
 def contradictions(
-    likeness: ErrorCovariance, rows: Traits, off: FloatArray
+    likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray
 ) -> list[tuple[int, int]]:
     """Return the index pairs of rows that contradict each other, at most one per deployment.
 
-    Both rows have the same arrangement, load and lengths. Their log errors ``off`` differ by more
-    than CONTRADICTION standard deviations of their noise. Of several pairs, the widest is returned.
+    Both rows have the same arrangement, load and lengths. Their ``log_errors [rows]`` differ by
+    more than CONTRADICTION standard deviations of their noise. Of several, the widest pair counts.
     """
     noise = np.sqrt(likeness.noise_of(rows))
-    difference = np.abs(off[:, None] - off[None])
+    difference = np.abs(log_errors[:, None] - log_errors[None])
     too_far = difference > CONTRADICTION * np.hypot(noise[:, None], noise[None])
     contradict = too_far & compare_traits(rows, rows).same_load
     names, pairs = rows.labels["deployment"], []
@@ -416,7 +409,7 @@ def contradictions(
 
 
 def _inverse(
-    likeness: ErrorCovariance, rows: Traits, off: FloatArray, trust: FloatArray
+    likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray, trust: FloatArray
 ) -> FloatArray:
     """Return the inverse of the rows' covariance, with noise that is larger for outliers."""
     covariance = likeness.covariance(compare_traits(rows, rows))
@@ -427,7 +420,7 @@ def _inverse(
         row_noise = noise / weight
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
         # Mean and variance of each row's noise, given all rows. Larger ones weigh the row down.
-        residual = row_noise * (inverse @ off)
+        residual = row_noise * (inverse @ log_errors)
         residual_variance = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (residual**2 + residual_variance) / noise)
     return inverse

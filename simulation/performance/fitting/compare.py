@@ -33,7 +33,7 @@ INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """Measured and predicted times, one entry per comparison; a row may give several entries.
+    """Measured and predicted times, one entry per comparison; a row may have several entries.
 
     ``size`` is the load of an entry, the x axis of a plot. It is prompt tokens for prefill and TTFT
     of one request, sequences for TBT, and requests in flight for TTFT while serving.
@@ -68,14 +68,17 @@ class Residuals:
         for name in np.unique(self.quantity):
             of_quantity = self.quantity == name
             logs = log_errors[of_quantity]
-            away = np.abs(logs - np.median(logs))
-            spread = 1.4826 * np.median(away)  # estimates the standard deviation if normal
-            result[of_quantity] = away > ROBUST_Z * spread if spread > 0 else False
+            deviations = np.abs(logs - np.median(logs))
+            spread = 1.4826 * np.median(deviations)  # estimates the standard deviation if normal
+            result[of_quantity] = deviations > ROBUST_Z * spread if spread > 0 else False
         return result
 
     @classmethod
     def at(cls, mask: BoolArray, quantity: str, *values: npt.NDArray[Any]) -> Residuals:
-        """Return those of one quantity of the rows ``mask``; ``values`` are the other fields."""
+        """Return the residuals of one quantity, one for each row in ``mask``.
+
+        ``values`` are the other fields, in their order.
+        """
         row = np.flatnonzero(mask).astype(np.int64)
         return cls(np.full(row.size, quantity), row, *values)
 
@@ -93,7 +96,7 @@ class Waiting:
     """Parameters of the wait for a first token under load, from ``calibration.Calibration``."""
 
     start_s: float  # from arrival to the first iteration
-    order: float  # share of the other users with prompts that come first
+    order: float  # share of the other users whose prompts are computed first
 
     def ttft_s(
         self,
@@ -106,9 +109,9 @@ class Waiting:
         """Return TTFT in seconds of ``users``, who each send a request when the last one ended.
 
         It is the sum of ``start_s``, the running iteration, the request's own prompt, and the
-        prompts of the share ``order`` of the other users in service. ``in_service`` of the
-        ``users`` have a place in the batch. The others wait for a place by Little's law. All arrays
-        have the shape ``[n]``.
+        prompts of the share ``order`` of the other users in service. ``in_service`` users fit in
+        the batch. The others wait for one of them to end, by Little's law. All arrays have the
+        shape ``[n]``.
         """
         ttft = self.before_s(tbt_s, in_service) + prompt_s * self.prompts(in_service)
         wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / in_service - 1.0)
@@ -117,8 +120,8 @@ class Waiting:
     def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
         """Return the seconds before the first prompt at ``users`` requests in flight.
 
-        They are 0 for a lone user and the full start and iteration from two users on. Between one
-        and two users they grow linearly, with the chance that there is another user.
+        They are ``start_s`` and one running iteration from two users on, and 0 for a lone user.
+        Between one and two users they grow linearly, with the chance that there is another user.
         """
         before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
         return before
@@ -132,8 +135,9 @@ class Waiting:
 def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> FloatArray:
     """Return the seconds to prefill ``batch`` prompts of ``isl`` tokens on an idle instance.
 
-    They run as one iteration if the profile was measured on such an iteration, else in chunks of
-    ``max_batch_tokens``. A token of a prompt attends to half of its prompt on average.
+    The prompts run in one iteration if they fit in ``max_batch_tokens``, or if the profile was
+    measured on such an iteration. Else they run in chunks of ``max_batch_tokens``. A token attends
+    to half of its prompt on average.
     """
     tokens, keys = batch * isl, isl / 2
     in_one_iteration = measured_range(profile, 0.0, 0.0, tokens, tokens * keys)
@@ -151,10 +155,9 @@ def compare_with(
 ) -> Residuals:
     """Compare the predictions of ``profile`` with measured ``rows`` of the same arrangement.
 
-    A batch row gives its prefill time and its TBT. A
-    served row gives its TBT, predicted for the mean iteration of the steady state, and at a
-    concurrency of 1 its TTFT. Above 1, much of TTFT is waiting. It is compared only with
-    ``waiting``, as a separate quantity.
+    Of a batch row, the prefill time and the TBT are compared. Of a served row, the TBT is compared
+    with the mean iteration of the steady state, and the TTFT at a concurrency of 1. Above 1, much
+    of TTFT is waiting. It is compared only if ``waiting`` is given, as a separate quantity.
     """
     batches = rows.has_numbers_in("prefill_s", "tokens") & rows.ran_as_one_batch
     lone = rows.has_numbers_in("ttft_s", "isl") & (rows.concurrency <= 1)
@@ -193,36 +196,32 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
 
 
 def telling_check(checks: Sequence[Check]) -> Check | None:
-    """Return the check that represents a profile: that of the quantity it predicts worst.
+    """Return the check that represents a profile: of the quantity that it predicts worst.
 
-    For each quantity, checks on unseen rows are preferred, and then checks inside the measured
-    range. A preference needs at least ``FEW`` rows. The worst remaining check of a quantity counts.
-    Of these, checks inside the measured range come first, and then the worst is returned. TTFT
-    while serving counts only if nothing else was checked, since most of it is waiting. None: there
-    are no checks.
+    Checks on unseen rows are preferred, then checks inside the measured range, each if they have at
+    least ``FEW`` rows. Then each quantity counts with its worst check. TTFT while serving counts
+    only if nothing else was checked, since most of it is waiting. None if there are no checks.
     """
-    judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT]
-    if not judged:
-        judged = list(checks)
+    counted = [each for each in checks if each.quantity != SERVED_TTFT] or list(checks)
     worst = []
-    for quantity in dict.fromkeys(candidate.quantity for candidate in judged):
-        of_quantity = [candidate for candidate in judged if candidate.quantity == quantity]
-        for words in (UNSEEN, INSIDE):
-            preferred = [candidate for candidate in of_quantity if words in candidate.against]
-            if sum(candidate.rows for candidate in preferred) >= FEW:
+    for quantity in dict.fromkeys(each.quantity for each in counted):
+        of_quantity = [each for each in counted if each.quantity == quantity]
+        for preference in (UNSEEN, INSIDE):
+            preferred = [each for each in of_quantity if preference in each.against]
+            if sum(each.rows for each in preferred) >= FEW:
                 of_quantity = preferred
-        worst.append(max(of_quantity, key=lambda candidate: candidate.mape))
-    worst = [candidate for candidate in worst if INSIDE in candidate.against] or worst
-    return max(worst, key=lambda candidate: candidate.mape, default=None)
+        worst.append(max(of_quantity, key=lambda each: each.mape))
+    worst = [each for each in worst if INSIDE in each.against] or worst
+    return max(worst, key=lambda each: each.mape, default=None)
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
-    """Return the error that a profile states: that of ``telling_check``, or the expected one.
+    """Return the error that a profile states: that of ``telling_check``, or the expected error.
 
     The expected error is ``spread``, a standard deviation of the log error; 0 if unknown. It is
-    stated if nothing was checked. It is also stated if it is larger than the checked error, and
-    the profile is modelled or was checked on fewer than ``FEW`` rows. A check of 0 rows marks it.
-    None: neither is known.
+    stated if nothing was checked. It is also stated if it is larger than the checked error and the
+    profile is modelled or was checked on fewer than ``FEW`` rows. It is returned as a check of 0
+    rows. None if neither error is known.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
@@ -246,9 +245,10 @@ def _prompt_residuals(
     prompts: FloatArray,
     measured_s: FloatArray,
 ) -> Residuals:
-    """Return the residuals of the times ``measured_s`` of ``prompts`` that no other request delays.
+    """Return the residuals of ``measured_s``, times of prompts that no other request delays.
 
-    ``mask`` is the mask of rows that have them; the arrays have a value for every row.
+    A row computes ``prompts`` prompts at once. Both arrays have a value for every row. ``mask`` are
+    the rows that were measured.
     """
     count, isl = prompts[mask], rows.isl[mask]
     tokens = count * isl
@@ -258,7 +258,7 @@ def _prompt_residuals(
 
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
-    """Return the residuals of TBT of served rows, or of batch rows."""
+    """Return the residuals of the TBT of served rows, or of batch rows if not ``served``."""
     selected = (
         rows.served_rows_with("tbt_s")
         if served
@@ -292,8 +292,8 @@ def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiti
     selected = rows.served_rows_with("ttft_s") & (rows.concurrency > 1)
     part = rows.take(selected)
     sequences_in_memory = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
-    places = np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)
-    in_service = np.minimum(part.concurrency, places)
+    largest_batch = np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)
+    in_service = np.minimum(part.concurrency, largest_batch)
     load = _mean_iteration(part, np.fmin(in_service, part.decoding))
     prompt_s = prefill_seconds(profile, np.ones(part.rows), part.isl)
     tbt_s, inside = iteration_s(profile, *load), measured_range(profile, *load)
@@ -303,18 +303,18 @@ def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiti
 
 @dataclass(frozen=True, slots=True)
 class PhaseBasis:
-    """What one phase of a profile (prefill or decode) is based on."""
+    """The origin of the times of one phase (prefill or decode) of a profile, and their error."""
 
     name: str  # prefill or decode
     kind: str  # measured, published, modelled or assumed
     source: str
-    error: Check | None  # check that decides on this phase; null: not known
-    # Largest measured iteration: prompt tokens in prefill, sequences in decode. null: none.
+    error: Check | None  # that the phase states; None: unknown
+    # Largest measured iteration: prompt tokens in prefill, sequences in decode; None: not measured.
     most: float | None
 
 
 def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
-    """Return the basis of prefill, and that of decode."""
+    """Return the origin and error of prefill times, and then those of decode times."""
     limits = (NO_LIMIT, NO_LIMIT)
     if profile.curve.kind == LINEAR:
         limits = profile.curve.values[MOST_TOKENS], profile.curve.values[MOST_DECODES]
@@ -322,28 +322,21 @@ def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
     for name, phase, limit in zip(PHASES, phases_of(profile), limits, strict=True):
         provenance = phase.provenance
         checks = [check for check in profile.checks if PHASE_OF.get(check.quantity, name) == name]
-        modelled = provenance.kind in KINDS[2:]
+        modelled = provenance.kind in ("modelled", "assumed")
         most = phase.most if phase.most < NO_LIMIT else float(limit)
-        has_measured_size = most < NO_LIMIT and not modelled
-        bases.append(
-            PhaseBasis(
-                name,
-                provenance.kind,
-                provenance.source,
-                stated_check(checks, profile.spread, modelled),
-                most if has_measured_size else None,
-            )
-        )
+        error = stated_check(checks, profile.spread, modelled)
+        measured_most = most if most < NO_LIMIT and not modelled else None
+        bases.append(PhaseBasis(name, provenance.kind, provenance.source, error, measured_most))
     return tuple(bases)
 
 
 def phases_of(profile: Profile) -> tuple[Phase, Phase]:
-    """Return the two phases of a profile. By default, both have its provenance."""
-    same = Phase(profile.provenance)
-    return getattr(profile, "phases", None) or (same, same)
+    """Return the phases prefill and decode of a profile; by default, both have its provenance."""
+    default = Phase(profile.provenance)
+    return getattr(profile, "phases", None) or (default, default)
 
 
-def together(parts: Sequence[Phase]) -> Provenance:
+def combined_provenance(parts: Sequence[Phase]) -> Provenance:
     """Return one provenance for prefill and decode: the less certain kind, and both sources."""
     kind = max((part.provenance.kind for part in parts), key=KINDS.index)
     prefill, decode = (part.provenance for part in parts)

@@ -22,10 +22,10 @@ from simulation.performance.fitting.compare import (  # fmt: skip
     Residuals,
     Waiting,
     checks_of,
+    combined_provenance,
     compare_with,
     concatenate_residuals,
     prefill_seconds,
-    together,
 )
 from simulation.performance.fitting.fit_linear import Parameter, configurations, linear_fit
 from simulation.performance.fitting.fit_sweep import (
@@ -68,11 +68,11 @@ class FittedProfile:
 
 @dataclass(frozen=True, slots=True)
 class Fitter:
-    """The settings of a fit of a profile to the rows of one arrangement.
+    """Settings with which a profile is fitted to the rows of one arrangement.
 
-    The default limits of a table come from the rows, those of an operator or roofline profile from
-    ``base``. The largest batch of a linear profile comes from the rows if throughput falls, else
-    from vLLM's defaults.
+    By default, the limits ``max_batch`` and ``max_batch_tokens`` of a table come from the rows, and
+    those of an operator or roofline profile from ``base``. The largest batch of a linear profile
+    comes from the rows if throughput falls beyond it, else from vLLM's defaults.
     """
 
     kind: str  # one of KINDS
@@ -86,7 +86,7 @@ class Fitter:
     waiting: Waiting | None = None  # if given, TTFT under load is used and compared too
 
     def fit(self, rows: BenchmarkRows, cross_validate: bool = True) -> FittedProfile:
-        """Fit a profile to the rows, with its errors.
+        """Return a profile that is fitted to the rows, with its errors.
 
         Raises SimulationError for an unknown kind, several arrangements, a missing ``base``, or
         rows that cannot be fitted.
@@ -120,9 +120,10 @@ class Fitter:
         return self.calibrate(rows, self.base)
 
     def linear(self, rows: BenchmarkRows) -> Fit:
-        """Return the linear profile of the rows (C1).
+        """Return the linear profile of the rows (methods.md C1), its parameters and notes.
 
-        Without a measured prefill, or for a sweep, its prefill is that of ``base``.
+        Without a measured prefill, or for a sweep, prefill comes from ``base``. A sweep has one
+        prompt and output length at several loads.
         """
         arrangement, base = rows.single_arrangement(), self.base
         budget = self.max_batch_tokens or MAX_BATCH_TOKENS
@@ -136,7 +137,7 @@ class Fitter:
                     "Measure a second proportion, or use a model with its shape and a GPU with "
                     "its peaks."
                 )
-            line = sweep_fit(rows, base, budget, self.waiting)
+            fitted = sweep_fit(rows, base, budget, self.waiting)
             # Measured TTFT, in the proportions of gamma and delta that ``base`` has.
             tied = f"TTFT of {self.provenance.source}, in the proportions of a {base.kind} profile"
             prefill_origin = Provenance("modelled", f"{tied} (modelled)")
@@ -144,28 +145,28 @@ class Fitter:
             spread = base.spread
             start_s = start_outside_prompt(prompt_alone(rows, self.waiting), self.waiting, base)
         else:
-            line = linear_fit(rows, budget, base)
-            if line.tied:
+            fitted = linear_fit(rows, budget, base)
+            if fitted.tied:
                 phases = Phase(provenance_without_rows(base)), Phase(self.provenance)
                 spread = 0.0 if base is None else base.spread
         profile = LinearProfile(
             *arrangement,
-            *line.seconds,
-            max_batch=self.max_batch or int(line.saturation or MAX_BATCH),
+            *fitted.seconds,
+            max_batch=self.max_batch or int(fitted.saturation or MAX_BATCH),
             max_batch_tokens=budget,
             kv_capacity_tokens=self.kv_capacity_tokens,
-            provenance=together(phases) if phases else self.provenance,
-            fitted_decodes=line.decodes,
-            fitted_prefill_tokens=line.prefill_tokens,
-            fitted_context=line.context,
+            provenance=combined_provenance(phases) if phases else self.provenance,
+            fitted_decodes=fitted.decodes,
+            fitted_prefill_tokens=fitted.prefill_tokens,
+            fitted_context=fitted.context,
             spread=spread,
             start_s=start_s,
             phases=phases,
         )
-        return profile, line.parameters, line.notes
+        return profile, fitted.parameters, fitted.notes
 
     def table(self, rows: BenchmarkRows) -> Fit:
-        """Return the table of the rows.
+        """Return the table profile of the rows, and notes.
 
         Default limits are the largest measured batch and the longest single prompt.
         """
@@ -193,8 +194,8 @@ class Fitter:
         """Return ``base`` with prefill and decode scaled by their medians of measured / predicted.
 
         A phase without measurements stays as modelled. If no prefill time was measured and
-        ``waiting`` is given, TTFT at the lowest load gives the time of a prompt. Raises
-        SimulationError if no row can be compared.
+        ``self.waiting`` is given, TTFT at the lowest load, less the waiting, stands for the prefill
+        time. Raises SimulationError if no row can be compared.
         """
         residuals = compare_with(base, rows)
         of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
@@ -232,7 +233,7 @@ class Fitter:
         profile = adjust_profile(
             base,
             kv_capacity_tokens=self.kv_capacity_tokens,
-            provenance=together(phases),
+            provenance=combined_provenance(phases),
             phases=phases,
             kind=self.kind,
             curve=scaled_by_phase(base.curve, float(np.median(decode)), prefill_factor, *largest),
@@ -245,10 +246,10 @@ class Fitter:
     def _prefill_factors(
         self, rows: BenchmarkRows, base: Profile, measured: FloatArray
     ) -> tuple[FloatArray, float, tuple[str, ...]]:
-        """Return the factors of prefill (empty: none), the seconds of the start, and notes.
+        """Return the factors on prefill times, the seconds from arrival to prefill, and notes.
 
-        ``measured`` are the factors of measured prefill times and of TTFT of lone requests. Without
-        any, TTFT at the lowest load is used.
+        ``measured`` are the factors of measured prefill times and of TTFT of lone requests. If it
+        is empty, TTFT at the lowest load is used. No factors are returned without such a TTFT.
         """
         if measured.size:
             return measured, 0.0, ()  # a measured prefill time or TTFT includes the start
@@ -264,10 +265,10 @@ class Fitter:
         return factors, start_outside_prompt(prompt, self.waiting, base), (note,)
 
     def cross_validated(self, rows: BenchmarkRows) -> Residuals | None:
-        """Return the residuals of each configuration under a fit to the others.
+        """Return the residuals of each row, predicted by a fit without its configuration.
 
-        Configurations are left out in FOLDS groups. None if no group can be left out of the fit.
-        ``row`` of the residuals is an index into ``rows``.
+        A configuration is all repeats of one measurement. They are left out in FOLDS groups. A
+        group that the fit needs has no residuals; None if it needs all of them.
         """
         _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
         fold = group.ravel() % FOLDS
@@ -284,14 +285,14 @@ class Fitter:
 
 
 def provenance_without_rows(base: Profile | None) -> Provenance:
-    """Return the provenance of a phase without rows: ``base``, or an assumption without it."""
+    """Return the provenance of a phase without rows: that of ``base``, or else an assumption."""
     if base is None:
         return Provenance("assumed", "assumed, no more than a decode takes")
     return Provenance("modelled", f"{base.kind} profile, modelled")
 
 
 def _factor(name: str, factors: FloatArray) -> Parameter:
-    """Return the median of the factors, with their 2.5% and 97.5% quantiles; NaN for one factor."""
+    """Return the median of the factors and their 2.5% and 97.5% quantiles; NaN for one factor."""
     if factors.size < 2:
         return Parameter(name, float(factors[0]), np.nan, np.nan, "")
     low, middle, high = np.quantile(factors, (0.025, 0.5, 0.975)).tolist()
@@ -308,9 +309,9 @@ def decode_factors(
     """Return the factors of decode, one per comparison of TBT, given the factor of prefill.
 
     The TBT of a served row includes prompts of other users. So the prediction depends on both
-    factors, and that of decode is found by a fixed point from the first factors ``decode``. It
-    ends when a step changes the factor by less than a thousandth, or after STEPS steps. ``largest``
-    are the measured sequences and prompt tokens, for ``scaled_by_phase``.
+    factors, and that of decode is found by fixed-point iteration from the first factors ``decode``.
+    It ends when a step changes the factor by less than a thousandth, or after STEPS steps.
+    ``largest`` are the most sequences and prompt tokens measured, for ``scaled_by_phase``.
     """
     factor = float(np.median(decode))
     ratio = decode / factor

@@ -57,7 +57,7 @@ class LinearFit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class Coefficients:
     """Non-negative coefficients and their confidence intervals, ``[terms]`` each."""
 
     values: FloatArray
@@ -65,14 +65,14 @@ class Line:
     high: FloatArray
 
 
-def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -> Line:
-    """Fit non-negative least squares; ``design`` has shape ``[rows, terms]``.
+def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -> Coefficients:
+    """Return the non-negative least squares fit of ``seconds [rows]`` to ``design [rows, terms]``.
 
-    Rows with equal values in ``groups [rows, columns]`` form a cluster. Intervals come from the
-    jackknife over clusters (CR3; Cameron and Miller 2015), with t of clusters - 1 degrees of
-    freedom. Repeats of one configuration tell less about a slope than different configurations do.
-    Intervals are NaN with fewer than terms + 2 clusters, or if a term needs one certain cluster.
-    Raises SimulationError if the rows do not determine all terms.
+    Rows with equal values in ``groups [rows, columns]`` are repeats, and form a cluster. Intervals
+    come from the jackknife over clusters (CR3; Cameron and Miller 2015), with the t distribution of
+    clusters - 1 degrees of freedom. They are NaN with fewer than terms + 2 clusters, or if a term
+    is undetermined without one of them. Raises SimulationError if the rows do not determine all
+    terms.
     """
     scale = np.linalg.norm(design, axis=0)
     if (scale == 0).any() or np.linalg.matrix_rank(design / scale) < design.shape[1]:
@@ -84,7 +84,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     _, cluster = np.unique(groups, axis=0, return_inverse=True)
     cluster = cluster.ravel()
     terms, clusters = design.shape[1], int(cluster.max()) + 1
-    no_interval = Line(values, np.full(terms, np.nan), np.full(terms, np.nan))
+    no_interval = Coefficients(values, np.full(terms, np.nan), np.full(terms, np.nan))
     if clusters < terms + 2:
         return no_interval
     # Normal equations squares @ x = products, as sums by cluster. Subtracting those of a cluster
@@ -101,11 +101,14 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     of_all = np.linalg.solve(all_squares, all_products)
     deviation = np.sqrt((clusters - 1) / clusters * ((left_out - of_all) ** 2).sum(axis=0))
     margin = scipy.special.stdtrit(clusters - 1, 0.5 + CONFIDENCE / 2) * deviation
-    return Line(values, np.maximum(values - margin, 0.0), values + margin)
+    return Coefficients(values, np.maximum(values - margin, 0.0), values + margin)
 
 
 def configurations(rows: BenchmarkRows) -> FloatArray:
-    """Return the columns that are equal in repeats of one measurement, ``[rows, 4]``."""
+    """Return batch, isl, osl and concurrency, ``[rows, 4]``; equal rows are repeats.
+
+    Missing values are -1.
+    """
     columns = (rows.batch, rows.isl, rows.osl, rows.concurrency)
     return np.nan_to_num(np.column_stack(columns), nan=-1.0)
 
@@ -117,8 +120,8 @@ def linear_fit(
 
     TBT is fitted to rows with at most ``CONTEXT`` tokens of prompt and of output, and with batches
     up to the peak of throughput. Prefill is fitted up to ``max_batch_tokens``, since longer prompts
-    run in chunks. Without a measured prefill, ``base`` gives it. Raises SimulationError if no row
-    has a TBT with a batch or a concurrency, or if the rows do not differ enough.
+    run in chunks. If no prefill was measured, it is taken from ``base``. Raises SimulationError if
+    no row has a TBT with a batch or a concurrency, or if the rows do not differ enough.
     """
     rows = rows.take(rows.ran_as_one_batch)
     long = np.fmax(rows.isl, rows.osl) > CONTEXT
@@ -184,7 +187,7 @@ def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
 def longest_context(decode: BenchmarkRows) -> float:
     """Return the largest mean context of a decoding sequence over the rows, in tokens.
 
-    It is inf if a row lacks its lengths.
+    It is inf if the lengths of a row are unknown.
     """
     return float(np.nan_to_num(decode.context, nan=np.inf).max())
 
@@ -192,8 +195,8 @@ def longest_context(decode: BenchmarkRows) -> float:
 def saturation(decode: BenchmarkRows) -> float | None:
     """Return the batch with the peak tokens/s, or None if no fall beyond it was measured.
 
-    It is the bound "beyond which performance degrades" of C1. The largest measured batch must have
-    ``FALLS`` less tokens/s than the peak, since smaller differences are noise.
+    It is the bound "beyond which performance degrades" of C1. A fall was measured if the largest
+    batch has less tokens/s than the peak, by the share ``FALLS``; smaller differences are noise.
     """
     tokens_per_s = np.where(
         np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s
@@ -205,13 +208,13 @@ def saturation(decode: BenchmarkRows) -> float | None:
 
 
 def _unmeasured_prefill(
-    tbt: Line, max_batch_tokens: float, base: Profile | None
+    tbt: Coefficients, max_batch_tokens: float, base: Profile | None
 ) -> tuple[tuple[Parameter, ...], str]:
     """Return gamma and delta for rows without a prefill time, and a sentence on their origin.
 
     They are those of the modelled profile ``base``. Without it they have the upper bounds
-    gamma = alpha and delta = beta of the line ``tbt``: a prompt token reads no cache of its own, so
-    it takes no longer than a decoding sequence.
+    gamma = alpha and delta = beta, from ``tbt``: a prompt token reads no cache of its own, so it
+    takes no longer than a decoding sequence.
     """
     if base is None:
         values = tuple(tbt.values.tolist())
@@ -226,13 +229,13 @@ def _unmeasured_prefill(
             "(modelled). Alpha and beta are of the rows (measured)."
         )
     unknown = np.full(2, np.nan)
-    return _parameters(Line(np.array(values), unknown, unknown), ("gamma", "delta")), note
+    return _parameters(Coefficients(np.array(values), unknown, unknown), ("gamma", "delta")), note
 
 
 def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
     """Return gamma and delta in seconds for prefill iterations of ``base`` up to ``budget`` tokens.
 
-    They minimize the squared relative errors.
+    They minimize the squared relative errors of gamma + delta * tokens.
     """
     tokens = budget / SIZES
     none = np.zeros(tokens.shape)
@@ -246,7 +249,7 @@ def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
 def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
     """Return the served rows with all columns that a fit of TBT needs.
 
-    If any of them has at most ``CONTEXT`` tokens of prompt and of output, only such rows count.
+    Rows with more than ``CONTEXT`` tokens of prompt or output are dropped if others remain.
     """
     served = rows.take(rows.served_rows_with("tbt_s"))
     short = np.fmax(served.isl, served.osl) <= CONTEXT
@@ -256,16 +259,17 @@ def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
 UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}
 
 
-def _parameters(line: Line, names: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the coefficients of a line as parameters with ``names``."""
+def _parameters(fitted: Coefficients, names: Sequence[str]) -> tuple[Parameter, ...]:
+    """Return the coefficients as parameters with ``names``."""
+    columns = (fitted.values.tolist(), fitted.low.tolist(), fitted.high.tolist())
     return tuple(
-        Parameter(name, float(v), float(low), float(high), UNITS[name])
-        for name, v, low, high in zip(names, line.values, line.low, line.high, strict=True)
+        Parameter(name, value, low, high, UNITS[name])
+        for name, value, low, high in zip(names, *columns, strict=True)
     )
 
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
-    """Return alpha, beta and delta fitted to the TBT of served rows, with gamma = alpha."""
+    """Return the fit of alpha, beta and delta to the TBT of served rows; gamma equals alpha."""
     if not rows.rows:
         raise SimulationError(
             "A linear profile needs rows with the time between tokens and a batch or a "
@@ -274,8 +278,8 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
     batch = rows.decoding
     tokens = batch * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), batch, tokens])
-    line = least_squares(design, rows.tbt_s, configurations(rows))
-    alpha, beta, delta = _parameters(line, ("alpha", "beta", "delta"))
+    fitted = least_squares(design, rows.tbt_s, configurations(rows))
+    alpha, beta, delta = _parameters(fitted, ("alpha", "beta", "delta"))
     note = (
         "Fitted to the TBT of served deployments, which mix decode and prefill. A prefill "
         "alone was not measured, so gamma equals alpha."

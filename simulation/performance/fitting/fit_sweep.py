@@ -38,9 +38,9 @@ NEAR = 1.05  # times the lowest load; such rows are repeats of it
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:
-    """Return whether all rows with TBT are served ones with nearly the same isl / osl.
+    """Return whether all rows with TBT are served rows with nearly the same isl / osl.
 
-    Then load and lengths vary together, and prefill cannot be told from decode.
+    Then prompts and decodes of an iteration grow together, and their times cannot be separated.
     """
     served = served_rows(rows)
     if rows.has_numbers_in("tbt_s", "batch").any() or not served.rows:
@@ -51,11 +51,11 @@ def is_sweep(rows: BenchmarkRows) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """The time of a prompt that hardly waits, from the rows at the lowest load, ``[n]`` each."""
+    """The time of a prompt that hardly waits, by row at the lowest load, ``[n]``."""
 
     isl: FloatArray
     seconds: FloatArray  # TTFT without the modelled waiting
-    high: FloatArray  # TTFT
+    high: FloatArray  # upper bound: TTFT
     load: float  # requests in flight
 
 
@@ -82,9 +82,9 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
 def start_outside_prompt(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
     """Return the seconds before a request's first iteration that its prompt time excludes.
 
-    They are 0 if the prompt time is the TTFT of a lone request, which includes them. They are those
-    of ``waiting`` if they were subtracted from TTFT with its waiting, and those of ``base`` without
-    a TTFT.
+    They are 0 if the prompt time is the TTFT of a lone request, which includes them. If waiting was
+    subtracted from TTFT, they are ``start_s`` of ``waiting``. Without a TTFT they are ``start_s``
+    of ``base``.
     """
     if prompt is None:
         return base.start_s
@@ -96,14 +96,14 @@ def sweep_fit(
 ) -> LinearFit:
     """Return the linear fit (C1) to a sweep (``is_sweep``), with the modelled profile ``base``.
 
-    Rows give alpha, and by how much time grows per sequence. ``base`` gives the proportion of gamma
-    to delta, and TTFT their size. The intervals of alpha and of the growth come from the jackknife.
+    The rows give alpha, and the slope of TBT over sequences. ``base`` gives the proportion of gamma
+    to delta, and TTFT their size. The intervals of alpha and of the slope come from the jackknife.
     ``budget`` is the most prompt tokens of an iteration.
     """
     served = served_rows(rows)
     batch = served.decoding
-    line = least_squares(line_through(batch), served.tbt_s, configurations(served))
-    alpha, slope = line.values.tolist()
+    fitted = least_squares(line_through(batch), served.tbt_s, configurations(served))
+    alpha, slope = fitted.values.tolist()
     # Prompt tokens of an iteration per decoding sequence: TBT grows by beta + delta times these.
     prompts_per_decode = float(np.median(served.isl / served.osl))
     prompt = prompt_alone(rows, waiting)
@@ -124,11 +124,11 @@ def sweep_fit(
     beta = max(slope - delta * prompts_per_decode, 0.0)
     # Beta is the rest of the slope, so its lowest value belongs to the highest delta.
     low_delta, high_delta = prefill.low * prefill.delta, prefill.high * prefill.delta
-    low_beta = max(float(line.low[1]) - high_delta * prompts_per_decode, 0.0)
-    high_beta = max(float(line.high[1]) - low_delta * prompts_per_decode, beta)
+    low_beta = max(float(fitted.low[1]) - high_delta * prompts_per_decode, 0.0)
+    high_beta = max(float(fitted.high[1]) - low_delta * prompts_per_decode, beta)
     low_gamma, high_gamma = prefill.low * prefill.gamma, prefill.high * prefill.gamma
     intervals = {
-        "alpha": (alpha, float(line.low[0]), float(line.high[0])),
+        "alpha": (alpha, float(fitted.low[0]), float(fitted.high[0])),
         "beta": (beta, low_beta, high_beta),
         "gamma": (gamma, min(low_gamma, gamma), max(high_gamma, gamma)),
         "delta": (delta, min(low_delta, delta), max(high_delta, delta)),
@@ -167,10 +167,10 @@ class _ScaledPrefill:
 def _scaled_prefill(
     served: BenchmarkRows, prompt: Prompt | None, base: Profile, budget: float
 ) -> _ScaledPrefill:
-    """Return the prefill of ``base`` with the factor that ``prompt``, or else TBT, gives.
+    """Return the prefill of ``base``, and the factor on it from ``prompt`` or else from TBT.
 
-    The interval goes from TTFT without the modelled waiting to TTFT, and is widened by the error
-    of ``base``. ``budget`` is the most prompt tokens of an iteration.
+    The interval of the factor goes from TTFT without the modelled waiting to TTFT. It is widened by
+    the error of ``base``. ``budget`` is the most prompt tokens of an iteration.
     """
     gamma, delta = prefill_line(base, budget)
     if prompt is None:
@@ -198,10 +198,10 @@ def _scaled_prefill(
 def _limited_prefill(
     prefill: _ScaledPrefill, alpha: float, largest_delta: float, notes: list[str]
 ) -> tuple[float, float]:
-    """Return gamma and delta that fit the measured time of mixed iterations.
+    """Return gamma and delta of ``prefill``, limited by the measured time of mixed iterations.
 
-    Gamma is at most ``alpha``, and delta at most ``largest_delta``, which leaves nothing for beta.
-    Each limit that applies adds a sentence to ``notes``.
+    Gamma is at most ``alpha``. Delta is at most ``largest_delta``, at which beta is 0. Each limit
+    that applies adds a sentence to ``notes``.
     """
     gamma, delta = prefill.factor * prefill.gamma, prefill.factor * prefill.delta
     if gamma > alpha:

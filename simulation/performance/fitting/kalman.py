@@ -93,7 +93,7 @@ def tune(
     """Return ``profile`` updated by observed iteration times, with a Kalman filter.
 
     It estimates the logs of the parameters. The profile's limits, provenance and checks stay.
-    Outliers are skipped, until so many follow each other that the parameters must have changed.
+    Outliers are skipped, until PATIENCE of them in a row show that the parameters have changed.
     ``covariance`` of an earlier ``TunedProfile`` continues that run. By default, every parameter
     has the standard deviation PRIOR. Raises SimulationError if a parameter of the profile is 0.
     """
@@ -167,13 +167,13 @@ class _Filter:
         return True
 
 
-def _limit_deviations(spread: FloatArray) -> FloatArray:
-    """Return the covariance ``spread``, with standard deviations of at most ``UNKNOWN``.
+def _limit_deviations(covariance: FloatArray) -> FloatArray:
+    """Return ``covariance`` scaled so that standard deviations are at most ``UNKNOWN``.
 
     Without this limit, drift would raise them forever while nothing is observed.
     """
-    shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(spread)))
-    return np.asarray(spread * np.outer(shrink, shrink), np.float64)
+    shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(covariance)))
+    return np.asarray(covariance * np.outer(shrink, shrink), np.float64)
 
 
 def mean_iteration_seconds(
@@ -185,8 +185,10 @@ def mean_iteration_seconds(
     prefill tokens, and a ``share`` of them has a prefill.
     """
     alpha, beta, gamma, delta = parameters
-    by_gamma = p > 0 and (b <= 0 or gamma > alpha)
-    part = (share if b > 0 else 1.0) if by_gamma else 0.0
-    base = (1 - part) * alpha, part * gamma
-    slope = np.array([base[0], beta * b, base[1], delta * p])
+    # Share of the iterations whose constant is gamma, and not alpha
+    gamma_share = 0.0
+    if p > 0 and (b <= 0 or gamma > alpha):
+        gamma_share = share if b > 0 else 1.0
+    # The time is a sum of one term per parameter, so its gradient in the logs is these terms.
+    slope = np.array([(1 - gamma_share) * alpha, beta * b, gamma_share * gamma, delta * p])
     return float(slope.sum()), slope

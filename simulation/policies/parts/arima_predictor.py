@@ -1,9 +1,9 @@
 """Forecast the next interval by ARIMA, as NVIDIA's Planner does with ``pmdarima``.
 
-The Planner chooses the order once, on the first five values. So p and q are at most 1, and d is 0:
-the KPSS statistic of five values is at most 0.4, below its critical value of 0.463. Each later
-value moves the parameters by a few steps of a search for the largest likelihood. Its variables and
-limits are those of ``statsmodels``, since a search that ends early depends on them.
+The Planner chooses the order (p, d, q) once, on the first five values. So p and q are at most 1,
+and d is 0: the KPSS statistic of five values is at most 0.4, below its critical value of 0.463. At
+each later value, the parameters change by a few steps of a search for the largest likelihood. Its
+variables and limits are those of ``statsmodels``, since a search that ends early depends on them.
 """
 
 import warnings
@@ -27,10 +27,10 @@ SMALLEST_VARIANCE = 1e-12
 
 @cached_kernel
 def _arma(values: FloatArray, phi: float, theta: float) -> tuple[float, float, float]:
-    """Return weighted squares of the shocks, logarithms of their variances, and the next value.
+    """Return two sums over ``values`` for the likelihood of an ARMA(1, 1), and the next value.
 
-    The first two are sums over ``values``, for the likelihood. The innovations algorithm computes
-    them for an ARMA(1, 1) of mean 0 (Brockwell and Davis 1991, 5.3).
+    The sums are of the squared forecast errors over their variance, and of the logarithms of these
+    variances. The mean is 0. The innovations algorithm is used (Brockwell and Davis 1991, 5.3).
     """
     # Variance of the error of the next forecast, over that of the shocks.
     variance = (1.0 + 2.0 * phi * theta + theta * theta) / (1.0 - phi * phi)
@@ -53,7 +53,7 @@ class _Model:
     aic: float
 
     def refit(self, values: FloatArray) -> "_Model":
-        """Return the model after some search steps towards the largest likelihood of ``values``."""
+        """Return the model after a few search steps to the largest likelihood of ``values``."""
         from scipy.optimize import minimize  # slow to import
 
         free = list(self.free)
@@ -86,7 +86,7 @@ class _Model:
 
 
 def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
-    """Return the maximum-likelihood model with or without intercept, AR (p) and MA (q) terms.
+    """Return the maximum-likelihood model with or without an intercept, an AR (p) and MA (q) term.
 
     Its ``aic`` is infinite, so that it is never chosen, if its last coefficient is too close to 1.
     """

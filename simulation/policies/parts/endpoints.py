@@ -71,11 +71,9 @@ class Endpoints:
         """Return the utilization that a policy compares with its thresholds, ``[endpoints]``.
 
         - ``sees`` queues: the used share of an iteration of the ready instances, waiting requests
-          included
-          (``Observation.load``). It exceeds 1 if requests wait.
+          included (``Observation.load``). It exceeds 1 if requests wait.
         - ``sees`` memory: the used share of KV memory. It stays low on models with grouped-query
-          attention,
-          however long the queue is.
+          attention, however long the queue is.
         """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
             self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
@@ -95,9 +93,9 @@ class Endpoints:
         return np.where(self._alone, of_alone, larger)
 
     def limits(self, sees: Sees, in_below: FloatArray, out_above: FloatArray) -> FloatArray | None:
-        """Return thresholds ``[endpoints]`` of ``reading`` as ``Hold.limits``, ``[2, pools]``.
+        """Return thresholds of ``reading`` by endpoint as ``Hold.limits``, ``[2, pools]``.
 
-        None if the engine cannot compare them, because ``reading`` covers several pools or sees
+        None if the engine cannot compare them: an endpoint has several pools, or ``sees`` is
         memory.
         """
         unlimited = np.isneginf(in_below).all() and np.isposinf(out_above).all()
@@ -118,19 +116,19 @@ class Endpoints:
         )
 
     def move(self, targets: IntArray, pools: Sequence[int], change: int) -> int:
-        """Add ``change`` instances to ``targets`` in place; return how many were added.
+        """Add ``change`` instances to ``targets [pools]`` in place; return how many were added.
 
-        A negative ``change`` removes instances. The cheapest of ``pools`` grow first, the most
+        A negative ``change`` removes instances. Of ``pools``, the cheapest grow first and the most
         expensive shrink first, within their limits.
         """
         remaining = change
         for p in pools if change > 0 else reversed(pools):
             present = int(targets[p])
-            reached = min(max(present + remaining, int(self._minimum[p])), int(self._maximum[p]))
-            if (reached - present) * change <= 0:  # at its limit already, or beyond it
+            target = min(max(present + remaining, int(self._minimum[p])), int(self._maximum[p]))
+            if (target - present) * change <= 0:  # at its limit already, or beyond it
                 continue
-            targets[p] = reached
-            remaining -= reached - present
+            targets[p] = target
+            remaining -= target - present
             if not remaining:
                 break
         return change - remaining
@@ -153,9 +151,9 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The prefill and decode pools of a model in a region that one scaling decision changes.
+    """The pools of a model in a region that one scaling decision changes.
 
-    They are the same pools if each instance does both.
+    ``prefill`` and ``decode`` are equal if each instance does both.
     """
 
     model: str

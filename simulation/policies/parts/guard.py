@@ -1,4 +1,9 @@
-"""The decision of a reactive guard above a plan, compiled because it runs every few seconds."""
+"""The decision of a reactive guard above a plan, compiled because it runs every few seconds.
+
+The unit of load is what one instance serves in a large pool at its rated load. Requests pile up if
+more than PILED_UP times those that the ready instances hold at their rated load are in flight. For
+the arrays see ``policy.Guard``. ``p`` is the index of a pool.
+"""
 
 from typing import Any
 
@@ -19,17 +24,18 @@ OBSERVED = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BA
 POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, ALLOWED = tuple(range(6))
 # Rows of a decision in ``loads``: see ``_record_load``.
 LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
-# Rows of ``memory``: time of the last pile of requests, the load of ``_late_load``, and means over
-# about LATE_S of the served load times its late share over AIM of the allowed one, of the served
-# load, and of the ready instances; and the instances per load that late requests require.
+# Rows of ``memory``. PILED_S is the last time at which requests were piled up, TOO_MUCH the result
+# of ``_late_load``. LATE, SERVED and READY are means over about LATE_S: of the served load times
+# its late share over AIM of the allowed share, of the served load, and of the ready instances.
+# PER_LOAD are the instances per load that late requests require.
 MEMORY = PILED_S, TOO_MUCH, LATE, SERVED, READY, PER_LOAD = tuple(range(6))
 LATE_S = 900.0  # span over which late requests are counted, if none piled up in it
 # Share of the allowed late requests at which the guard holds them. The rest is for those that are
 # late before it acts: it waits for LATE_S and for the start of an instance.
 AIM = 0.85
 FADE_S = 1800.0  # in which the instances that late requests required fall to 1/e, per load
-MOST_LATE = 2.0  # times that share; more late requests add no more instances
-LEAST_LOAD = 0.3  # share of an instance's rated load that is left to it at least, if some are late
+MOST_LATE = 2.0  # late requests over AIM of the allowed ones; more add no more instances
+LEAST_LOAD = 0.3  # smallest load of an instance that late requests may require
 LEAST_ALLOWED = 0.001  # share of late requests that counts as allowed if a tier allows none
 # Entries of ``settings``
 _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
@@ -37,7 +43,7 @@ UNUSED_S = -np.inf  # time of a row without a decision
 
 
 def inactive_guard(pools: int) -> Guard:
-    """Return a guard that watches no pool and never acts, for policies without a guard."""
+    """Return a guard that has no pool and never acts, for policies without a guard."""
     none = np.zeros(0)
     return Guard(
         np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOAD), 0)), none,
@@ -50,9 +56,9 @@ def capacity_table(pools: int, shares: FloatArray | None) -> FloatArray:
     """Return the load that 0 to N instances of each pool serve, ``[pools, N + 1]``.
 
     The unit of load is the capacity of one instance in a large pool. ``shares [pools, N]`` is the
-    capacity of each of 1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n,
-    since a request that finds one instance busy goes to another, and is 1 from N on. So n instances
-    serve n * share(n), about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981;
+    capacity of one instance in a pool of 1 to N, relative to that. It rises with n, since a request
+    that finds one instance busy goes to another, and is 1 from N on. So n instances serve
+    n * share(n), about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981;
     ``simulation.sizing.pool``). Without ``shares`` they serve n.
     """
     each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
@@ -74,7 +80,7 @@ def load_of(capacity: Any, p: int, count: float) -> float:
 
 @kernel
 def fewest_instances(capacity: Any, p: int, load: float) -> float:
-    """Return the smallest whole number of instances that serve ``load``."""
+    """Return the smallest number of instances of pool ``p`` that serve ``load``."""
     largest, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
     while count <= largest and capacity[p, count] < needed:
         count += 1
@@ -85,11 +91,11 @@ def fewest_instances(capacity: Any, p: int, load: float) -> float:
 
 @kernel
 def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
-    """Write the load of each pool at this decision to the last row of ``loads``.
+    """Write the load of each pool at this decision to the last row of ``loads``, by LOAD.
 
-    It has the served load in instances of a large pool, the requests in flight, those that the
-    ready instances hold at their rated load, the served load over their capacity, and whether more
-    requests are late than the tiers allow.
+    The entries are the served load, the requests in flight, those that the ready instances hold at
+    their rated load, the served load over their capacity, and whether more requests are late than
+    the tiers allow.
     """
     for p in range(observed.shape[1]):
         ready = observed[_READY, p]
@@ -119,7 +125,7 @@ def _smallest(loads: Any, row: int, p: int) -> float:
 
 @kernel
 def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
-    """Return the load above which requests are late, as a share of planned capacity of pool ``p``.
+    """Return the load of pool ``p`` above which requests are late, as a share of planned capacity.
 
     Planned capacity assumes the lengths of earlier requests. Longer outputs use memory for longer,
     and each token reads more of it. An instance then serves fewer requests within its limits:
@@ -147,10 +153,11 @@ def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: fl
 
 @kernel
 def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int) -> None:
-    """Add a decision, ``span_s`` after the one before, to what pool ``p`` knows of late requests.
+    """Update the means of late requests of pool ``p``, and the instances that they require.
 
-    Weights fall exponentially, so that their mean age is that of a window of LATE_S. A pile makes
-    requests late for other reasons, so the means begin anew after it.
+    The means have exponentially falling weights, with the mean age of a window of LATE_S.
+    ``span_s`` is the time since the last decision. Requests that pile up are late for another
+    reason, so the means begin again after that.
 
     Instances that are slower than planned serve less within the limits, at any load. So late
     requests require as many instances per load as were ready, times the square root of the late
@@ -167,7 +174,7 @@ def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int
     memory[LATE, p] += weight * (late_load - memory[LATE, p])
     memory[SERVED, p] += weight * (served - memory[SERVED, p])
     memory[READY, p] += weight * (observed[_READY, p] - memory[READY, p])
-    # Fewer late requests than that may be the work of the added instances, so these leave slowly.
+    # If fewer are late now, that may be due to the added instances, so these are removed slowly.
     memory[PER_LOAD, p] *= np.exp(-span_s / FADE_S)
     if memory[LATE, p] > memory[SERVED, p] > 0:
         excess = min(MOST_LATE, memory[LATE, p] / memory[SERVED, p])
@@ -187,11 +194,11 @@ def _instances_for_late(memory: Any, capacity: Any, p: int, load: float) -> floa
 def _instances_for_queue(
     loads: Any, observed: Any, pools: Any, capacity: Any, p: int, tolerance: float
 ) -> float:
-    """Return the instances of pool ``p`` that its piled-up requests require; 0 without a pile.
+    """Return the instances of pool ``p`` that piled-up requests require; 0 if none pile up.
 
-    Requests are piled up if every decision in ``loads`` saw more than ``PILED_UP`` times the
-    requests that ready instances hold. The present instances suffice while the pile shrinks by more
-    than ``tolerance``, or, while instances start, while it hardly grows.
+    Requests pile up if every decision in ``loads`` saw more than ``PILED_UP`` times the requests
+    that ready instances hold. The present instances suffice if the requests in flight fall by more
+    than ``tolerance``, or if instances start and they do not grow by more than it.
     """
     now = loads[-1]
     if _smallest(loads, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
@@ -208,10 +215,11 @@ def _instances_for_queue(
 def _fill_required_instances(
     time_s: float, span_s: float, observed: Any, guard: Any, loads: Any, out: Any
 ) -> bool:
-    """Fill ``out [pools]`` with the instances that the guard requires; 0 where the plan suffices.
+    """Fill ``out [pools]`` with the instances that the guard requires; 0 if the plan suffices.
 
-    Returns whether it requires any. ``observed`` has the rows ``OBSERVED``. ``loads`` are those of
-    the last decisions, with this one as the last row.
+    Returns whether any pool requires some. ``observed`` has the rows ``OBSERVED``. ``loads`` has
+    the last decisions within ``rise_s``, this one as the last row. ``span_s`` is the time since the
+    decision before.
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
     tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
@@ -251,7 +259,7 @@ def _fill_required_instances(
 
 @kernel
 def _drop_oldest(times_s: Any, rows: Any, time_s: float) -> None:
-    """Drop the oldest of ``rows`` and repeat the newest one, at ``time_s``."""
+    """Move ``rows`` and their ``times_s`` up by one, for a new last row at ``time_s``."""
     last = times_s.shape[0] - 1
     for i in range(last):
         times_s[i] = times_s[i + 1]
@@ -263,8 +271,8 @@ def _drop_oldest(times_s: Any, rows: Any, time_s: float) -> None:
 def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
     """Set ``guard.targets`` to the planned instances, or to more if the load needs them.
 
-    ``observed [OBSERVED, pools]`` is the load. More instances are requested at once, within the
-    limits on growth, and kept for the setting ``fall_s``.
+    ``observed [OBSERVED, pools]`` has both. More instances are requested at once, within the limits
+    on growth, and kept for the setting ``fall_s``.
     """
     settings, count = guard.settings, guard.seen_count[0]
     if count < guard.seen.shape[0]:  # keep the first observations for ``never_acts``
@@ -298,7 +306,7 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
 
 @cached_kernel
 def decide(time_s: float, observed: Any, guard: Any) -> None:
-    """Set ``guard.targets``, called from Python; compiled code calls ``decide_targets``."""
+    """Set ``guard.targets`` as ``decide_targets`` does; this is its entry point from Python."""
     decide_targets(time_s, observed, guard)
 
 

@@ -18,14 +18,14 @@ Change = tuple[float, int]  # time in seconds; replicas added, below 0: removed
 class Way:
     """The limits of scaling in one direction.
 
-    Within ``period_s``, the count changes by at most ``percent`` of it, or by ``replicas`` if that
-    is more; 0: no such step. ``window_s`` is the stabilization window in seconds.
+    Within ``period_s``, the count changes by at most ``percent`` of it or by ``replicas``,
+    whichever is more.
     """
 
     percent: float
     replicas: int
     period_s: float
-    window_s: float
+    window_s: float  # stabilization window
 
 
 class HpaBehaviour:
@@ -45,16 +45,14 @@ class HpaBehaviour:
         while changes and changes[0][0] <= time_s - longest:
             changes.popleft()
         if stable > present:
-            at_period_start = present - _sum_changes_since(
-                changes, time_s - self._up.period_s, sign=1
-            )
+            added = _sum_changes_since(changes, time_s - self._up.period_s, sign=1)
+            at_period_start = present - added
             most = max(ceil(at_period_start * (1 + self._up.percent / 100) - ROUNDING),
                        at_period_start + self._up.replicas)  # fmt: skip
             stable = max(min(stable, most), present)
         elif stable < present:
-            at_period_start = present - _sum_changes_since(
-                changes, time_s - self._down.period_s, sign=-1
-            )
+            removed = -_sum_changes_since(changes, time_s - self._down.period_s, sign=-1)
+            at_period_start = present + removed
             least = min(floor(at_period_start * (1 - self._down.percent / 100) + ROUNDING),
                         at_period_start - self._down.replicas)  # fmt: skip
             stable = min(max(stable, least), present)

@@ -7,8 +7,8 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.policy import Observation
 
-# KV memory in use; share of time an iteration runs; requests waiting; requests waiting or running;
-# KV tokens of running requests, and the same mean for each waiting one; all per ready instance.
+# Means over ready instances: KV memory in use; share of time an iteration runs; requests waiting;
+# requests waiting or running; KV tokens of running requests, and as many for each waiting one.
 Metric = Literal["memory", "gpu", "queue", "concurrency", "tokens"]
 WORDS: dict[Metric, str] = {
     "memory": "KV memory in use",
@@ -41,15 +41,10 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     elif metric == "gpu":
         values = signals.busy
     elif metric == "concurrency":
-        values = _nan_to_zero(signals.batch) + waiting
+        values = np.nan_to_num(signals.batch) + waiting
     else:
-        running = _nan_to_zero(signals.batch)
+        running = np.nan_to_num(signals.batch)
         waiting_ratio = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
         values = observation.utilisation * kv_tokens * (1 + waiting_ratio)
     out: FloatArray = np.where(ready > 0, values, np.nan)
     return out
-
-
-def _nan_to_zero(values: FloatArray) -> FloatArray:
-    """Replace NaN, where nothing was measured, by 0."""
-    return np.where(np.isnan(values), 0.0, values)

@@ -22,14 +22,14 @@ WIDEST_RATIO = 9.0  # largest ratio of either role to the other, as the source r
 class PdRatio:
     """The ratio of prefill to decode instances of each service.
 
-    ``fixed``, as in the source, keeps ``value``: one number or one per pool, of which that of the
-    service's first prefill pool counts. Without a value, or with NaN, it is the ratio of the
+    The kind ``fixed``, as in the source, keeps ``value``: one number, or one per pool. A service
+    uses that of its first prefill pool. Without a value, or with NaN, it is the ratio of the
     initial fleet.
 
-    ``observed`` (the source's future work) starts with the same ratio and estimates it from load.
-    The prefill instances in use are the prefill tokens/s over ``prefill_tps``, those of one
-    instance. The decode instances in use follow alike. Both are smoothed with a half-life. Their
-    ratio replaces the present one once it differs by ``tolerance``.
+    The kind ``observed`` (the source's future work) starts with the same ratio and estimates it
+    from load. The prefill instances in use are the prefill tokens/s over ``prefill_tps``, those of
+    one instance. The decode instances in use are computed in the same way. Both are smoothed with a
+    half-life. Their ratio replaces the present one once it differs by ``tolerance``.
     """
 
     kind: str = FIXED

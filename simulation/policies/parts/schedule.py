@@ -23,8 +23,8 @@ Counts = Sequence[Sequence[int]] | IntArray
 class Steps:
     """A step function: ``counts[i]`` from ``times_s[i]`` on, and the initial instances before.
 
-    ``times_s [steps]`` increases, ``counts`` has the shape ``[steps, pools]``. Other shapes raise
-    SimulationError. Its message has the name of the ``policy`` and ``what`` the counts are.
+    ``times_s [steps]`` increases, ``counts`` has the shape ``[steps, pools]``. Raises
+    SimulationError for other shapes. ``policy`` and ``what`` name the counts in its message.
     """
 
     def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
@@ -58,40 +58,32 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTable:
-    """A schedule as arrays with a row per step. A step lasts from ``times_s[i]`` to the next one.
+    """A schedule as arrays with a row per step; a step lasts until the next one starts."""
 
-    ``lent`` has the shape of ``targets``. It is the part of them that is lent as spot and serves
-    nothing. ``shares [steps, models, regions, regions]`` are the shares of each home region's
-    tokens by serving region. ``release [steps, models, regions]`` are tokens of deferred requests
-    (``Actions.release_tokens``).
-    """
-
-    times_s: FloatArray
-    targets: IntArray
-    lent: IntArray | None
+    times_s: FloatArray  # [steps]
+    targets: IntArray  # [steps, pools] instances
+    lent: IntArray | None  # [steps, pools] those of ``targets`` that are lent as spot
+    # [steps, models, regions, regions] shares of each home region's tokens by serving region
     shares: FloatArray | None = None
+    # [steps, models, regions] ``Actions.release_tokens``
     release: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleStep:
-    """The instances of each pool during a step, ``counts [pools]``. ``lent`` of them serve nothing.
+    """One step of a schedule."""
 
-    ``shares [models, regions, regions]`` are the shares of each home region's tokens by serving
-    region (``Actions.shares``). ``release [models, regions]`` is ``Actions.release_tokens``.
-    """
-
-    counts: IntArray
-    lent: IntArray | None = None
-    shares: FloatArray | None = None
-    release: FloatArray | None = None
+    counts: IntArray  # [pools] instances
+    lent: IntArray | None = None  # [pools] those of ``counts`` that are lent and serve nothing
+    shares: FloatArray | None = None  # [models, regions, regions] ``Actions.shares``
+    release: FloatArray | None = None  # [models, regions] ``Actions.release_tokens``
 
 
 class Schedule(Protocol):
     """Protocol of a schedule that a policy follows."""
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Forget everything; return the instances at time 0."""
+        """Reset all state; return the instances at time 0, ``[pools]``."""
         ...
 
     def observe(self, observation: Observation) -> None:
@@ -110,8 +102,8 @@ class Schedule(Protocol):
 def hold_step(schedule: Schedule, time_s: float, guard: Guard | None = None) -> Hold | None:
     """Return the counts of ``schedule`` at ``time_s`` and the time until which they apply.
 
-    None if the step lends instances, since the policy must then be asked at each decision.
-    ``guard`` may add to them.
+    None if the step lends instances, since the policy must then be called at each decision.
+    ``guard`` may add instances to the counts.
     """
     step = schedule.step_at(time_s)
     if step.lent is not None:
@@ -122,12 +114,10 @@ def hold_step(schedule: Schedule, time_s: float, guard: Guard | None = None) -> 
 class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
-    Shapes are ``[steps]`` and ``[steps, pools]``. Before the first step the fleet keeps its initial
-    instances. Wrong shapes raise SimulationError, which names ``policy``.
-
-    ``lent [steps, pools]`` are those of the ``targets`` that are lent as spot and serve nothing.
-    None: no instance is lent. ``shares`` and ``release`` are as in ``ScheduleTable``. None: regions
-    are chosen by latency and load, and deferred requests are released without a limit.
+    Shapes are as in ``ScheduleTable``. Before the first step the fleet keeps its initial instances.
+    Raises SimulationError, which names ``policy``, for wrong shapes. With ``lent`` None, no
+    instance is lent. With ``shares`` None, regions are chosen by latency and load. With ``release``
+    None, deferred requests are released without a limit.
     """
 
     def __init__(
@@ -177,12 +167,12 @@ PeriodPlanner = Callable[[int, IntArray | None], ScheduleStep]
 class RollingSchedule:
     """A schedule that plans period by period during the simulation (methods.md E8).
 
-    Period i begins at ``starts_s[i]``. ``planner`` plans it at ``decided_s[i]`` or at its begin, if
-    that is earlier, from the instances at that time. Of periods that are planned at one moment,
-    each is planned from the counts of the one before it.
+    Period i begins at ``starts_s[i]``. ``planner`` plans it at ``decided_s[i]`` or at its begin,
+    whichever is earlier, from the instances at that time. If several periods are planned at one
+    moment, each is planned from the counts of the one before it.
 
-    The instances are the maximum over the running period and those planned after it. The shares are
-    those of the running one.
+    The instances at any time are the maximum over the running period and the later ones that are
+    planned. The shares are those of the running period.
     """
 
     def __init__(
@@ -213,7 +203,7 @@ class RollingSchedule:
             running = self._steps_planned[-1].counts
 
     def step_at(self, time_s: float) -> ScheduleStep:
-        """Return the most instances of the running and the later planned periods, its shares."""
+        """Return the maximum of the running period and the later ones that are planned."""
         current = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
         planned = self._steps_planned[max(current, 0) :]
         counts: IntArray = np.max([step.counts for step in planned], axis=0)

@@ -1,4 +1,4 @@
-"""Base class of HeteroScale's controllers: one count per service moves both of its pools."""
+"""Base class of HeteroScale's controllers: one count per service decides both of its roles."""
 
 from dataclasses import dataclass, field
 
@@ -16,15 +16,15 @@ PREFILL, DECODE = "prefill", "decode"
 
 @dataclass(eq=False, kw_only=True)
 class ServiceController(ScalingPolicy):
-    """Scale the role of each service that ``driving_role``, and let the other role follow.
+    """Scale the ``driving_role`` of each service, prefill or decode, and let the other role follow.
 
     It follows by the P/D ratio in the same decision, so that neither role grows alone (HeteroScale,
     section 3.3.2). If instances do both, there is only one count.
 
     After a fault or at a limit, counts may differ from the ratio by more than
     ``stability.theta_in``. Then instances are added to restore it. A subclass implements
-    ``direction_and_instances``, which is called at every decision. The change takes effect when
-    cooling allows.
+    ``direction_and_instances``, which is called at every decision. The change is made if the
+    cooldowns allow it.
     """
 
     wants_signals = True
@@ -55,7 +55,7 @@ class ServiceController(ScalingPolicy):
             pools = self.driving_pools(service)
             present_count = int(present[list(pools)].sum())
             direction, goal = self.direction_and_instances(i, observation)
-            changes = (goal - present_count) * direction > 0  # the goal lies in the direction
+            changes = (goal - present_count) * direction > 0  # the goal is in this direction
             if changes and self.cooling.allows(i, direction, observation.time_s):
                 self._scale(targets, i, service, goal, direction)
                 if (targets != present)[list(service.pools)].any():
@@ -93,9 +93,11 @@ class ServiceController(ScalingPolicy):
         pools = self.driving_pools(service)
         self._set_total(targets, pools, goal)
         if service.has_separate_roles:
-            other_pools, other_goal = self._target_of_other_role(
-                i, service, int(targets[list(pools)].sum())
-            )
+            driving_count = int(targets[list(pools)].sum())
+            if self.driving_role == PREFILL:
+                other_pools, other_goal = service.decode, self.ratio.decode_for(i, driving_count)
+            else:
+                other_pools, other_goal = service.prefill, self.ratio.prefill_for(i, driving_count)
             other_count = int(targets[list(other_pools)].sum())
             # ``_rebalance`` corrects the rest.
             if direction == OUT:
@@ -115,20 +117,12 @@ class ServiceController(ScalingPolicy):
             if not count:
                 continue
             needed = required(i, count)
-            # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
-            # A difference that one instance less explains is rounding, not drift.
+            # Counts are whole numbers: at 3 prefill to 1 decode, 7 prefill need 3 decode, which
+            # would be enough for 9. So a lack is no drift if one instance less would remove it.
             needed_by_one_less = required(i, count - 1) if count > 1 else 0
             largest_gap = max(1.0, self.stability.theta_in * needed)
             if other_count <= needed_by_one_less and needed - other_count > largest_gap:
                 self._set_total(targets, other_pools, needed)
-
-    def _target_of_other_role(
-        self, i: int, service: Service, driving: int
-    ) -> tuple[tuple[int, ...], int]:
-        """Return the pools of the other role, and the instances it needs for ``driving`` ones."""
-        if self.driving_role == PREFILL:
-            return service.decode, self.ratio.decode_for(i, driving)
-        return service.prefill, self.ratio.prefill_for(i, driving)
 
     def _set_total(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
         """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""
@@ -138,9 +132,9 @@ class ServiceController(ScalingPolicy):
 
 
 def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> float:
-    """Return the mean of ``values`` over the ready instances of ``pools``, or NaN.
+    """Return the mean of ``values [pools]`` over the ready instances of ``pools``, or NaN.
 
-    Pools with NaN do not count.
+    Pools with the value NaN do not count.
     """
     total, count = 0.0, 0
     for p in pools:

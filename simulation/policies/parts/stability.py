@@ -14,8 +14,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 OUT, STAY, IN = 1, 0, -1
-# Requests are piled up if there are this many times those that the instances hold at their target.
-PILED_UP = 2.0
+PILED_UP = 2.0  # requests are piled up beyond this multiple of those that instances hold at target
 ROUNDING = 1e-9  # tolerance of products that should be whole numbers
 
 
@@ -24,9 +23,9 @@ class Stability:
     """Settings that keep a controller from oscillating.
 
     ``theta_out`` and ``theta_in`` are the differences, as shares of the present size, that trigger
-    a change. ``cool_out_s`` and ``cool_in_s`` are the least seconds between the last change and one
-    in that direction. ``damping`` is the share of the difference that one change covers. ``soft_s``
-    is the time of soft scale-in (see ``Actions``).
+    scale-out and scale-in. ``cool_out_s`` and ``cool_in_s`` are the least seconds from the last
+    change to scale-out and scale-in. ``damping`` is the share of the difference that one change
+    covers. ``soft_s`` is the time of soft scale-in (see ``Actions``).
     """
 
     theta_out: float = 0.1
@@ -38,13 +37,10 @@ class Stability:
 
 
 class Cooldowns:
-    """The time of the last change of each service, and the waits after it.
-
-    ``last_s [services]`` is in seconds; -inf: never.
-    """
+    """The time of the last change of each service, and the cooldowns after it."""
 
     def __init__(self, services: int, stability: Stability) -> None:
-        self.last_s: FloatArray = np.full(services, -np.inf)
+        self.last_s: FloatArray = np.full(services, -np.inf)  # [services] -inf: never
         self._stability = stability
 
     def allows(self, i: int, direction: int, time_s: float) -> bool:
@@ -59,15 +55,15 @@ class Cooldowns:
         self.last_s[i] = time_s
 
     def use_times_of(self, other: Cooldowns) -> None:
-        """Share the times of ``other`` from now on; each object keeps its own waits."""
+        """Share the times of ``other`` from now on; each object keeps its own cooldowns."""
         self.last_s = other.last_s
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
     """Return OUT, STAY or IN for ``expected`` instances instead of the ``present`` ones.
 
-    As in Algorithm 2, the ratio expected / present must be above 1 + ``theta_out``, or below 1 -
-    ``theta_in``. With no instance present, any expected instance means OUT.
+    As in Algorithm 2, OUT needs a ratio expected / present above 1 + ``theta_out``, and IN one
+    below 1 - ``theta_in``. With no instance present, any expected instance means OUT.
     """
     if present == 0:
         return OUT if expected > 0 else STAY
@@ -78,7 +74,7 @@ def direction_of(expected: float, present: int, stability: Stability) -> int:
 
 
 def damp_change(expected: float, present: int, damping: float) -> int:
-    """Return the instances a share ``damping`` of the way from ``present`` to ``expected``.
+    """Return ``present`` instances plus a share ``damping`` of the change to ``expected``.
 
     The result is rounded up. If ``expected`` is below ``present``, at least one is removed.
     """
@@ -89,6 +85,6 @@ def damp_change(expected: float, present: int, damping: float) -> int:
 
 
 def scale_count(present: int, factor: float) -> int:
-    """Multiply ``present`` by ``factor``, rounded up when it grows and down when it shrinks."""
+    """Return ``present`` times ``factor``, rounded away from ``present``."""
     exact = present * factor
     return ceil(exact - ROUNDING) if factor >= 1 else floor(exact + ROUNDING)

@@ -16,10 +16,10 @@ CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch o
 def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
     """Split every pool into one for interactive and one for deferrable tiers.
 
-    The second part gets ``batch_share`` of the instances. Both get at least one if the pool has two
-    or more. Deferrable requests are no longer deferred, because they have their own instances.
-    Without tiers of both kinds nothing is split. Returns the new fleet, and for each of its pools
-    the index of the pool it came from.
+    The second gets ``batch_share`` of the instances. Both get at least one if the pool has two or
+    more. Deferrable requests are no longer deferred, because they have their own instances. Without
+    tiers of both kinds nothing is split. Returns the new fleet, and for each of its pools the index
+    of the pool it came from.
     """
     interactive, batch = tiers_by_kind(fleet)
     if not interactive or not batch:
@@ -27,17 +27,20 @@ def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet,
     pools: list[Pool] = []
     source_pools: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        tiers_by_part = _served_tiers(pool, interactive), _served_tiers(pool, batch)
-        if not all(tiers_by_part):  # it serves tiers of one kind only
+        pool_interactive, pool_batch = (
+            tuple(name for name in tiers if pool.takes(name)) for tiers in (interactive, batch)
+        )
+        if not pool_interactive or not pool_batch:  # nothing to split
             pools.append(pool)
             source_pools.append(p)
             continue
         batch_initial = round(pool.initial * batch_share)
         batch_initial = min(max(batch_initial, 1), pool.initial - 1) if pool.initial > 1 else 0
-        initial_by_part = pool.initial - batch_initial, batch_initial
-        for served, initial in zip(tiers_by_part, initial_by_part, strict=True):
-            pools.append(replace(pool, tiers=served, initial=initial))
-            source_pools.append(p)
+        pools += [
+            replace(pool, tiers=pool_interactive, initial=pool.initial - batch_initial),
+            replace(pool, tiers=pool_batch, initial=batch_initial),
+        ]
+        source_pools += [p, p]
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
     return replace(fleet, pools=tuple(pools), tiers=tiers), source_pools
 
@@ -65,10 +68,10 @@ def chiron_fleet(
     source_pools: list[int] = []
     placed: set[tuple[str, str]] = set()
     for p, pool in enumerate(fleet.pools):
-        room = 0 if (pool.model, pool.region) in placed else pool.maximum
+        remaining = 0 if (pool.model, pool.region) in placed else pool.maximum
         for kind, (tiers, count) in enumerate(kinds):
-            initial = min(count, room)
-            room -= initial
+            initial = min(count, remaining)
+            remaining -= initial
             minimum = min(pool.minimum, pool.maximum) if kind == 0 else 0
             pools.append(replace(pool, tiers=tiers, initial=initial, minimum=minimum))
             source_pools.append(p)
@@ -90,8 +93,3 @@ def pool_kind(pool: Pool, fleet: Fleet) -> str:
     if not set(serves) & set(batch):
         return MIXED if pool.tiers is None else INTERACTIVE
     return MIXED if set(serves) & set(interactive) else BATCH
-
-
-def _served_tiers(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of ``tiers`` that the pool serves."""
-    return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)

@@ -16,10 +16,13 @@ from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions
 
 
 class SharedLimit(NamedTuple):
-    """Indices of pools, and the GPUs (or another amount, such as watts) that they share."""
+    """GPUs, or another amount such as watts, that a group of pools shares.
 
-    pools: Sequence[int]
-    amount: int
+    Comments of CapacityLimit say GPUs for every such amount.
+    """
+
+    pools: Sequence[int]  # indices of the group's pools
+    amount: int  # in total
     per_instance: IntArray | None = None  # [pools of the fleet] of an instance; None: its GPUs
 
 
@@ -28,7 +31,7 @@ class CapacityLimit(Wrapper):
 
     ``worth [pools]`` is the priority of each pool's service; None: all are equal. Services with a
     higher priority grow first. Services of one priority get the same share of their growth, rounded
-    to whole instances by the largest remainder.
+    down to instances; what is left goes to the pools that lost most by rounding.
 
     Draining and lent instances still occupy their GPUs, so growth waits until they are free. Lent
     instances are called back for it. Some growth needs no GPUs: it restores a draining instance, or
@@ -60,24 +63,24 @@ class CapacityLimit(Wrapper):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self.refused = 0
+        self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
         # Instances that the last decision refused, ``[pools]``.
-        self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
+        self._last_refused = self._nothing = np.zeros(len(fleet.pools), np.int64)
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
-        # By group, the GPUs or watts of an instance of each pool.
+        # By group, the GPUs of an instance of each pool.
         self._per_instance = [
             gpus if limit.per_instance is None else limit.per_instance for limit in self._limits
         ]
-        self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
-        self._may_take = _can_start_on_lent(fleet)
+        self._can_start_on_lent = _can_start_on_lent(fleet)
         self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
         by_priority: dict[float, list[Service]] = {}
         for service in self._services:
             priority = float(max(worth[p] for p in service.pools))
             by_priority.setdefault(priority, []).append(service)
-        # Services of the same priority, the highest first.
-        self._classes = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
+        # A list of services per priority, the highest first.
+        self._by_priority = [by_priority[worth] for worth in sorted(by_priority, reverse=True)]
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -89,36 +92,28 @@ class CapacityLimit(Wrapper):
         actions = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
         if not (actions.targets > present).any():  # without growth no GPU is missing
-            self._lacking = self._nothing
+            self._last_refused = self._nothing
             return actions
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
-        occupying = present + draining + lent
-        free = np.array([  # GPUs of each group that no instance holds
-            limit.amount - occupying[group] @ per_instance[group]
-            for limit, group, per_instance in zip(
-                self._limits, self._groups, self._per_instance, strict=True
-            )
-        ], np.int64)  # fmt: skip
+        amounts = np.array([limit.amount for limit in self._limits], np.int64)
+        free = amounts - self._gpus_of(present + draining + lent)  # no instance holds them
         targets = actions.targets.copy()
-        missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
-        for level, service_class in enumerate(self._classes):
-            pools = list(dict.fromkeys(p for service in service_class for p in service.pools))
+        missing = np.zeros((len(self._by_priority), len(self._groups)), np.int64)  # GPUs
+        for priority, priority_services in enumerate(self._by_priority):
+            pools = list(dict.fromkeys(p for service in priority_services for p in service.pools))
             for g in np.flatnonzero(missing.any(axis=0)).tolist():
                 # Do not take back draining instances, whose GPUs a higher priority waits for.
                 blocked = [p for p in self._groups[g] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
-            fresh = self._needing_free_gpus(targets - present - draining, pools, lent)
-            missing[level] = self._grant(targets, pools, fresh, free)
-            _keep_ratios(targets, actions.targets, present, service_class)
+            needing = self._needing_free_gpus(targets - present - draining, pools, lent)
+            missing[priority] = self._grant(targets, pools, needing, free)
+            _keep_ratios(targets, actions.targets, present, priority_services)
             # Take the GPUs of what starts from those that lower priorities may use.
-            for g, group in enumerate(self._groups):
-                grown = [p for p in group if p in pools]
-                growth = np.maximum(targets - present - draining, 0)[grown]
-                started = np.minimum(fresh[grown], growth)
-                free[g] -= int(started @ self._per_instance[g][grown])
+            growth = np.maximum(targets - present - draining, 0)
+            free -= self._gpus_of(np.minimum(needing, growth))
         called_back = self._call_back(lent, missing)
-        firm = self._make_room(targets, present, draining, called_back, missing)
+        firm = self._shrink_lower_priorities(targets, present, draining, called_back, missing)
         self._count_refused(actions.targets, targets, present)
         keep = actions.keep_lent
         if called_back.any() and observation.spare is not None:
@@ -129,17 +124,24 @@ class CapacityLimit(Wrapper):
         )
 
     def hold(self, time_s: float) -> Hold | None:
-        return None if self._lacking.any() else super().hold(time_s)
+        return None if self._last_refused.any() else super().hold(time_s)
+
+    def _gpus_of(self, instances: IntArray) -> IntArray:
+        """Return the GPUs ``[groups]`` of ``instances [pools]``."""
+        return np.array([
+            instances[group] @ per_instance[group]
+            for group, per_instance in zip(self._groups, self._per_instance, strict=True)
+        ], np.int64)  # fmt: skip
 
     def _count_refused(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
         """Add to ``refused`` the instances refused now that the last decision did not refuse."""
         reached = np.maximum(np.minimum(granted, self._maximum), present)
-        lacking = np.maximum(requested - reached, 0)
-        self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
-        self._lacking = lacking
+        refused = np.maximum(requested - reached, 0)
+        self.refused += int(np.maximum(refused - self._last_refused, 0).sum())
+        self._last_refused = refused
 
     def _call_back(self, lent: IntArray, missing: IntArray) -> IntArray:
-        """Return how many lent instances of each pool to call back; the last pool comes first.
+        """Return how many of the ``lent`` instances to call back, ``[pools]``; last pools first.
 
         ``missing [priorities, groups]`` are the GPUs that refused growth would need.
         """
@@ -163,29 +165,30 @@ class CapacityLimit(Wrapper):
         Only pools in ``pools`` count. Growth first uses ``lent`` instances, those of the same pool
         before others. ``lent`` is reduced in place.
         """
-        fresh = np.zeros_like(growth)
+        needing = np.zeros_like(growth)
         for p in pools:
-            lacking = max(0, int(growth[p]))
-            for q in (p, *(q for q in range(len(lent)) if q != p and self._may_take[p, q])):
-                on_lent = min(lacking, int(lent[q]))
+            count = max(0, int(growth[p]))
+            others = np.flatnonzero(self._can_start_on_lent[p]).tolist()
+            for q in (p, *(q for q in others if q != p)):
+                on_lent = min(count, int(lent[q]))
                 lent[q] -= on_lent
-                lacking -= on_lent
-            fresh[p] = lacking
-        return fresh
+                count -= on_lent
+            needing[p] = count
+        return needing
 
     def _grant(
-        self, targets: IntArray, pools: Sequence[int], fresh: IntArray, free: IntArray
+        self, targets: IntArray, pools: Sequence[int], needing: IntArray, free: IntArray
     ) -> IntArray:
         """Reduce ``targets`` in place by the instances for which there are no GPUs.
 
-        Only ``pools`` are changed. ``fresh [pools]`` are their instances that need free GPUs; it is
-        reduced too. ``free [groups]`` are free GPUs. All pools of a group get the same share of
-        their need, rounded by the largest remainder. Returns the missing GPUs, ``[groups]``.
+        Only ``pools`` are changed. ``needing [pools]`` are their instances that need free GPUs; it
+        is reduced too. ``free [groups]`` are free GPUs. All pools of a group get the same share of
+        their need, in whole instances. Returns the missing GPUs, ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
         for g, group in enumerate(self._groups):
-            asking = [p for p in group if p in pools and fresh[p]]
-            gpus, requested = self._per_instance[g][asking], fresh[asking]
+            growing = [p for p in group if p in pools and needing[p]]
+            gpus, requested = self._per_instance[g][growing], needing[growing]
             demand, free_gpus = int(requested @ gpus), max(0, int(free[g]))
             if demand <= free_gpus:
                 continue
@@ -193,16 +196,16 @@ class CapacityLimit(Wrapper):
             exact = requested * (free_gpus / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
             free_gpus -= int(granted @ gpus)
-            # Largest remainder first.
+            # One more instance for the pools that rounding down cost most, as GPUs allow.
             for i in np.argsort(granted - exact, kind="stable"):
                 if granted[i] < requested[i] and gpus[i] <= free_gpus:
                     granted[i] += 1
                     free_gpus -= int(gpus[i])
-            targets[asking] -= requested - granted
-            fresh[asking] = granted  # for the next group with these pools
+            targets[growing] -= requested - granted
+            needing[growing] = granted  # for the next group with these pools
         return missing
 
-    def _make_room(
+    def _shrink_lower_priorities(
         self,
         targets: IntArray,
         present: IntArray,
@@ -217,37 +220,29 @@ class CapacityLimit(Wrapper):
         Returns the mask of pools that shrink, ``[pools]``; their instances stop without a soft
         scale-in.
         """
-        must_stop = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
         restored = np.maximum(targets - present, 0)  # growth takes draining instances first
         leaving += np.maximum(draining - restored, 0) + called_back
-        becoming_free = np.array([
-            leaving[group] @ per_instance[group]
-            for group, per_instance in zip(self._groups, self._per_instance, strict=True)
-        ], np.int64)  # fmt: skip
-        for level in reversed(range(1, len(self._classes))):
-            need = missing[:level].sum(axis=0) - becoming_free
+        becoming_free = self._gpus_of(leaving)
+        granted = targets.copy()
+        for priority in reversed(range(1, len(self._by_priority))):
+            need = missing[:priority].sum(axis=0) - becoming_free
             for g in np.flatnonzero(need > 0):
-                group = self._groups[g]
-                for service in self._classes[level]:
+                for service in self._by_priority[priority]:
                     service_pools = list(service.pools)
+                    spare = np.zeros_like(targets)
                     least = np.maximum(self._minimum[service_pools], 1)
-                    spare = np.maximum(targets[service_pools] - least, 0)
-                    in_group = np.array([p in group for p in service_pools])
-                    gpus = self._per_instance[g][service_pools][in_group]
-                    spare_gpus = int(spare[in_group] @ gpus)
+                    spare[service_pools] = np.maximum(targets[service_pools] - least, 0)
+                    spare_gpus = self._gpus_of(spare)[g]
                     if need[g] <= 0 or not spare_gpus:
                         continue
                     share = min(1.0, need[g] / spare_gpus)
                     reduction = np.ceil(spare * share - ROUNDING).astype(np.int64)
-                    targets[service_pools] -= reduction
-                    must_stop[service_pools] |= reduction > 0
-                    need[g] -= int(reduction[in_group] @ gpus)
-                    for other, pools in enumerate(self._groups):
-                        in_pools = np.array([p in pools for p in service_pools])
-                        gpus_of_other = self._per_instance[other][service_pools]
-                        becoming_free[other] += int(reduction[in_pools] @ gpus_of_other[in_pools])
-        return must_stop
+                    targets -= reduction
+                    freed = self._gpus_of(reduction)
+                    need[g] -= freed[g]
+                    becoming_free += freed
+        return targets < granted
 
 
 def _keep_ratios(
@@ -255,7 +250,7 @@ def _keep_ratios(
 ) -> None:
     """Reduce ``targets`` so that both roles of a service get the same share of their growth.
 
-    The share is granted over requested instances, of the role with the smaller share.
+    Both get the smaller one of the shares that they were granted of their ``requested`` growth.
     """
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
@@ -271,16 +266,16 @@ def _can_start_on_lent(fleet: Fleet) -> BoolArray:
 
     The rule is that of ``simulation.start_times``.
     """
-    may = np.zeros((len(fleet.pools), len(fleet.pools)), np.bool_)
+    can_start = np.zeros((len(fleet.pools), len(fleet.pools)), np.bool_)
     for p, pool in enumerate(fleet.pools):
         start = pool.start_up
-        swaps_any = start is not None and start.other_model_s is not None
-        swaps_same = start is not None and start.same_architecture_s is not None
+        any_model = start is not None and start.other_model_s is not None
+        any_of_architecture = start is not None and start.same_architecture_s is not None
         for q, other in enumerate(fleet.pools):
             # The keys have the model, then what the GPUs of both must share.
             if replica_switch_key(pool)[1:] != replica_switch_key(other)[1:]:
                 continue
-            same_architecture = bool(pool.architecture) and pool.architecture == other.architecture
             same_model = pool.model == other.model
-            may[p, q] = same_model or swaps_any or (swaps_same and same_architecture)
-    return may
+            same_architecture = bool(pool.architecture) and pool.architecture == other.architecture
+            can_start[p, q] = same_model or any_model or (any_of_architecture and same_architecture)
+    return can_start

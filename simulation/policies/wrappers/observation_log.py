@@ -9,7 +9,7 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 class ObservationLog(Wrapper):
     """Run ``policy`` unchanged and append each observation to ``seen``.
 
-    With ``signals`` they include signals that the policy does not need.
+    With ``signals``, observations include the signals even if the policy does not need them.
     """
 
     def __init__(self, policy: ScalingPolicy, signals: bool = True) -> None:

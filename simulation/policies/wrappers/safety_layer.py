@@ -13,15 +13,15 @@ from simulation.policy import Actions, ComputedParameter, Gauge, Observation, Sc
 
 @dataclass(eq=False)
 class SafetyLayer(ScalingPolicy):
-    """Follow ``driver``, and add instances if latency is at risk.
+    """Follow ``driver``, and add instances for services whose latency is close to its limit.
 
-    While a ``safety`` layer sees a risk, the larger of its and the driver's requests counts, and no
-    instance is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a primary
-    scaling driver"). The safety layer never shrinks the fleet.
+    While a ``safety`` layer sees such a service, its target is the larger one of both layers and
+    no instance of it is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a
+    primary scaling driver"). The safety layers never shrink the fleet.
 
-    Cooling starts with the last change by either layer (T_last of Algorithms 2 and 3). So the
-    driver does not remove added instances at the next decision, when latency is down and they have
-    not even started.
+    Cooldowns start with the last change by any layer (T_last of Algorithms 2 and 3). So the driver
+    does not remove added instances at the next decision, when latency is down and they have not
+    even started.
     """
 
     wants_signals = True
@@ -51,7 +51,7 @@ class SafetyLayer(ScalingPolicy):
         )
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the driver's targets, or more where a safety layer sees a risk."""
+        """Return the driver's targets, or more for services with high latency."""
         # All layers share the times of the last changes. Their own ``decide`` would record changes
         # that are only requested, so these times are reset before each layer and at the end.
         last_s = self.driver.cooling.last_s

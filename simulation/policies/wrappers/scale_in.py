@@ -49,8 +49,8 @@ class ScaleInOptions(Wrapper):
 class ScaleInUndo(Wrapper):
     """Restore softly removed instances of ``policy`` when the service misses its limits.
 
-    They are restored at once, whatever the policy's cooling. A service misses its limits in two
-    cases. The share of late first tokens or completions since the last decision exceeds 1 -
+    They are restored at once, even during the policy's cooldown. A service misses its limits in
+    two cases. The share of late first tokens or completions since the last decision exceeds 1 -
     attainment of the strictest tier that is not deferrable. Or requests wait and no instance is
     ready.
 
@@ -74,22 +74,24 @@ class ScaleInUndo(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        """Restore draining instances of services that miss limits, and keep them a while."""
+        """Return the policy's actions; services that miss limits get draining instances back."""
         actions = actions_of(self._policy.decide(observation))
         if actions.soft_s <= 0 and not self._may_restore_or_keep(observation.time_s):
             return actions
         present = observation.ready + observation.starting
-        back = np.minimum(self._recoverable(observation.time_s), observation.draining)
+        self._forget_stopped(observation.time_s)
+        counts = [sum(count for _, count in restorable) for restorable in self._restorable]
+        restored = np.minimum(np.array(counts, np.int64), observation.draining)
         targets = actions.targets.copy()
         for i, service in enumerate(self._services):
             service_pools = list(service.pools)
-            if back[service_pools].any() and self._misses(i, service, observation):
+            if restored[service_pools].any() and self._misses_limits(i, service, observation):
                 # Keep them for the rest of the soft scale-in from which they return.
                 self._keep_until_s[i] = max(
                     until for p in service_pools for until, _ in self._restorable[p]
                 )
                 targets[service_pools] = np.maximum(
-                    targets[service_pools], (present + back)[service_pools]
+                    targets[service_pools], (present + restored)[service_pools]
                 )
             elif observation.time_s < self._keep_until_s[i]:
                 targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
@@ -103,12 +105,12 @@ class ScaleInUndo(Wrapper):
         """Return whether any instance may still be restored, or was restored and must stay."""
         return any(self._restorable) or bool((self._keep_until_s > now).any())
 
-    def _misses(self, i: int, service: Service, observation: Observation) -> bool:
-        """Return whether too many requests of service ``i`` are late, or none is ready to serve."""
+    def _misses_limits(self, i: int, service: Service, observation: Observation) -> bool:
+        """Return whether service ``i`` misses its limits, as the class says."""
         service_pools = list(service.pools)
         for role in (service.prefill, service.decode):
-            none = not observation.ready[list(role)].any()
-            if none and observation.waiting[service_pools].any():
+            any_ready = observation.ready[list(role)].any()
+            if not any_ready and observation.waiting[service_pools].any():
                 return True
         signals = observation.signals
         if signals is None:
@@ -116,16 +118,15 @@ class ScaleInUndo(Wrapper):
         late = np.concatenate([signals.late_first[service_pools], signals.late_done[service_pools]])
         return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
 
-    def _recoverable(self, now: float) -> IntArray:
-        """Return how many instances can still be restored, ``[pools]``."""
+    def _forget_stopped(self, now: float) -> None:
+        """Forget the removed instances that can no longer be restored."""
         self._restorable = [
             [(until, count) for until, count in removed if until > now]
             for removed in self._restorable
         ]
-        return np.array([sum(count for _, count in each) for each in self._restorable], np.int64)
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
-        """Record the softly removed instances of ``change``; forget those that growth restored."""
+        """Record the instances that ``change [pools]`` removes softly, and forget restored ones."""
         for p, restorable in enumerate(self._restorable):
             # Starting instances are removed first, at once.
             draining = -int(change[p]) - int(observation.starting[p])

@@ -13,21 +13,16 @@ from simulation.policy import Actions, Gauge, Hold, Observation, ScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class SignalRange:
-    """Range of a policy's signal over a run, in the unit of ``Gauge``.
+    """Range of a policy's signal over all decisions of a run."""
 
-    ``low`` and ``high`` are its extremes over all decisions. ``out_above`` is the smallest
-    threshold to grow and ``in_below`` the largest to shrink. ``asked_more`` and ``asked_fewer`` are
-    True if a value ever passed its threshold.
-    """
-
-    words: str
-    share: bool
+    words: str  # name of the signal
+    share: bool  # values are shares of 1
     low: float
     high: float
-    out_above: float
-    in_below: float
-    asked_more: bool
-    asked_fewer: bool
+    out_above: float  # smallest threshold to grow; NaN: some pool has none
+    in_below: float  # largest threshold to shrink; NaN: some pool has none
+    asked_more: bool  # a value was above its threshold to grow
+    asked_fewer: bool  # a value was below its threshold to shrink
 
 
 class SignalRecorder(Wrapper):
@@ -59,19 +54,19 @@ class SignalRecorder(Wrapper):
         values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
         above = _limit_per_value(gauge.out_above, values)
         below = _limit_per_value(gauge.in_below, values)
-        read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
-        if not read or (
+        readings = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
+        if not readings or (
             self.signal_range is not None
-            and _leaves_unchanged(self.signal_range, gauge.words, read)
+            and _leaves_unchanged(self.signal_range, gauge.words, readings)
         ):
             return
-        measured = [value for value, _, _ in read]
+        measured = [value for value, _, _ in readings]
         signal_range = SignalRange(
             gauge.words, gauge.share, float(min(measured)), float(max(measured)),
-            -_largest_limit([-limit for _, limit, _ in read]),  # the smallest of them
-            _largest_limit([limit for _, _, limit in read]),
-            any(value > limit for value, limit, _ in read),
-            any(value < limit for value, _, limit in read),
+            -_largest_limit([-limit for _, limit, _ in readings]),  # the smallest of them
+            _largest_limit([limit for _, _, limit in readings]),
+            any(value > limit for value, limit, _ in readings),
+            any(value < limit for value, _, limit in readings),
         )  # fmt: skip
         self.signal_range = (
             signal_range if self.signal_range is None else _union(self.signal_range, signal_range)
@@ -79,11 +74,11 @@ class SignalRecorder(Wrapper):
 
 
 def _leaves_unchanged(
-    signal_range: SignalRange, words: str, read: list[tuple[float, float, float]]
+    signal_range: SignalRange, words: str, readings: list[tuple[float, float, float]]
 ) -> bool:
-    """Return whether a reading leaves ``signal_range`` unchanged, which is the usual case.
+    """Return whether ``readings`` of signal ``words`` are in ``signal_range``, the usual case.
 
-    ``read`` has the value of each pool, and the thresholds above and below which its policy acts.
+    A reading is a pool's value, and the thresholds above and below which its policy acts.
     """
     return words == signal_range.words and all(
         signal_range.low <= value <= signal_range.high
@@ -91,7 +86,7 @@ def _leaves_unchanged(
         and below <= signal_range.in_below
         and (signal_range.asked_more or not value > above)
         and (signal_range.asked_fewer or not value < below)
-        for value, above, below in read
+        for value, above, below in readings
     )
 
 
@@ -104,13 +99,12 @@ def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[flo
     """Return one limit for each value."""
     if isinstance(limit, int | float):
         return [limit] * len(values)
-    limits = limit if limit.shape == (len(values),) else np.broadcast_to(limit, len(values))
-    by_value: list[float] = limits.tolist()
-    return by_value
+    limits: list[float] = np.broadcast_to(limit, len(values)).tolist()
+    return limits
 
 
 def _union(before: SignalRange, now: SignalRange) -> SignalRange:
-    """Return the union of two ranges."""
+    """Return a range that covers both; ``now`` names it."""
     return SignalRange(
         now.words,
         now.share,

@@ -45,8 +45,8 @@ class Wrapper(ScalingPolicy):
         )
 
     def hold(self, time_s: float) -> Hold | None:
-        """Return how long the inner policy's decision stays the same; None: ask at each decision.
+        """Return how long the inner policy's decision at ``time_s`` stays the same.
 
-        A subclass that changes the decision must define its own.
+        None: it must be asked each time. A subclass with its own ``decide`` must define its own.
         """
         return None if self._holds is None else self._holds.hold(time_s)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, fastest, kernels, surface
-from simulation.performance.monotone import monotone, monotone_line
+from simulation.performance.monotone import monotone, monotone_curve
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import iteration
 
@@ -23,7 +23,7 @@ def grid(**axes: list[float]) -> dict[str, np.ndarray]:
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30))
 def test_lines_rise_and_stay_within_what_was_measured(seconds: list[float]) -> None:
     values = np.array(seconds)
-    fitted = monotone_line(np.arange(1.0, values.size + 1), values)
+    fitted = monotone_curve(np.arange(1.0, values.size + 1), values)
     read = fitted.at(np.linspace(0.5, values.size, 200))
     assert (np.diff(read) >= -1e-12).all()
     assert read.min() >= values.min() * (1 - 1e-9)
@@ -36,7 +36,7 @@ def test_what_rises_already_is_left_alone() -> None:
 
 
 def test_a_line_says_where_it_ends_and_goes_on_in_proportion() -> None:
-    known = monotone_line(np.array([10.0, 1000.0]), np.array([1.0, 10.0]))
+    known = monotone_curve(np.array([10.0, 1000.0]), np.array([1.0, 10.0]))
     np.testing.assert_allclose(
         known.at(np.array([1.0, 10.0, 100.0, 1000.0, 4000.0])), [1, 1, np.sqrt(10), 10, 40]
     )
@@ -46,7 +46,7 @@ def test_a_line_says_where_it_ends_and_goes_on_in_proportion() -> None:
 
 
 def test_repeated_sizes_count_by_their_median() -> None:
-    known = monotone_line(np.array([4.0, 4.0, 4.0]), np.array([1.0, 9.0, 2.0]))
+    known = monotone_curve(np.array([4.0, 4.0, 4.0]), np.array([1.0, 9.0, 2.0]))
     assert known.at(np.array([4.0])) == 2.0
 
 
@@ -129,11 +129,11 @@ def test_collectives_take_the_faster_implementation_at_each_size() -> None:
         KernelRows("all_reduce", "bf16", sizes, np.array([1e-5, 1e-3])),
         KernelRows("all_reduce", "bf16", sizes, np.array([2e-5, 5e-4])),
     ]
-    lines = kernels("GPU", "test", rows).collectives
-    read = fastest(lines["all_reduce", 4], np.array([1e3, 1e8]))
+    curves = kernels("GPU", "test", rows).collectives
+    read = fastest(curves["all_reduce", 4], np.array([1e3, 1e8]))
     assert read is not None
     np.testing.assert_allclose(read[0], [1e-5, 5e-4])
-    assert ("all_reduce", 8) not in lines and fastest((), np.array([1e3])) is None
+    assert ("all_reduce", 8) not in curves and fastest((), np.array([1e3])) is None
 
 
 def test_nothing_to_do_takes_no_time() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.inputs import catalogue
-from simulation.performance.efficiency import sent_s
+from simulation.performance.efficiency import transfer_s
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import Collective
@@ -22,9 +22,9 @@ def test_a_ring_crosses_a_node_s_boundary_over_all_its_links_at_once() -> None:
     """NCCL measures about the bus bandwidth of one node on two with a 400 Gb/s link per GPU."""
     link, network = H100.link_bytes_s or 0.0, H100.network_bytes_s or 0.0
     by_hand = 1e9 * 2.0 * 15 / 16 / min(link, 8 * network)
-    assert sent_s(RING, MESSAGE, H100)[0] == pytest.approx(by_hand)
+    assert transfer_s(RING, MESSAGE, H100)[0] == pytest.approx(by_hand)
     inside = replace(RING, gpus=8)
-    assert sent_s(inside, MESSAGE, H100)[0] == pytest.approx(1e9 * 2.0 * 7 / 8 / link)
+    assert transfer_s(inside, MESSAGE, H100)[0] == pytest.approx(1e9 * 2.0 * 7 / 8 / link)
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])

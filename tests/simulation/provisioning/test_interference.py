@@ -34,7 +34,8 @@ def two(table: InterferenceTable | None) -> tuple[OperatorProblem, Demand]:
         [[k == "gemm" for k in SHARED_KINDS], [k == "attention_decode" for k in SHARED_KINDS]]
     )
     share = np.full((2, 1, 1), 0.4)
-    return problem, Demand(np.ones((2, 1, 1)), share, share, None, kinds.astype(float), table)
+    demand = Demand(np.ones((2, 1, 1)), share, share, kinds=kinds.astype(float), table=table)
+    return problem, demand
 
 
 def placed(table: InterferenceTable | None):

@@ -70,7 +70,7 @@ def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
             parallel=int(phase.problem.parallel[p]),
             replicas=plan.devices // int(phase.problem.parallel[p]),
         )
-        fits = phase.replica_bytes[b, p] + phase.kept_bytes[p] / other.replicas <= DEVICE
+        fits = phase.replica_bytes[b, p] + phase.kv_bytes[p] / other.replicas <= DEVICE
         if latency_of(phase, other) <= phase.problem.slo_s and fits:
             assert watts_of(phase, other) * 1.02 >= drawn - 1e-9
 
@@ -82,7 +82,7 @@ def test_runs_of_layers_are_the_model_cut_in_pieces(phase):
     cut = merge_layers(uncut, 4)
     assert cut.problem.names[0] == "layers 1 to 8"
     assert cut.problem.latency_s.sum(axis=0) == pytest.approx(uncut.replica_s)
-    for name in ("memory_bytes", "kept_bytes"):
+    for name in ("memory_bytes", "kv_bytes"):
         ours, theirs = getattr(cut.demand, name), getattr(uncut.demand, name)
         assert ours.sum(axis=0) == pytest.approx(theirs.sum(axis=0))
     for name in ("compute", "bandwidth"):

@@ -14,8 +14,8 @@ from simulation.provisioning.windows import (
     SampledWindows,
     Windows,
     block_means,
-    demand_keys,
     demand_of_previous_block,
+    rounded_demands,
     windows_of,
 )
 from simulation.provisioning.workload import at_rate, phase_problem
@@ -49,7 +49,7 @@ def test_windows_count_requests_and_keep_lengths_through_empty_ones():
 
 def test_demand_is_rounded_up_by_at_most_a_step():
     windows = flat(0.3, 7.0, 123.0)
-    rounded = STEP ** demand_keys(windows, "prefill")[:, 0]
+    rounded = STEP ** np.array(rounded_demands(windows, "prefill"))[:, 0]
     assert (rounded >= windows.requests_s * (1 - 1e-9)).all()
     assert (rounded <= windows.requests_s * STEP * (1 + 1e-9)).all()
 
@@ -114,7 +114,7 @@ def test_every_level_follows_and_draws_at_least_idle():
 
 def test_decode_is_keyed_by_iterations_and_context():
     windows = flat(2.0)
-    rate, tokens = STEP ** demand_keys(windows, "decode")[0].astype(float)
+    rate, tokens = STEP ** np.array(rounded_demands(windows, "decode")[0], float)
     assert 400 <= rate <= 400 * STEP and 1124 <= tokens <= 1124 * STEP
     decode = service("decode", slo_s=0.08)
     course = over_time(windows, decode, problem_of, 72e9, startup_s=1.0)["operator"]

@@ -104,7 +104,7 @@ def test_transfer_is_the_output_over_the_link_once_per_layer():
 def test_weights_and_kv_cache_of_a_replica_by_hand():
     phase = phase_problem(service(), timing, batches=(1,), parallel=(1,))
     # 20 requests/s for at most 1 s, 1024 tokens of 2 x 8 heads x 128 x 2 bytes x 32 layers.
-    assert phase.kept_bytes[0] == pytest.approx(20 * 1024 * 2 * 8 * 128 * 2 * 32)
+    assert phase.kv_bytes[0] == pytest.approx(20 * 1024 * 2 * 8 * 128 * 2 * 32)
     layer = 4096 * (48 * 128 + 32 * 128) + 3 * 4096 * 14336 + 2 * 4096
     weights = 2 * (32 * layer + 2 * 32000 * 4096)
     assert weights < phase.replica_bytes[0, 0] < 1.05 * weights

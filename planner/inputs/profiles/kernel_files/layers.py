@@ -12,7 +12,7 @@ from planner.inputs.catalogue.names import find_model, plain_name
 from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
-from simulation.performance.graph_attention import split
+from simulation.performance.graph_attention import per_gpu
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm
@@ -177,16 +177,16 @@ def _layer_rows(
 
 def _projection_widths(shape: ModelShape, tp: int) -> dict[str, int]:
     """Return the columns, on one of ``tp`` GPUs, of each projection's matrix that engines fuse."""
-    heads, kv_heads = (split(n, tp) * shape.head_dim for n in (shape.heads, shape.kv_heads))
+    heads, kv_heads = (per_gpu(n, tp) * shape.head_dim for n in (shape.heads, shape.kv_heads))
     widths = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
     if not shape.experts:
-        widths |= dict.fromkeys(("gate_proj", "up_proj"), split(shape.intermediate, tp))
+        widths |= dict.fromkeys(("gate_proj", "up_proj"), per_gpu(shape.intermediate, tp))
     return widths
 
 
 def _head_sizes(heads: int, kv_heads: int, head_dim: int, tp: int) -> dict[str, int]:
     """Return the columns of attention on one of ``tp`` GPUs; the arguments are of all GPUs."""
-    return {"heads": split(heads, tp), "kv_heads": split(kv_heads, tp), "head_dim": head_dim}
+    return {"heads": per_gpu(heads, tp), "kv_heads": per_gpu(kv_heads, tp), "head_dim": head_dim}
 
 
 def v0_attention(frame: Frame, shapes: Shapes) -> Rows:

@@ -439,7 +439,7 @@ def test_a_long_trace_is_read_in_pieces_and_the_same(
         scenario = make.scenario(traffic={"sources": [source]}, regions=TWO_REGIONS)
         with monkeypatch.context() as patch:
             _, at_once, _ = make.parts(scenario, stored)
-            patch.setattr("simulation.arrays.PIECE_ROWS", 7)
+            patch.setattr("simulation.arrays.BLOCK_ROWS", 7)
             _, in_pieces, _ = make.parts(scenario, stored)
         for name in ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier"):
             assert (

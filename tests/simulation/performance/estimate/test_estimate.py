@@ -132,7 +132,7 @@ def test_apart_decode_sees_no_prompts() -> None:
     short = replace(LLAMA, prefill=LLAMA.decode, prefill_workers=4.0, decode_workers=1.0)
     together = replace(LLAMA, isl=short.isl)
     assert one(short).tbt_s < one(together).tbt_s
-    assert one(short).gpus == 40.0
+    assert one(short).arranged.gpus == 40.0
     more = replace(short, prefill_workers=8.0)
     assert one(more).tbt_s == one(short).tbt_s
     assert one(more).ttft_s < one(short).ttft_s
@@ -369,7 +369,7 @@ def test_the_loop_counts_sequences_per_worker() -> None:
     query = replace(LLAMA, decode_workers=4.0)
     loop = loop_of([fit_into_memory(query)], KERNELS)
     assert loop.batch[0] == 8.0
-    assert one(query).gpus == 32.0
+    assert one(query).arranged.gpus == 32.0
     assert one(query).tokens_per_s == pytest.approx(
         4.0 * one(replace(LLAMA, concurrency=8.0)).tokens_per_s
     )

@@ -137,8 +137,8 @@ def test_left_out_rows_are_not_further_from_what_the_others_say_than_from_nothin
         level, scale = random.normal(0.0, 0.3), random.uniform(0.02, 0.6)
         off = level + scale * random.standard_t(3.0, loads.size)
         learnt = learn_corrections(FIT[name].likeness, loads, off)
-        left = np.minimum(np.abs(np.expm1(learnt.leave_one_out_errors() - learnt.off)), 0.5)
-        assert left.mean() <= 1.1 * np.minimum(np.abs(np.expm1(-learnt.off)), 0.5).mean()
+        left = np.minimum(np.abs(np.expm1(learnt.leave_one_out_errors() - learnt.log_errors)), 0.5)
+        assert left.mean() <= 1.1 * np.minimum(np.abs(np.expm1(-learnt.log_errors)), 0.5).mean()
 
 
 def test_an_unknown_version_is_like_no_other() -> None:

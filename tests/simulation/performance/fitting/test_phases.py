@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.catalogue.estimate_calibration import efficiencies
-from simulation.performance.fitting.compare import PHASE_OF, phases, phases_of, together
+from simulation.performance.fitting.compare import PHASE_OF, combined_provenance, phases, phases_of
 from simulation.performance.fitting.fit import Fitter
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, iteration_s
@@ -92,11 +92,11 @@ def test_checks_count_for_their_phase_and_the_rest_for_both():
 
 def test_a_profile_without_phases_has_one_origin():
     assert phases_of(base()) == (Phase(base().provenance), Phase(base().provenance))
-    assert together((Phase(MEASURED), Phase(MEASURED))) == MEASURED
+    assert combined_provenance((Phase(MEASURED), Phase(MEASURED))) == MEASURED
 
 
 @pytest.mark.parametrize("one", KINDS)
 @pytest.mark.parametrize("other", KINDS)
 def test_the_whole_is_as_certain_as_its_least_certain_phase(one, other):
-    kind = together((Phase(Provenance(one, "a")), Phase(Provenance(other, "b")))).kind
+    kind = combined_provenance((Phase(Provenance(one, "a")), Phase(Provenance(other, "b")))).kind
     assert KINDS.index(kind) == max(KINDS.index(one), KINDS.index(other))
