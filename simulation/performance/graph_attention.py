@@ -126,19 +126,17 @@ class AttentionBuilder:
         self,
         axis: Axis,
         after: str,
-        full_layers: int,
-        window_layers: int,
+        layers: tuple[int, int],
         kv_heads: int,
-        qk: int,
-        v: int,
+        widths: tuple[int, int],
         token_bytes: float,
         latent: bool = False,
     ) -> list[Operator]:
         """Return two attention kernels of ``axis``, prefill or decodes: over all keys, in a window.
 
-        ``qk`` and ``v`` are the widths of a query head and of a value head. ``token_bytes`` are the
-        bytes of a token in the KV cache of a layer. With ``latent``, keys and values are one
-        compressed vector.
+        ``layers`` are the numbers of layers of either kernel. ``widths`` are those of a query head
+        and of a value head. ``token_bytes`` are the bytes of a token in the KV cache of a layer.
+        With ``latent``, keys and values are one compressed vector.
         """
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
@@ -148,12 +146,12 @@ class AttentionBuilder:
             Attention,
             name,
             after,
-            full_layers,
+            layers[0],
             axis=axis,
             heads=self.heads,
             kv_heads=kv_heads,
-            qk_dim=qk,
-            v_dim=v,
+            qk_dim=widths[0],
+            v_dim=widths[1],
             kv_row_bytes=token_bytes,
             kv_cache=self.arrangement.kv_cache,
             window=shape.sparse_top_k,
@@ -163,7 +161,7 @@ class AttentionBuilder:
         window = replace(
             full,
             name=f"window_{name}",
-            count=window_layers,
+            count=layers[1],
             window=shape.window,
             compression=1.0 / more_keys,
         )
@@ -208,7 +206,7 @@ class AttentionBuilder:
         before = f"{rope} indexer indexer_prefill"
         layers = (full_layers, window_layers)
         for axis in axes:
-            kernels = self.attention_kernels(axis, before, *layers, kv_heads, dim, v, token_bytes)
+            kernels = self.attention_kernels(axis, before, layers, kv_heads, (dim, v), token_bytes)
             operators += [kernel for kernel in kernels if kernel.count]
         names = " ".join(operator.name for operator in operators if "attention" in operator.name)
         output = self.gemm(f"{prefix}output_projection", names, shape.hidden, self.heads * v, count)
@@ -254,16 +252,15 @@ class AttentionBuilder:
             *self.indexer("latent_norm input_norm"),
             self.gemm("kv_up", projected, expanded, latent, count, axis="prefill"),
             *self.attention_kernels(
-                "prefill", "rope kv_up indexer_prefill", *layers, heads, qk, v, prefill_token_bytes
+                "prefill", "rope kv_up indexer_prefill", layers, heads, (qk, v), prefill_token_bytes
             ),
             self.absorbed_product("query_absorb", "rope", latent, nope),
             *self.attention_kernels(
                 "decodes",
                 "query_absorb indexer",
-                *layers,
+                layers,
                 1,
-                latent + rope,
-                latent,
+                (latent + rope, latent),
                 token_bytes,
                 latent=True,
             ),
