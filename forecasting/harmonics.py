@@ -119,8 +119,9 @@ def choose_harmonics(
     def aic(option: Harmonics) -> float:
         """Return the AIC of the fit with the harmonics of ``option``."""
         k = common_columns + 2 * (option.daily + option.weekly)
-        if n < 3 * k:
+        if n < 3 * k:  # too few bins for so many columns
             return np.inf
+        # Columns come in the order common, weekly, daily: the first k are those of ``option``.
         rss = max(0.0, total_square - float(explained_by_column(option.weekly)[:k].sum()))
         return float(n * np.log(rss / n + RSS_FLOOR) + 2 * k)
 
@@ -142,13 +143,15 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
 
 
 def carry_forward(values: FloatArray) -> FloatArray:
-    """Return ``values [bins]`` with each gap as the value before it; gaps at the begin as the next.
+    """Return ``values [bins]`` with each gap (NaN) replaced by the last value before it.
 
-    An interpolation would reveal the value after the gap to a regression.
+    Gaps before the first value get that value. An interpolation would reveal the value after the
+    gap to a regression.
     """
     seen = ~np.isnan(values)
-    last = np.maximum.accumulate(np.where(seen, np.arange(values.size), np.argmax(seen)))
-    return np.asarray(values[last])
+    first = np.argmax(seen)
+    source = np.maximum.accumulate(np.where(seen, np.arange(values.size), first))  # bin to copy
+    return np.asarray(values[source])
 
 
 def least_squares(regressors: FloatArray, values: FloatArray) -> FloatArray:

@@ -428,14 +428,15 @@ class _PanelPart:
         # A window that ends in a gap has no weight.
         return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
 
-    def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
-        """Return ``tops [methods, ...]``, then the same peaks corrected by ``bias``.
+    def _with_corrected(self, peaks: FloatArray, bias: FloatArray) -> FloatArray:
+        """Return the forecast ``peaks``, then the same corrected by ``bias``, ``[2 methods, ...]``.
 
-        The result is ``[2 methods, ...]``. ``bias`` is the log ratio of actual to forecast peaks.
+        Both arguments are ``[methods, ...]``. ``bias`` is the log of (actual + offset) / (forecast
+        + offset) in the past. The offset keeps small peaks from having large ratios.
         """
         offset = conformal.OFFSET * self.scale
-        corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
-        return np.concatenate([tops, corrected])
+        corrected = np.maximum(0.0, (peaks + offset) * np.exp(bias) - offset)
+        return np.concatenate([peaks, corrected])
 
     def _mix(
         self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastDay
@@ -599,10 +600,10 @@ class _PanelPart:
     def _past_forecasts(
         self, rows: IntArray, age: int, steps: int
     ) -> tuple[FloatArray, FloatArray]:
-        """Return past forecasts of bins, and of the peaks of the windows that end with them.
+        """Return past forecasts of bins, and of the peak in the window that ends with each bin.
 
-        Both are ``[rows, origins, steps]`` and begin ``age`` bins after their origins. ``rows`` are
-        series.
+        Both are ``[rows, origins, steps]``, where ``rows`` are series. Step k is ``age + k`` bins
+        after the origin. A window has ``horizon`` bins.
         """
         forecasts = self.record.paths[rows][:, self._windows, : age + steps]
         lifts = self.record.lifts[rows][:, self._windows, None]

@@ -83,9 +83,9 @@ class Topology:
         return level
 
     def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
-        """Return the share of network bandwidth between nodes ``a`` and ``b``, elementwise.
+        """Return the share of an instance's network bandwidth that a KV cache gets, elementwise.
 
-        ``shares`` are by lowest common level.
+        It is sent from nodes ``a`` to nodes ``b``. ``shares`` are by their lowest common level.
         """
         return np.asarray(shares, float)[self.lowest_common_level(a, b)]
 

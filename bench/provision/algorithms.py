@@ -13,7 +13,7 @@ from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import priced_frontier
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import MEMORY_PRICES
-from simulation.provisioning.placement import algorithm2
+from simulation.provisioning.placement import place_plan
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
 from tests.simulation.provisioning.cases import random_demand, random_problem
 
@@ -69,7 +69,7 @@ def placement_gap() -> dict[str, float]:
         demand = random_demand(problem, seed)
         if plan is None:
             continue
-        greedy = algorithm2(problem, demand, plan, DEVICE)
+        greedy = place_plan(problem, demand, plan, DEVICE)
         best = exact_placement(problem, demand, plan, DEVICE)
         if best is None or not greedy.feasible or (greedy.memory_bytes > DEVICE).any():
             raise AssertionError(f"Algorithm 2 broke a limit on case {seed}.")
@@ -92,7 +92,7 @@ def device_gap() -> dict[str, float]:
         demand = random_demand(problem, seed)
         best = fewest_devices(problem, demand, DEVICE)
         plans = [greedy_plan(problem), *(_by_price(problem, demand, w) for w in MEMORY_PRICES)]
-        placed = [algorithm2(problem, demand, plan, DEVICE) for plan in plans if plan is not None]
+        placed = [place_plan(problem, demand, plan, DEVICE) for plan in plans if plan is not None]
         if not placed or best is None:
             continue
         above_best.append(min(plan.devices for plan in placed) / best[1].devices - 1.0)

@@ -46,7 +46,7 @@ class _Child:
     name: str
     command: list[str]
     inherits: list[int]  # file descriptors
-    failing: str  # message if it ends badly; "": it is restarted whenever it ends
+    failure_message: str  # shown if it fails; "": it is restarted whenever it ends
     worker: bool = False  # it executes runs, and learns its id and how its predecessor ended
     worker_id: str = ""
     last_end: str = ""  # JSON for HEADROOM_WORKER_ENDED
@@ -72,18 +72,18 @@ class Children:
         name: str,
         *arguments: str,
         inherits: socket.socket | IO[str] | None = None,
-        failing: str = "",
+        failure_message: str = "",
         worker: bool = False,
     ) -> None:
         """Start ``python ARGUMENTS`` as a child process; it may inherit an open file or socket.
 
-        ``name`` is what messages call it. It is restarted when it ends. With ``failing`` it may
-        end, and ``failing`` is the message if its exit status is not 0. A ``worker`` executes runs,
-        and gets an id and the cause of its predecessor's end in its environment.
+        ``name`` is what messages call it. It is restarted when it ends, unless ``failure_message``
+        is given. Then that is shown if its exit status is not 0. A ``worker`` executes runs, and
+        gets an id and the cause of its predecessor's end in its environment.
         """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
-        child = _Child(name, command, descriptors, failing, worker)
+        child = _Child(name, command, descriptors, failure_message, worker)
         self._children.append(child)
         _run(child)
 
@@ -110,9 +110,9 @@ class Children:
             status = child.process.poll()
             if status is None:
                 continue
-            if child.failing:
+            if child.failure_message:
                 if status:
-                    _say(f"The {child.name} process {_end_words(status)}: {child.failing}")
+                    _say(f"The {child.name} process {_end_words(status)}: {child.failure_message}")
                 self._children.remove(child)
             else:
                 _schedule_restart(child, status, now_s)
@@ -324,7 +324,7 @@ def start_compiler(children: Children) -> None:
                 "-m",
                 "planner.installation",
                 inherits=lock,
-                failing=(
+                failure_message=(
                     "the simulator is not compiled. See its messages above. The first run "
                     "tries again."
                 ),

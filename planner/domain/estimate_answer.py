@@ -8,7 +8,7 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import provenance_at
 from planner.inputs.estimates.at_rate import AtRate
 from planner.inputs.estimates.measured_corrections import NextMeasurement
-from simulation.performance.fitting.compare import stated_error
+from simulation.performance.fitting.compare import stated_check_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
     times, at constant requests in flight, stay in the field ``at_rate`` for comparison.
     """
     tokens, expected = replayed.rate * osl, answer.expected_error
-    error = stated_error(replayed.profile) if replayed.built_in else None
+    error = stated_check_of(replayed.profile) if replayed.built_in else None
     if error is not None:
         expected = replace(
             expected,

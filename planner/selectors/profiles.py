@@ -17,7 +17,7 @@ from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches
 from planner.storage import row_arrays
 from simulation.performance import profile as core
-from simulation.performance.fitting.compare import PhaseBasis, phases, stated_error
+from simulation.performance.fitting.compare import PhaseBasis, phases, stated_check_of
 from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
@@ -89,7 +89,7 @@ class KnownProfile:
 
         A profile computed by rule has a check without rows, which only has its expected error.
         """
-        return stated_error(self.profile)
+        return stated_check_of(self.profile)
 
     @property
     def phases(self) -> tuple[PhaseBasis, ...]:

@@ -257,10 +257,10 @@ def _write_rows(folder: Path, rows: Iterable[Model]) -> RowDigest:
 
 
 def named_stores() -> Iterator[str]:
-    """Yield the paths (relative to the data directory) of the arrays that rows name.
+    """Yield the paths of the stored arrays that database rows refer to.
 
-    Of the runs, only completed ones count: one that is repeated writes its tables again, and no
-    page shows the tables of failed runs.
+    They are relative to the data directory. Arrays of runs that have not completed are left out: a
+    repeated run writes its tables again, and no page shows those of failed runs.
     """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
     for rows in (runs, *(model._base_manager.all() for model in MODELS_WITH_ARRAYS)):

@@ -268,11 +268,12 @@ def _fit_window(
     """Set the window, bins and horizon of a draft in the document ``data``.
 
     ``chosen`` is the part of the trace to plan; None: the last day. ``horizon`` plans the time
-    after the trace instead. A window with many requests is simulated only in part.
+    after the trace, unless a part is chosen. A window with many requests is simulated only in part.
     """
     rates = _series_rates(trace)
-    span_s = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
-    window_s = _fit_short_trace(data, span_s, trace.report.get("bin_s") or 0)
+    # A trace is as long as its longest series. The others count as zero outside their own bins.
+    span_s = max(seconds for seconds, _ in rates)
+    window_s = _fit_bins_and_window(data, span_s, trace.report.get("bin_s") or 0)
     if horizon is not None:
         window_s = _length_after_trace(horizon, span_s, window_s)
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
@@ -297,12 +298,13 @@ def _length_after_trace(horizon: HorizonChoice, span_s: float, window_s: float) 
     return floor(window_s / HOUR_S) * HOUR_S if window_s >= HOUR_S else window_s
 
 
-def _fit_short_trace(data: Row, span_s: float, file_bin_s: float) -> float:
-    """Return the length of the window (s) to plan for a trace of ``span_s`` seconds.
+def _fit_bins_and_window(data: Row, span_s: float, file_bin_s: float) -> float:
+    """Return the length (s) of the window to plan for a trace of ``span_s`` seconds.
 
-    It is a day, if the trace is long enough. For a shorter trace, set in ``data`` narrower bins and
-    a shorter window, so that enough history is left to forecast from. If there is no such window,
-    plan the time after the trace. ``file_bin_s`` is the bin width of the file; 0 if it has no bins.
+    It is a day, if the trace is long enough, and ``data`` stays as it is. For a shorter trace, set
+    in ``data`` narrower bins and a shorter window, so that enough history is left to forecast from.
+    If there is no such window, plan the time after the trace. ``file_bin_s`` is the bin width of
+    the file; 0 if it has no bins.
     """
     narrow_s = next((s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS), SHORT_BINS_S[-1])
     bin_s = max(narrow_s, file_bin_s)

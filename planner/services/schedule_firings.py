@@ -296,9 +296,10 @@ def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
     return bool(ended)
 
 
-def _notify_subscribers(firing: Firing, event: str) -> None:
-    schedule = firing.schedule
-    text = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {event}: {firing.words}"
+def _notify_subscribers(firing: Firing, outcome: str) -> None:
+    """Notify the subscribers to failures; ``outcome`` says in words how the firing went wrong."""
+    schedule, due = firing.schedule, f"{firing.due_at:%Y-%m-%d %H:%M} UTC"
+    text = f"Schedule {schedule.name}, {due}, {outcome}: {firing.words}"
     notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
 
 

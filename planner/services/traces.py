@@ -226,7 +226,7 @@ def trace_ingest_path(
 
     A file that was read before with the same options is not read again. ``name`` is the name of the
     trace; "": derived from the file's. Raises IngestError if another trace has the name, or if the
-    file's trace has another.
+    same file is stored under another name.
     """
     if not path.exists():
         raise IngestError(f"{path}: there is no such file. Check the path.")

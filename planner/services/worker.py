@@ -218,6 +218,7 @@ def _end_unfinished(
     """
     run = shared.run
     if isinstance(error, RunCancelled):
+        # A helper stops for other reasons too, so it ends the run only if somebody cancelled it.
         _finish(
             shared,
             Run.State.CANCELLED,
@@ -240,6 +241,7 @@ def _end_unfinished(
         _fail(shared, expected)
     elif isinstance(error, (OperationalError, InterfaceError)) and not in_command:
         logger.warning("run %s: the database was away: %s", run.pk, error)
+        # Queue this worker's run and parts again, once the database is back.
         with_database_retries(lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE))
     elif isinstance(error, Exception):  # a bug ends this run, not the worker
         if not in_command:
@@ -256,6 +258,7 @@ def _end_unfinished(
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:
+    """End the run as failed, with the message of an expected error."""
     _finish(shared, Run.State.FAILED, reason=reason_of(problem), problem=str(problem))
 
 

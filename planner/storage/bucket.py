@@ -151,7 +151,10 @@ class BucketStore:
         return deleted
 
     def _delete_copy(self, relative: str, stamp: Path, unused_since_s: float) -> bool:
-        """Delete the local copy of a store; return False if it was used meanwhile."""
+        """Delete the local copy of a store; return False if it was used after ``unused_since_s``.
+
+        That is in epoch seconds. The file ``stamp`` changes with every use.
+        """
         with self._lock(relative):
             if not stamp.exists() or stamp.stat().st_mtime > unused_since_s:
                 return False

@@ -127,12 +127,13 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:
-    """Return a response that makes a page with an open script reload; None for other requests.
+    """Return the response to a script's request without a login; None for requests of whole pages.
 
-    A login form inside the page would not help.
+    Redirected to the login form, the script would show it inside the page.
     """
-    if request.headers.get("HX-Request"):
+    if request.headers.get("HX-Request"):  # htmx reloads the page
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    # Our own scripts ask for JSON, and handle 403 themselves.
     return HttpResponse(status=403) if request.headers.get("Accept") == "application/json" else None
 
 

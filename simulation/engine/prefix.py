@@ -189,9 +189,10 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 
 @kernel
 def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Free ``tokens`` KV tokens of a request, without the cached blocks that it holds.
+    """Free the ``tokens`` KV tokens of a request, including the cached blocks that it holds.
 
-    Blocks that no other request holds stay cached, but count as idle, so that they may be evicted.
+    Blocks that no other request holds stay cached. They count as idle and no longer as KV tokens in
+    use, so that they may be evicted.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     size = state.pools[instance.pool].block_tokens
@@ -205,6 +206,7 @@ def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
         if block.users == 0:
             instance.kv -= size
             cache.idle += 1
+            # Append it to the list of blocks without holders.
             block.older, block.newer = cache.newest, -1
             if cache.newest >= 0:
                 state.nodes[cache.newest].newer = node

@@ -122,10 +122,12 @@ def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> 
 
 @kernel
 def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
-    """Store a bound of an instance's key above the bound ``old``, and the time it holds until.
+    """Store a lower bound of an instance's routing key, above the bound ``old``, and its end time.
 
-    ``key`` is its key after ``done`` iterations of its run, and falls by the decodes in each. A
-    lower bound holds for longer. So it is low if the key is far from the pool's last lowest key.
+    ``key`` is the key after ``done`` iterations of the present run. Each further iteration lowers
+    it by the number of decodes, until it is below the bound. A lower bound therefore holds for
+    longer. It is chosen if the instance is unlikely to be next: its key is far above the last one
+    that won in the pool.
     """
     instance = state.instances[slot]
     if pool.router != LEAST_REMAINING:  # only this key falls within a run

@@ -177,9 +177,11 @@ def _between(values: Any, index: int, step: int, share: float) -> float:
 
 @kernel
 def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
-    """Return the seconds at (x, y) of the part that the header describes at index ``start``.
+    """Return the seconds at (x, y) of one part of a grid curve; see ``Part`` for x and y.
 
-    Beyond the last knots, its last slopes continue.
+    ``values[start : start + 3]`` are the index of the part's data and its numbers of x and y knots.
+    The data are the x knots, the y knots, and the seconds, row by row of x. Seconds stay constant
+    below the first knots. Beyond the last knots, the last slopes continue.
     """
     first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
     x_index, x_share = _segment(values, first, x_knots, x)
@@ -187,7 +189,7 @@ def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
     x_share, y_share = max(x_share, 0.0), max(y_share, 0.0)
     cell = first + x_knots + y_knots + x_index * y_knots + y_index
     below = _between(values, cell, 1, y_share)
-    if x_share == 0.0:
+    if x_share == 0.0:  # with a single x knot, there is no row above
         return float(below)
     above = _between(values, cell + y_knots, 1, y_share)
     return float(below + x_share * (above - below))

@@ -343,20 +343,21 @@ def kernel_s(
 def modelled_s(
     operator: Operator, iteration: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
 ) -> FloatArray:
-    """Return the seconds of one call by the module's formula, at least the roofline.
+    """Return the seconds of one call, at least the roofline, for each iteration.
 
-    ``entry`` has the efficiency factors. Iterations without rows take 0 seconds. For ``precision``
-    see ``peak_flops``.
+    They are the floor, the times of units and elements (see ``features``), and the time in which
+    the GPU computes and reads memory, or its links transfer. ``entry`` has the efficiency factors.
+    Iterations without rows take 0 seconds. For ``precision`` see ``peak_flops``.
     """
     work = operator.work(iteration)
     units, elements = features(operator, iteration)
     if isinstance(operator, Collective):
         share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
-        busy = transfer_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
+        busy_s = transfer_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
     else:
         compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
         memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy = overlapped_seconds(compute_s, memory_s, entry.sharpness)
-    seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
+        busy_s = overlapped_seconds(compute_s, memory_s, entry.sharpness)
+    seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy_s
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(iteration) > 0, bounded, 0.0)

@@ -419,14 +419,15 @@ class ModuleScaling(ScalingPolicy):
         profile, busy = self._fleet.pools[p].profile, self._busy_share_of_others(p, observation)
         per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
-        def assess(state: Instance) -> Assessment:
-            """Return the violations of a placement, and its speed."""
-            caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
-            used_bytes = layout.weight_bytes_on(state) + caches * state.batch * per_sequence_bytes
+        def assess(placement: Instance) -> Assessment:
+            """Return how a placement violates limits, and its speed (see ``relative_speed``)."""
+            caches = np.bincount(placement.kv_home, minlength=layout.room_bytes.size)
+            batch = placement.batch
+            used_bytes = layout.weight_bytes_on(placement) + caches * batch * per_sequence_bytes
             missed, speed = False, 1.0
             if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
-                speed = layout.relative_speed(state, profile, float(state.batch), busy)
-                missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
+                speed = layout.relative_speed(placement, profile, float(batch), busy)
+                missed = layout.pass_s(profile, float(batch)) / speed > elastic.tbt_s
             return Assessment(used_bytes - layout.room_bytes, missed, speed)
 
         best, most_tokens, limit = elastic.state, -1.0, elastic.limit

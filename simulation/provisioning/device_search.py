@@ -373,7 +373,10 @@ def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
 
 
 def _devices_of_shards(plan: OperatorPlan, device: IntArray) -> IntArray:
-    """Return the device of every shard, ordered by operator, then replica."""
+    """Return the device of every shard, ordered by operator, then replica.
+
+    ``device [V, K]`` has a row for each operator, of which only its own shards count.
+    """
     return np.concatenate(
-        [row[:slots] for row, slots in zip(device, plan.slots_of, strict=True)]
+        [row[:shards] for row, shards in zip(device, plan.slots_of, strict=True)]
     ).astype(np.int64)

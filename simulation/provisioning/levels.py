@@ -41,7 +41,7 @@ from simulation.provisioning.level import (
     no_worse,
     with_uniform_choices,
 )
-from simulation.provisioning.placement import Placement, algorithm2, fits_devices, with_memory_of
+from simulation.provisioning.placement import Placement, fits_devices, place_plan, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, watts_of
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
@@ -395,7 +395,7 @@ def _place_plans(
     for least_devices, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
         if max_devices is not None and least_devices > max_devices:
             break
-        placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
+        placed = place_plan(problem, phase.demand, plan, device_bytes, shared=shared)
         if not placed.feasible:
             continue
         max_devices = placed.devices if max_devices is None else min(max_devices, placed.devices)

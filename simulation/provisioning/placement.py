@@ -44,7 +44,7 @@ class Placement:
     feasible: bool
 
 
-def algorithm2(
+def place_plan(
     problem: OperatorProblem,
     demand: Demand,
     plan: OperatorPlan,
@@ -52,10 +52,10 @@ def algorithm2(
     *,
     shared: bool = True,
 ) -> Placement:
-    """Return the placement of a feasible plan by Algorithm 2.
+    """Return the placement of a plan's replicas on devices of ``device_bytes``, by Algorithm 2.
 
-    Raises SimulationError if the plan misses its limit, or if a replica fits on no device.
-    ``shared`` allows several operators on a GPU.
+    ``shared`` allows several operators on a GPU. Raises SimulationError if the plan exceeds the
+    latency limit of ``problem``, or if a replica fits on no device.
     """
     check_feasible(problem, plan)
     packed = packing_plan(problem, demand, plan)
@@ -72,7 +72,7 @@ def place_services(
 
     ``parts`` are problem, demand and plan of each service. The result has the operators of all
     services, one service after the other. Its ``latency_s`` is the largest latency as a share of
-    the service's limit. Raises SimulationError as ``algorithm2``.
+    the service's limit. Raises SimulationError as ``place_plan``.
     """
     for problem, _, plan in parts:
         check_feasible(problem, plan)

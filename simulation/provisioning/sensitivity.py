@@ -60,7 +60,7 @@ def sensitivity(
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
 
     def by_length(values_of: Callable[[PhaseProblem], FloatArray]) -> FloatArray:
-        """Return the values at batch 1 and parallelism 1 for each length, ``[V, L]``."""
+        """Return ``values_of`` operators at batch 1 and parallelism 1, by length: ``[V, L]``."""
         return np.stack([values_of(phase)[:, 0, 0] for phase in at_length], axis=1)
 
     latency_s = by_length(lambda phase: phase.problem.latency_s)

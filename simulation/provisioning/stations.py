@@ -284,9 +284,10 @@ def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> Non
 
 @inlined_kernel
 def _reserved_kv_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
-    """Return the KV-cache tokens that request ``r`` reserves at the sticky station ``v``.
+    """Return the KV-cache tokens that request ``r`` reserves on its replica of station ``v``.
 
-    A station that decodes do not visit reserves the prompt only, others the whole sequence.
+    The station is sticky: the request stays on that replica. A station that decodes do not visit
+    reserves the prompt only, others the whole sequence.
     """
     if not graph.visited[v, DECODE]:
         return float(requests.isl[r])

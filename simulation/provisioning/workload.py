@@ -155,15 +155,15 @@ def phase_problem(
     power: PowerModel | None = None,
     interference: InterferenceTable | None = None,
 ) -> PhaseProblem:
-    """Return the problem of ``service``; ``timing`` gives the seconds of an operator call.
+    """Return the time, memory and power of each operator of ``service``, by batch and parallelism.
 
-    ``power`` gives watts by load. Without it, the GPU's power of the phase is scaled by its use.
-    Both are limited by the power limit of the board. The KV cache is that of requests which stay as
-    long as the latency limit; ``reserve_kv_cache`` computes it for shorter passes. Shares of
-    arithmetic and bandwidth are relative to the peak that kernels reach if ``timing`` knows it,
-    else to the published peak. Operators without work in this phase are omitted. ``interference``
-    gives measured slowdowns in place of the physical model. Raises SimulationError if the GPU has
-    no link speed.
+    Operators without work in this phase are omitted. ``timing`` gives the seconds of an operator
+    call. ``power`` gives its watts. Without it, an operator draws the GPU's power in this phase
+    times the share of arithmetic or bandwidth that it uses, whichever is larger. The GPU's power
+    limit caps both. Shares are relative to the peak that kernels reach if ``timing`` knows it, else
+    to the published peak. The KV cache assumes that each request stays for the whole latency limit;
+    ``reserve_kv_cache`` computes it for shorter passes. ``interference`` gives measured slowdowns
+    in place of the physical model. Raises SimulationError if the GPU has no link speed.
     """
     gpu = service.gpu
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
@@ -185,14 +185,15 @@ def phase_problem(
             arrays.latency_s[:, :, j], arrays.measured_s[:, :, :, j], graph, names, timing,
             iterations,
         )  # fmt: skip
-    _mark_memory_bound(arrays.kinds, arrays.bandwidth > arrays.compute)
+    _mark_memory_bound(arrays.kinds, arrays.bandwidth_share > arrays.compute_share)
     active_w = arrays.active_w
     if power is None:
-        active_w = dynamic_w(gpu, service.phase) * np.maximum(arrays.compute, arrays.bandwidth)
-    board = np.zeros_like(active_w)
+        used_share = np.maximum(arrays.compute_share, arrays.bandwidth_share)
+        active_w = dynamic_w(gpu, service.phase) * used_share
+    board_power_share = np.zeros_like(active_w)
     if gpu.tdp_w:
         active_w = np.minimum(active_w, gpu.tdp_w - floor_w)
-        board = active_w / (gpu.tdp_w - floor_w)
+        board_power_share = active_w / (gpu.tdp_w - floor_w)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
@@ -207,11 +208,11 @@ def phase_problem(
         service=service,
         problem=problem,
         demand=Demand(
-            arrays.memory_bytes, arrays.compute, arrays.bandwidth, arrays.kv_bytes, arrays.kinds,
-            interference, board,
+            arrays.resident_bytes, arrays.compute_share, arrays.bandwidth_share, arrays.kv_bytes,
+            arrays.kinds, interference, board_power_share,
         ),
         replica_s=arrays.latency_s.sum(axis=0),
-        replica_bytes=arrays.memory_bytes.sum(axis=0),
+        replica_bytes=arrays.resident_bytes.sum(axis=0),
         kv_bytes=arrays.kv_bytes.sum(axis=0),
         reserve_s=service.time_budget_s,
         power=PhasePower(gpu.idle_w, floor_w, active_w),
@@ -225,13 +226,13 @@ def phase_problem(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrays:
-    """Times, memory and power of operators, ``[V, B, P]`` unless stated otherwise."""
+    """Times, memory and power of operators, ``[V, B, P]`` (see ``PhaseProblem``) unless stated."""
 
     latency_s: FloatArray
     transfer_s: FloatArray
-    memory_bytes: FloatArray
-    compute: FloatArray  # share of the arithmetic that kernels reach
-    bandwidth: FloatArray  # share of the bandwidth that kernels reach
+    resident_bytes: FloatArray  # weights and transient memory
+    compute_share: FloatArray  # of the arithmetic that kernels reach
+    bandwidth_share: FloatArray  # of the bandwidth that kernels reach
     active_w: FloatArray  # power above the floor
     kv_bytes: FloatArray  # [V, P]
     kinds: FloatArray  # [V, K] by SHARED_KINDS
@@ -245,9 +246,9 @@ class _Arrays:
         return cls(
             latency_s=np.zeros(shape),
             transfer_s=np.zeros(shape),
-            memory_bytes=np.zeros(shape),
-            compute=np.zeros(shape),
-            bandwidth=np.zeros(shape),
+            resident_bytes=np.zeros(shape),
+            compute_share=np.zeros(shape),
+            bandwidth_share=np.zeros(shape),
             active_w=np.zeros(shape),
             kv_bytes=np.zeros((operators, parallel)),
             kinds=np.zeros((operators, len(SHARED_KINDS))),
@@ -277,12 +278,11 @@ class _Arrays:
         seconds = count * timing(operator, iteration)
         self.latency_s[v, :, j] = seconds
         self.transfer_s[v, :, j] = count * work.output_bytes / service.gpu.link_bytes_s
-        self.memory_bytes[v, :, j] = count * operator.memory_bytes + operator.transient_bytes(
-            iteration
-        )
+        weight_bytes, traffic_bytes = count * operator.memory_bytes, count * work.memory_bytes
+        self.resident_bytes[v, :, j] = weight_bytes + operator.transient_bytes(iteration)
         flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
-        self.compute[v, :, j] = np.minimum(count * work.flops / flops_s / seconds, 1.0)
-        self.bandwidth[v, :, j] = np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0)
+        self.compute_share[v, :, j] = np.minimum(count * work.flops / flops_s / seconds, 1.0)
+        self.bandwidth_share[v, :, j] = np.minimum(traffic_bytes / bytes_s / seconds, 1.0)
         self.layers[v] = count
         self.kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
         _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, iteration)

@@ -446,9 +446,10 @@ def _plan_to_show(planned_window: PlannedWindow, comparison: PolicyComparison) -
 def _run_with_plan_to_show(comparison: PolicyComparison) -> PolicyRun | None:
     """Return the run whose plan the result shows; None if there is none.
 
-    It is the recommended policy, or else the best one that follows a plan. A plan of all periods in
-    one program is not shown, because its figures differ.
+    It is that of the recommended policy, or else of ``plan_policy``. A plan is shown only if it
+    solves periods as the scenario says, because the figures of others differ.
     """
+    # Names with a level of assurance are further runs of the same policies.
     ranking = (name for name in comparison.ranking if not level_of(name))
     names = [plan_policy(ranking)]
     if comparison.recommended is not None:

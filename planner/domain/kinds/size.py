@@ -225,18 +225,21 @@ def _assumed_requests(
     The traffic is read only if the options leave out lengths or arrivals. Notes on it are appended
     to ``notes``. Raises PlannerError if stated lengths exceed the context of a model.
     """
-    models, stated = len(hardware.models), variation_of(options.burstiness)
+    models, stated_variation = len(hardware.models), variation_of(options.burstiness)
     traffic: Traffic | None = None
-    variation = [1.0 if stated is None else stated] * models
-    # Without traffic or a stated rate, the demand is not known.
-    peaks: list[dict[str, float]]
-    peaks = [{} if options.rate is None else {"": options.rate}] * models
-    if options.lengths is None or stated is None:
+    if options.lengths is None or stated_variation is None:
         traffic = traffic_before_plan(settings_of(scenario), traces)
-        if stated is None:
-            variation = [variation_in(traffic, m, notes) for m in range(models)]
-        if options.rate is None:
-            peaks = [peak_rps(hardware, traffic, m) for m in range(models)]
+    arrivals = arrivals_of(traffic, stated_variation, models)
+    if stated_variation is not None:
+        variation = [stated_variation] * models
+    else:
+        assert traffic is not None
+        variation = [variation_in(traffic, m, notes) for m in range(models)]
+    peaks: list[dict[str, float]] = [{}] * models  # the demand is not known
+    if options.rate is not None:
+        peaks = [{"": options.rate}] * models  # "": of any region
+    elif traffic is not None:
+        peaks = [peak_rps(hardware, traffic, m) for m in range(models)]
     lengths: Sequence[Lengths]
     shared: Sequence[SharedPrompts | None] = [None] * models
     if options.lengths is not None:
@@ -246,10 +249,10 @@ def _assumed_requests(
         words = f"{isl:,} input and {osl:,} output tokens each"
     else:
         assert traffic is not None
+        # Only the tiers in a model's traffic limit its latency.
         hardware = replace(hardware, asked=traffic.asked)
         lengths, shared = traffic.lengths, traffic.shared or shared
         words = "lengths drawn from the scenario's traffic"
-    arrivals = arrivals_of(traffic, stated, models)
     return _AssumedRequests(hardware, lengths, shared, variation, arrivals, peaks, words)
 
 

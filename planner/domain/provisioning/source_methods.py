@@ -82,7 +82,10 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
 
 
 def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
-    """Return the plan and replay of the method ``name`` (``level``) as figures."""
+    """Return the figures of the plan that the method ``name`` found, and of its replay.
+
+    ``level`` is that plan placed on devices; None if the method found none.
+    """
     if level is None or level.plan is None:
         return Method(name)
     plan, replayed = level.plan, level.replayed
@@ -95,6 +98,7 @@ def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
         slots=plan.slots,
         gpus=level.devices,
         least_gpus=level.least_devices,
+        # Replayed latencies already include the time before the first iteration.
         latency_ms=1e3 * (level.latency_s + phase.service.start_s),
         power_w=level.power_w,
         operators=tuple(

@@ -347,8 +347,10 @@ class Trials:
         return self._least_usd[trial.plan_key]
 
     def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
-        """Return the study of a trial, and the inputs that its policy is built from."""
+        """Return the study of a trial's day, and the shared inputs of its policy."""
         study, loads = self._study(trial)
+        # The static policy's value is the level of assurance that its fleet is sized for. Other
+        # policies get the fleet of the lowest level.
         level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
         static = partial(self.static_fleet, level, trial.spare)
         return study, SharedInputs(tests=self._tests, static=static, loads=loads)

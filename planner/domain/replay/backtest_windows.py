@@ -108,11 +108,11 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
 
 
 def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:
-    """Return the past windows of the last day, the same weekday and the busiest day.
+    """Return the past windows of the most recent day, the day a week before and the busiest day.
 
-    ``by_day`` has the possible windows by the number of days before the planned one. All but the
-    last need ``history_s`` seconds of traffic before them. The most recent others replace missing
-    ones.
+    ``by_day`` has the possible windows by the number of days before the planned one. Every day
+    but the most recent needs ``history_s`` seconds of traffic before it. If one of the three is
+    missing, or two are the same, the next most recent days take their places.
     """
     last = min(by_day)
     enough = [

@@ -39,9 +39,10 @@ class DrawnDays:
 
 
 def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: int) -> DrawnDays:
-    """Return ``paths`` equally likely paths of demand from the first decision of ``window`` on.
+    """Draw ``paths`` equally likely courses of the demand over ``window``.
 
-    If ``method`` fails, such as for a short series, all series use ``SHORT``.
+    They begin at the first decision on the window, which may be before its start. If the forecast
+    ``method`` fails for a series, because it is short for example, all use the method ``SHORT``.
     """
     try:
         requests = demand_paths(traffic, window, method, paths, seed)

@@ -160,9 +160,9 @@ class Traffic:
 
 
 def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
-    """Return a random mask of requests: each is True with probability 1 / ``cells``.
+    """Return which requests go to one of ``cells`` equal cells (shards) of the fleet, as a mask.
 
-    The requests of a session are all True or all False.
+    It is a random 1 in ``cells`` of the requests. A session goes to a cell as a whole.
     """
     drawn = rng.random(len(trace))
     if trace.session is not None:

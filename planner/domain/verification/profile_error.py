@@ -14,7 +14,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import IntArray
 from simulation.performance.adjusted_profile import scale_profile_times
-from simulation.performance.fitting.compare import stated_error as stated
+from simulation.performance.fitting.compare import stated_check_of
 from simulation.performance.profile import Profile
 
 UNCHECKED = "not checked against measurements"
@@ -30,13 +30,12 @@ class StatedError:
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """Return the error of a profile; None if no error is known.
+    """Return the error that a profile states, with its basis; None if no error is known.
 
-    It is the largest mean absolute error among the quantities that the profile was checked on. The
-    expected error replaces it if nothing was checked, or if it is larger and the profile is
-    modelled or was checked on a few rows.
+    It is usually the largest mean absolute error among the quantities that were checked. See
+    ``stated_check`` for the error that is expected instead if the checks are few or none.
     """
-    check = stated(profile)
+    check = stated_check_of(profile)
     if check is None:
         return None
     return StatedError(check.mape, f"{check.quantity}, {check.against}")

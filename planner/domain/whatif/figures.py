@@ -35,8 +35,8 @@ class PeakGpus:
     region: str
     gpu: str
     spot: bool
-    most: int
-    of_all: int
+    most: int  # GPUs of this type
+    of_all: int  # GPUs of all types: the same in all rows of a region
 
 
 @dataclass(frozen=True, slots=True)

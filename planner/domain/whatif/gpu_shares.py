@@ -42,9 +42,10 @@ def capacities_for(
 def share_notes(
     shares: Mapping[str, float], answer: WhatIf, limits: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a note on the share of each GPU type in each region.
+    """Yield a note on the share of each GPU type in each region at the peak.
 
-    If the answer has no plan, yield the capacities that the shares leave (``limits``).
+    ``limits`` are the capacities that the ``shares`` leave, by address. If the answer has no plan,
+    yield these instead.
     """
     if answer.totals is None and limits:
         left = ", ".join(f"{address} = {count}" for address, count in limits.items())
@@ -52,12 +53,12 @@ def share_notes(
         return
     for gpu, share in shares.items():
         for region, rows in _by_region(answer.gpus).items():
-            peak_gpus = sum(row.most for row in rows if row.gpu == gpu)
-            all_gpus = rows[0].of_all
-            if all_gpus:
+            peak_gpus = sum(row.most for row in rows if row.gpu == gpu)  # owned and spot
+            peak_of_all_types = rows[0].of_all
+            if peak_of_all_types:
                 yield (
-                    f"{gpu} in {region}: {peak_gpus:,} of {all_gpus:,} GPUs at the peak, "
-                    f"{peak_gpus / all_gpus:.0%} (limit {share:.0%}, in whole replicas)."
+                    f"{gpu} in {region}: {peak_gpus:,} of {peak_of_all_types:,} GPUs at the peak, "
+                    f"{peak_gpus / peak_of_all_types:.0%} (limit {share:.0%}, in whole replicas)."
                 )
 
 

@@ -18,7 +18,7 @@ from planner.inputs.ingest.connectors import CONNECTORS
 
 DOCUMENT_BYTES = 64 << 20  # of one JSON object that holds all rows
 LONGEST = 200  # characters of an inherited value
-INHERITED = 64  # fields that a row may inherit
+MOST_INHERITED = 64  # fields that a row may inherit from one object
 _LISTS = ("data", "results", "records", "requests", "logs", "items", "rows", "hits", "values")
 _SPACE = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
@@ -90,13 +90,17 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return up to INHERITED short fields of an object and of those in it, for its rows."""
+    """Return the fields that the rows in an object inherit from it, at most MOST_INHERITED.
+
+    They are its short values, and those of the objects directly in it.
+    """
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
         for name, item in _flatten_key_values(fields).items():
-            long = isinstance(item, dict | list) or (isinstance(item, str) and len(item) > LONGEST)
-            if not long and len(row) < INHERITED:
+            is_nested = isinstance(item, dict | list)
+            is_long = isinstance(item, str) and len(item) > LONGEST
+            if not is_nested and not is_long and len(row) < MOST_INHERITED:
                 row[name] = item
     return row
 

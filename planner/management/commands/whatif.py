@@ -79,6 +79,8 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
     for text in texts:
         name, _, value = text.rpartition("=")
         try:
+            if not name.strip():
+                raise ValueError
             pairs.append((name, float(value)))
         except ValueError:
             raise PlannerError(f"{flag} {text}: write it as NAME=NUMBER.") from None

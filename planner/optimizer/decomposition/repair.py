@@ -61,16 +61,19 @@ class Move(NamedTuple):
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     """Change ``x`` into a plan ``[model, region, GPU column]`` within capacities, demands and caps.
 
-    ``x`` has the instances beyond the minimums that solve every cell (a model in a region) alone,
-    so the demand of each region is covered. The search charges plan-wide caps at their ``prices``.
-    Returns None if the search finds no plan, or if its plan breaks a cap.
+    ``x`` has the instances beyond the minimums, ``[model, region, GPU column]``. Each cell (a model
+    in a region) was solved by itself. So its demand is covered, but limits that cells share may be
+    broken. The search charges plan-wide caps at their ``prices``. Returns None if the search finds
+    no plan, or if its plan breaks a cap.
     """
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
+    # The repair checks capacities and joint demand itself, so only caps have a price.
     arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
     plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
     served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
-    free = cells.free_gpus - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
+    gpus_by_column = np.einsum("lrg,lg->rg", plan, cells.size)  # GPUs of all models
+    free = cells.free_gpus - cells.by_row(gpus_by_column)
     state = PlanState(plan, free, served_tps, surplus=served_tps.sum(axis=1) - cells.joint)
     if not repair_instances(problem, state):  # changes ``plan`` in place
         return None

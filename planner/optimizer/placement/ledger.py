@@ -48,6 +48,10 @@ def unit_blocks(
     return sorted(replicas, key=lambda block: -block.gpus)
 
 
+# An instance on a node: replica, part, number of the instance in the replica, node, GPUs
+PlacedRow = tuple[Block, int, int, int, int]
+
+
 class Ledger:
     """Tracks free GPUs by node, and by S1 switch and GPU type, while units are placed.
 
@@ -107,12 +111,12 @@ class Ledger:
             self.free_s1[self.s1[node], self.gpu[node]] -= gpus
         return amounts
 
-    def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
-        """Place a replica under one S1 switch; return its instances, [] if it does not fit.
+    def place_block(self, block: Block, s1: int) -> list[PlacedRow]:
+        """Place the replica ``block`` under the S1 switch number ``s1``.
 
-        They are (block, part, number of the instance in the replica, node, GPUs).
+        Return a row for each instance and node that it uses; [] if the replica does not fit.
         """
-        rows: list[tuple[Block, int, int, int, int]] = []
+        rows: list[PlacedRow] = []
         for number, (part, gpu, size) in enumerate(block.instances):
             nodes_and_gpus = self.take(self.nodes(s1, gpu), size)
             if not nodes_and_gpus:
@@ -131,7 +135,7 @@ class Ledger:
         """
         if not self.has_room(blocks, s1s):
             return []
-        placed: list[tuple[Block, int, int, int, int]] = []
+        placed: list[PlacedRow] = []
         used: list[int] = []
         for block in blocks:
             for s1 in self._switches_to_try(block, s1s, used):
@@ -169,13 +173,8 @@ class Ledger:
             unused = [unused[i] for i in np.argsort(free, kind="stable") if free[i] >= block.gpus]
         return used + unused
 
-    def _rows(
-        self, service: int, unit: int, placed: list[tuple[Block, int, int, int, int]]
-    ) -> Iterator[Row]:
-        """Yield the rows of a placed unit (``Placement.COLUMNS``), and number its instances.
-
-        ``placed`` is as in ``place_block``.
-        """
+    def _rows(self, service: int, unit: int, placed: list[PlacedRow]) -> Iterator[Row]:
+        """Yield the rows of a placed unit (``Placement.COLUMNS``), and number its instances."""
         ids: dict[tuple[int, int, int], int] = {}
         for block, part, number, node, gpus in placed:
             key = (block.role, block.replica, number)

@@ -53,9 +53,9 @@ def solve_program(
 ) -> Solution:
     """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
 
-    The caller may have left out solutions that cost at least ``outside``. A bound beyond that cost
-    proves nothing more, so the search also ends when its bound reaches ``outside``, unless the best
-    solution is within the gap of it. An exception from ``check`` ends the search and is raised
+    The caller may have left out solutions that cost ``outside`` or more, so a bound is valid only
+    up to this cost. Once the bound reaches it and a solution is known, the search ends, even if
+    that solution is not within ``gap``. An exception from ``check`` ends the search and is raised
     here. A solver that dies without a solution counts as a timeout, with a message in ``died``.
 
     Programs with ``guard_from`` variables or more (default: ``SEPARATE_PROCESS_FROM``) are solved

@@ -127,12 +127,12 @@ class Part:
     anchor: str
     title: str
     template: str
-    needs: tuple[str, ...]  # one of these values of the page's context must be there
+    needs: tuple[str, ...]  # it is shown if the page's context has one of these values
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A closed group of details on a result's page: sections of some groups, then parts."""
+    """A collapsed block on a result's page: sections of some report groups, then parts."""
 
     title: str
     groups: tuple[Group, ...]
@@ -155,7 +155,7 @@ FOLDS = (
 
 
 def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterator[Fold]:
-    """Yield the groups of a result's details that have a section or a part."""
+    """Yield the folds of a result's page that have a section or a part to show, with those."""
     known = context | {
         "has_plan": context["result"].get("plan"), "has_replicas": "replicas" in context["tables"],
     }  # fmt: skip

@@ -357,9 +357,10 @@ def _number_or_time(text: str) -> float | str:
 
 
 def _comparison_base(proposal: Proposal, *, now: bool) -> tuple[Run | None, str, str]:
-    """Return the run and policy that the proposal is compared with, and their label.
+    """Return the run and policy that the proposal is compared with, and their label in charts.
 
-    It is the replay of the active plan, else the base run, else the base in the proposed run.
+    It is the replay of the active plan, else the base run, else the policy that the proposed run
+    was compared with. The run is None without any. ``now``: the base is what runs at present.
     """
     label = _baseline_label(proposal)
     label = label or ("Now" if now else "Before the plan")

@@ -232,7 +232,7 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
     return telling
 
 
-def stated_error(profile: Profile) -> Check | None:
+def stated_check_of(profile: Profile) -> Check | None:
     """Return the ``stated_check`` of a profile."""
     return stated_check(profile.checks, profile.spread, profile.provenance.kind == "modelled")
 

@@ -31,6 +31,11 @@ def test_a_price_list_is_kept_and_listed(tmp_path: Path) -> None:
     assert (kept["name"], kept["prices"]) == ("ours", 2)
 
 
+@pytest.mark.parametrize("text", ["5", "=5", " =5", "H100=", "H100=dear"])
+def test_a_changed_price_needs_a_gpu_and_a_number(text: str) -> None:
+    assert text.strip() in problem("whatif", 1, "--price", text)
+
+
 def test_a_launch_line_becomes_the_fleet_of_a_scenario(tmp_path: Path, planner: User) -> None:
     scenario_create(owner=planner, document=DOCUMENT.replace("east", "us-east-1"))
     path = tmp_path / "serve.sh"

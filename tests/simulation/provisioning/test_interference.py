@@ -16,7 +16,7 @@ from simulation.provisioning.interference import (
     measured_at_share,
 )
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.placement import algorithm2, latency_at
+from simulation.provisioning.placement import latency_at, place_plan
 from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
@@ -41,7 +41,7 @@ def two(table: InterferenceTable | None) -> tuple[OperatorProblem, Demand]:
 def placed(table: InterferenceTable | None):
     problem, demand = two(table)
     plan = evaluate(problem, "by hand", np.array([[0, 0, 1], [0, 0, 1]]))
-    return problem, demand, plan, algorithm2(problem, demand, plan, 10.0)
+    return problem, demand, plan, place_plan(problem, demand, plan, 10.0)
 
 
 def test_slowdowns_by_hand():
@@ -55,7 +55,7 @@ def test_slowdowns_by_hand():
     assert placed(None)[3].slowdown == pytest.approx([1.0, 1.0])
     # What was not measured adds what the physical model says of the two.
     busy = replace(demand, compute=np.full((2, 1, 1), 0.9))
-    slowed = algorithm2(problem, busy, plan, 10.0).slowdown
+    slowed = place_plan(problem, busy, plan, 10.0).slowdown
     assert slowed == pytest.approx([1 + 0.2 / 0.91, 1 + 0.1 * 0.8 / 0.91])
     assert latency_at(problem, demand, plan, placement) == pytest.approx(placement.latency_s)
     assert exact_placement(problem, demand, plan, 10.0).slowdown == pytest.approx(
@@ -67,8 +67,8 @@ def test_a_measured_pair_that_does_not_get_along_stands_apart():
     problem, demand = two(InterferenceTable("g", "", {("gemm", "attention_decode"): 60.0}))
     plan = evaluate(problem, "by hand", np.array([[0, 0, 1], [0, 0, 1]]))
     tight = replace(problem, slo_s=plan.latency_s * 1.5)
-    assert algorithm2(tight, demand, plan, 10.0).devices == 2
-    assert algorithm2(tight, replace(demand, table=None), plan, 10.0).devices == 1
+    assert place_plan(tight, demand, plan, 10.0).devices == 2
+    assert place_plan(tight, replace(demand, table=None), plan, 10.0).devices == 1
 
 
 @pytest.mark.parametrize("level", ["operator", "module"])

@@ -21,7 +21,7 @@ from simulation.provisioning.frontier import frontiers, priced_frontier
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.level import savings
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.placement import algorithm2
+from simulation.provisioning.placement import place_plan
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, plan_whole_replicas, watts_of
 from simulation.provisioning.workload import phase_problem
@@ -146,7 +146,7 @@ def test_no_placement_needs_fewer_devices_than_its_plan_fills():
             continue
         demand = random_demand(problem, seed)
         least = round_up_devices(devices_filled_by(problem, demand, plan, 10.0))
-        placed = algorithm2(problem, demand, plan, 10.0).devices
+        placed = place_plan(problem, demand, plan, 10.0).devices
         assert 1 <= least <= placed
         near += least == placed
         assert least >= round_up_devices(float(filled_devices(problem, demand, 10.0).min()))

@@ -11,7 +11,7 @@ from simulation.errors import SimulationError
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import Demand, latency_at_share
 from simulation.provisioning.packing import MAX_DEVICES_TRIED
-from simulation.provisioning.placement import algorithm2, packing_plan
+from simulation.provisioning.placement import packing_plan, place_plan
 from simulation.provisioning.problem import evaluate, sojourns
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 
@@ -132,7 +132,7 @@ def test_algorithm_2_as_its_words_say():
             continue
         compared += 1
         demand = random_demand(problem, seed)
-        placement = algorithm2(problem, demand, plan, DEVICE)
+        placement = place_plan(problem, demand, plan, DEVICE)
         assert placement.device.tolist() == by_its_words(problem, demand, plan).tolist(), seed
     assert compared >= 8
 
@@ -147,21 +147,21 @@ def test_two_operators_share_one_device_until_memory_ends():
     problem = replace(by_hand(), slo_s=5.0)
     plan = exact_plan(problem)  # one replica each, utilisation 0.4 and 0.8
     light = flat(problem, [4, 5], [0.3, 0.3], [0.2, 0.2])
-    assert algorithm2(problem, light, plan, DEVICE).devices == 1
-    assert algorithm2(problem, light, plan, 8.0).devices == 2
+    assert place_plan(problem, light, plan, DEVICE).devices == 1
+    assert place_plan(problem, light, plan, 8.0).devices == 2
     with pytest.raises(SimulationError, match=r"mlp needs .* GB and a device has"):
-        algorithm2(problem, light, plan, 4.5)
+        place_plan(problem, light, plan, 4.5)
 
 
 def test_memory_bound_operators_slow_each_other_and_compute_bound_ones_beside_them_less():
     problem = replace(by_hand(), rate=2.0, slo_s=5.0)
     plan = exact_plan(problem)
-    both = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.1], [1.0, 0.5]), plan, DEVICE)
+    both = place_plan(problem, flat(problem, [1, 1], [0.1, 0.1], [1.0, 0.5]), plan, DEVICE)
     # rho: 0.2 and 0.4. attention takes all bandwidth and meets mlp's 0.4 * 0.5 of it; mlp takes
     # half and meets 0.2 * 1.0.
     assert both.devices == 1
     assert both.slowdown == pytest.approx([1 + 0.2 / 0.8, 1 + 0.5 * 0.2 / 0.8])
-    apart = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.9], [1.0, 0.1]), plan, DEVICE)
+    apart = place_plan(problem, flat(problem, [1, 1], [0.1, 0.9], [1.0, 0.1]), plan, DEVICE)
     assert apart.slowdown == pytest.approx([1 + 0.04 / 0.96, 1 + 0.1 * 0.2 / 0.8])
 
 
@@ -170,7 +170,7 @@ def test_what_fills_a_device_is_slowed_by_processor_sharing():
     than 2 beside one other; the slowdown does not hide that the device is as good as full."""
     problem = replace(by_hand(), rate=2.0, slo_s=50.0)
     plan = evaluate(problem, "", np.array([[0, 0, 1], [0, 0, 1]]))
-    placement = algorithm2(problem, flat(problem, [1, 1], [1.0, 1.0], [0, 0]), plan, DEVICE)
+    placement = place_plan(problem, flat(problem, [1, 1], [1.0, 1.0], [0, 0]), plan, DEVICE)
     assert placement.devices == 1
     assert placement.slowdown == pytest.approx([1 / (1 - 0.4), 1 / (1 - 0.2)])
 
@@ -180,16 +180,16 @@ def test_a_board_draws_no_more_than_it_may():
     plan = exact_plan(problem)  # utilisation 0.4 and 0.8
     cool = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
     board = np.broadcast_to(np.array([0.9, 0.9])[:, None, None], problem.latency_s.shape)
-    assert algorithm2(problem, cool, plan, DEVICE).devices == 1
-    assert algorithm2(problem, replace(cool, board=board), plan, DEVICE).devices == 2
+    assert place_plan(problem, cool, plan, DEVICE).devices == 1
+    assert place_plan(problem, replace(cool, board=board), plan, DEVICE).devices == 2
 
 
 def test_a_single_stream_gpu_takes_no_extra_replica():
     problem = by_hand()  # one and two replicas
     plan = exact_plan(problem)
     small = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
-    assert algorithm2(problem, small, plan, DEVICE).devices == 1
-    assert algorithm2(problem, small, plan, DEVICE, shared=False).devices == 2
+    assert place_plan(problem, small, plan, DEVICE).devices == 1
+    assert place_plan(problem, small, plan, DEVICE, shared=False).devices == 2
 
 
 def test_algorithm_2_never_violates_memory_or_limit():
@@ -197,7 +197,7 @@ def test_algorithm_2_never_violates_memory_or_limit():
         plan = exact_plan(problem)
         if plan is None:
             continue
-        placed = algorithm2(problem, demand, plan, DEVICE)
+        placed = place_plan(problem, demand, plan, DEVICE)
         assert placed.feasible and placed.latency_s <= problem.slo_s, seed
         assert (placed.memory_bytes <= DEVICE).all(), seed
         assert (placed.compute <= 1).all() and (placed.bandwidth <= 1).all(), seed
@@ -215,7 +215,7 @@ def test_exact_placement_is_the_best_of_all_ways_to_place():
         placed = exact_placement(problem, demand, plan, DEVICE)
         assert placed.devices == by_trying(problem, demand, plan, DEVICE), seed
         assert placed.feasible, seed
-        greedy = algorithm2(problem, demand, plan, DEVICE)
+        greedy = place_plan(problem, demand, plan, DEVICE)
         assert greedy.devices >= placed.devices, seed
         gaps.append(greedy.devices / placed.devices - 1)
     assert looked > 30

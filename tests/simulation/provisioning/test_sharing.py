@@ -13,7 +13,7 @@ from simulation.provisioning.device_sharing import (
 )
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.placement import algorithm2, place_services
+from simulation.provisioning.placement import place_plan, place_services
 from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem, reserve_kv_cache, with_max_replicas
 from tests.simulation.provisioning.test_workload import service, timing
@@ -52,7 +52,7 @@ def test_one_service_alone_is_placed_as_ever():
     problem = phase_problem(service("decode", 60.0, 0.08), timing)
     level = plan_level("operator", problem, DEVICE)
     problem, plan = reserve_kv_cache(problem, level.latency_s), level.plan
-    alone = algorithm2(problem.problem, problem.demand, plan, DEVICE)
+    alone = place_plan(problem.problem, problem.demand, plan, DEVICE)
     same = place_services([(problem.problem, problem.demand, plan)], DEVICE)
     assert same.devices == alone.devices
     assert same.latency_s == pytest.approx(alone.latency_s / problem.problem.slo_s)

@@ -10,7 +10,7 @@ from simulation.performance.work import Elementwise
 from simulation.provisioning.algorithm1 import greedy_plan
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import GEMM_MEMORY_BOUND, SHARED_KINDS
-from simulation.provisioning.placement import algorithm2
+from simulation.provisioning.placement import place_plan
 from simulation.provisioning.problem import critical_path
 from simulation.provisioning.replicas import plan_whole_replicas
 from simulation.provisioning.workload import PhaseLoad, phase_problem
@@ -123,7 +123,7 @@ def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():
     phase = phase_problem(service(requests_s=200.0), timing)
     replicas = plan_whole_replicas(phase, 72e9)
     plan = greedy_plan(phase.problem)
-    placed = algorithm2(phase.problem, phase.demand, plan, 72e9)
+    placed = place_plan(phase.problem, phase.demand, plan, 72e9)
     assert placed.feasible and exact_plan(phase.problem).slots <= plan.slots
     assert placed.memory_bytes.sum() < replicas.memory_bytes
 

@@ -77,7 +77,7 @@ class Forecast(Section):
 
 
 class ObjectiveWeights(CheckedSection):
-    """Weights of a mixed objective, per unit."""
+    """Weights of a mixed objective: the sum of $, GPU-hours, kWh and kg of CO2, each weighted."""
 
     usd: Weight = 0.0  # weight of a unit
     gpu_hours: Weight = 0.0  # weight of a unit

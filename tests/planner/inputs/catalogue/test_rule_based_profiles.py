@@ -9,7 +9,7 @@ from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.web.forms.profile_choice import ProfileChoice
-from simulation.performance.fitting.compare import stated_error
+from simulation.performance.fitting.compare import stated_check_of
 from simulation.performance.memory import largest_batch
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import Arrangement
@@ -40,7 +40,7 @@ def test_each_is_on_the_fewest_gpus_that_hold_it() -> None:
 def test_each_says_that_it_is_modelled_and_how_far_off() -> None:
     for speed in modelled_profiles()[::25]:
         assert isinstance(speed, Speed) and speed.provenance.kind == "modelled"
-        error = stated_error(speed)
+        error = stated_check_of(speed)
         assert error is not None and 0.05 < error.mape < 1.0
         assert speed.precision == catalogue.published_precision(speed.model)
 

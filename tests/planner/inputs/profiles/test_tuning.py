@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.profiles.tuning import observations_of, tuned_profile
-from simulation.performance.fitting.compare import phases, stated_error
+from simulation.performance.fitting.compare import phases, stated_check_of
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 from simulation.performance.specs import Phase, Provenance
@@ -39,7 +39,7 @@ def test_decodes_alone_change_neither_times_nor_kind_nor_error_of_prefill():
     assert (decode.kind, decode.source, decode.most) == ("measured", "live", 64)
     assert decode.error.mape < 0.05 < prefill.error.mape
     assert tuned.provenance.kind == "modelled"
-    assert stated_error(tuned).mape >= 0.198
+    assert stated_check_of(tuned).mape >= 0.198
 
 
 def test_prefills_alone_leave_the_decodes():
