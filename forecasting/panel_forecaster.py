@@ -280,14 +280,15 @@ class _PanelPart:
         """Return the quantiles of a forecast with the given ``mean`` and ``top [series, steps]``.
 
         ``top`` is the peak of the window that ends with each step. ``ages [series]`` are the bins
-        since the last observed one. Past forecasts are compared at the same lead time: their scores
-        begin ``age`` bins after their origin.
+        since the last observed one. A forecast begins ``age`` bins after its data, so it is
+        compared with past forecasts from lead time ``age`` on.
         """
         steps = mean.shape[1]
         quantiles, peaks = np.empty((2, len(mean), len(QUANTILES), steps))
         scores = np.empty((len(mean), len(self._windows), steps))
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
+            # Columns: the steps of the mean, then those of the peaks.
             past = self._past_scores(rows, int(age), steps)
             scores[rows] = past[:, :, :steps]
             bands = self._quantiles(rows, int(age), np.hstack([mean[rows], top[rows]]), past)

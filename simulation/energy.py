@@ -135,21 +135,19 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     ``busy_s [intervals + 1]`` are busy seconds. In both arrays, the last value is for the time
     after the window.
     """
-    pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
-    prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
-    decode_s = np.array([totals.decode_s[p], after.decode_s[p]])
-    constant = prefill_s * pool.gpu.prefill_w + decode_s * pool.gpu.decode_w
-    # Weighted by time; an idle pool keeps 0.
-    constant /= np.where(prefill_s + decode_s > 0, prefill_s + decode_s, 1.0)
-    watts = np.append(np.full(len(busy_s) - 1, constant[0]), constant[1])
+    pool, series, after = result.fleet.pools[p], result.series, result.after
+    in_window, after_window = _constant_watts(result, p)
+    watts = np.append(np.full(len(busy_s) - 1, in_window), after_window)
     iterations = np.append(series.iterations[p], after.iterations[p])
     ran = (iterations > 0) & (busy_s > 0)
     if pool.power is None or not ran.any():
         return watts
     contexts, outputs, pairs, inputs = result.attention(p)
-    context, keys = float(contexts / outputs), float(pairs / inputs)
+    context = float(contexts / outputs)  # mean KV tokens that an output token attends to
+    keys = float(pairs / inputs)  # the same for a prompt token
     # An iteration counts in the interval in which it ends, its time in those that it spans. So the
-    # ratio may be too high at an edge. Intervals without an end of an iteration get the mean.
+    # seconds of an iteration may be too high in an interval in which an iteration begins, and too
+    # low in the next one. Intervals without an end of an iteration get the mean power.
     iterations = iterations[ran]
     seconds = busy_s[ran] / iterations
     decodes = np.append(series.output_tokens[p], after.output_tokens[p])[ran] / iterations
@@ -158,6 +156,18 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     watts[:] = np.average(per_iteration, weights=seconds * iterations)
     watts[ran] = per_iteration
     return watts
+
+
+def _constant_watts(result: Replay, p: int) -> FloatArray:
+    """Return the mean busy power in watts per GPU, in the window and after it, ``[2]``.
+
+    It is the mean of the GPU type's constants for prefill and decode, weighted by time. 0: idle.
+    """
+    gpu, totals, after = result.fleet.pools[p].gpu, result.totals, result.after
+    prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
+    decode_s = np.array([totals.decode_s[p], after.decode_s[p]])
+    joules = prefill_s * gpu.prefill_w + decode_s * gpu.decode_w
+    return joules / np.where(prefill_s + decode_s > 0, prefill_s + decode_s, 1.0)
 
 
 def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:

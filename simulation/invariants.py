@@ -149,9 +149,10 @@ def _check_causality(log: RequestLog, duration_s: float) -> None:
 
 
 def _check_hours(result: Replay, last_s: float) -> None:
-    """Check that hours by kind agree with the series and with work after the window.
+    """Check that instance-hours agree between totals, series and the work after the window.
 
-    ``last_s`` is the time of the last token in seconds.
+    They are busy, idle, starting and lent hours. ``last_s`` is the time of the last token in
+    seconds.
     """
     series, totals = result.series, result.totals
     intervals = series.ready.shape[1]

@@ -157,12 +157,12 @@ def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
     """Return the numbers of due requests, and of late or rejected ones, by tier of the fleet.
 
-    Both count the requests of one cell (``simulation.cells``).
+    If the fleet is replayed as one of several equal cells, both count that cell's requests.
     """
     due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
     if isinstance(result, StreamResult):
         tier_index = _tier_indices(result.tiers, result.fleet)
-        outcomes = result.tally.outcomes  # [groups, outcomes]; a group has one tier
+        outcomes = result.tally.outcomes  # [groups, outcomes]; the tier varies fastest over groups
         counts = outcomes.reshape(-1, len(tier_index), outcomes.shape[1]).sum(axis=0)
         due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
         late[tier_index] = result.tally.missed_by_tier(len(tier_index))

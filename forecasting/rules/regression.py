@@ -68,16 +68,18 @@ class FittedRegression:
         rows, bins = np.nonzero(np.isnan(residual))
         filled = np.where(np.isnan(residual), 0.0, residual)
         source = bins[:, None] - np.array(self.lags, dtype=np.int64)
-        weights = np.where(source >= 0, self.weights[rows], 0.0)
+        weights = np.where(source >= 0, self.weights[rows], 0.0)  # 0 before the first bin
         source = np.maximum(source, 0)
-        for _ in range(PASSES):  # many gaps in a row are rare
+        # A gap may depend on earlier gaps. Each pass completes one more gap of such a chain.
+        for _ in range(PASSES):
             expected = (weights * filled[rows[:, None], source]).sum(axis=1)
             if np.array_equal(expected, filled[rows, bins]):
                 return filled
             filled[rows, bins] = expected
+        # A longer chain, which is rare, is filled bin by bin, so all earlier gaps are complete.
         order = np.argsort(bins, kind="stable")
-        ends = np.flatnonzero(np.diff(bins[order], append=-1))
-        for gaps in np.split(order, ends + 1)[:-1]:  # bin by bin
+        first_of_bin = np.flatnonzero(np.diff(bins[order])) + 1
+        for gaps in np.split(order, first_of_bin):
             lagged = filled[rows[gaps][:, None], source[gaps]]
             filled[rows[gaps], bins[gaps]] = (weights[gaps] * lagged).sum(axis=1)
         return filled

@@ -9,7 +9,7 @@ from simulation.modules.parts import Module
 
 @dataclass(frozen=True, slots=True)
 class PoolModules:
-    """What happened to the modules of one pool; copies are per replica, GPUs of all replicas."""
+    """Copies and moves of modules (layers, projections, KV caches) in the replicas of one pool."""
 
     model: str
     region: str
@@ -25,9 +25,9 @@ class PoolModules:
     given_up: int  # copies that were removed
     offloaded_gb: float
     acting_s: float  # total time of its operations
-    mean_copies: float  # copied layers, mean over the window
+    mean_copies: float  # copied layers of a replica, mean over the window
     most_copies: int
-    mean_borrowed_gpus: float
+    mean_borrowed_gpus: float  # of all replicas together
     most_borrowed_gpus: int
     mean_speed: float  # speed relative to a replica without copies
     kv_tokens: int  # KV capacity of one replica with all modules on its own GPUs

@@ -85,10 +85,10 @@ def start_cost(problem: PlanningProblem) -> FloatArray:
 def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
     """Return a lower bound on the true cost, from a ``bound`` on the program's objective.
 
-    The objective charges at least the share ``STICKINESS`` of an hour's price for a start. Let h be
-    the share that this adds to the true cost of a start, 0 if every start costs more anyway. The
-    objective exceeds the true cost by at most h * fleet, as the fleet has every started instance.
-    So the true cost is at least objective / (1 + h).
+    The objective charges at least the share ``STICKINESS`` of an instance's price for its start,
+    which may exceed the true cost of the start. Let h be the largest excess, as a share of the
+    price. A started instance also costs its price at least once, so all excesses together are at
+    most h * true cost. So the true cost is at least objective / (1 + h).
     """
     least_start_share = STICKINESS
     for window in windows:

@@ -335,10 +335,11 @@ def _replica_changes(
 def _without_overlap(
     span: tuple[int | None, int | None], run: Run | None, policy: str
 ) -> tuple[int | None, int | None]:
-    """Return the (least, most) replicas without those that overlap during a cold start.
+    """Return the (least, most) replicas of a schedule, without overlaps during cold starts.
 
-    ``span`` is (least, most) with them. It is returned unchanged if it is not that of the whole
-    schedule of ``policy`` in ``run``.
+    ``span`` is (least, most) with overlaps: both the replicas of a period, and those that start for
+    the next one. It is returned unchanged if the schedule of ``policy`` in ``run`` has another
+    maximum, so that ``span`` is only of a part of it.
     """
     schedule = schedule_of(tables_of(run), policy) if run is not None else None
     if schedule is None or max(schedule.totals, default=None) != span[1]:

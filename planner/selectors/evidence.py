@@ -72,7 +72,7 @@ class Effect:
 
     @property
     def error_change(self) -> float:
-        """Return the larger absolute change of the two stated errors."""
+        """Return the larger absolute change by the file of the stated errors of TTFT and TBT."""
         ttft, tbt = self.ttft_error - self.ttft_error_before, self.tbt_error - self.tbt_error_before
         return max(abs(ttft), abs(tbt))
 

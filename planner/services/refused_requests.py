@@ -28,10 +28,10 @@ MAX_SHOWN = 20
 
 
 class LimitReached(NamedTuple):
-    """A limit that somebody reached."""
+    """A limit on requests or sign-ins that somebody reached, as recorded in the audit log."""
 
     at: datetime
-    sentence: str
+    sentence: str  # who reached which limit
 
 
 def count_refusal(status: int, *, signed_in: bool) -> None:

@@ -80,7 +80,7 @@ class RowDigest:
         return self._rows.total()
 
     def add(self, document: Document) -> None:
-        """Add the row of a document."""
+        """Count the row that ``document`` describes, and add it to the digest of its table."""
         table = document["model"]
         self._rows[table] += 1
         self._sums[table] = (self._sums[table] + _digest(document)) % 2**DIGEST_BITS

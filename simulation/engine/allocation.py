@@ -13,6 +13,8 @@ from simulation.engine.request_records import ServiceTables, columns_of, fill_re
 from simulation.engine.routing_order import NEVER, PREFIX_AWARE
 from simulation.engine.state import (
     CLOCK,
+    DECODE_SERVICE,
+    FIRST_SERVICE,
     INSTANCE,
     NO_LIMIT,
     POOL,
@@ -160,17 +162,20 @@ def allocate(
 
 
 def _clock_record(fleet: Fleet) -> Array:
-    """Return a table with one record: counters of the simulation and rules of the router."""
+    """Return ``State.clock``, a table with one record: counters, and rules of the router."""
     clock = np.zeros(1, CLOCK)
     if fleet.registration is not None:
         ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
-        # Keep the bound above 0: registration divides by it.
+        # Bounds of prefill instances per decode instance, for the registration of new instances.
+        # Keep the lower one above 0: registration divides by it.
         clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
         clock["ratio_high"] = ratio * (1.0 + tolerance)
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
-    clock["retries"], clock["overflow_s"] = fleet.retries, np.inf
+    clock["retries"] = fleet.retries
+    clock["overflow_s"] = np.inf  # no overflow until the policy sets a limit
     clock["sees_queues"] = fleet.routing.sees == "queues"
+    # "least-memory" first chooses a pool, then an instance in it.
     clock["by_pool"] = fleet.routing.endpoint == "least-memory"
     return clock
 
@@ -273,7 +278,7 @@ def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Arra
     all_services = list(pools_by_service)
     related = np.full((len(all_services), 2), -1, np.int64)
     for i, service in enumerate(all_services):
-        for column, takes_over in enumerate((True, False)):
+        for column, takes_over in ((DECODE_SERVICE, True), (FIRST_SERVICE, False)):
             other = service._replace(takes_over=takes_over)
             is_last = service.takes_over and takes_over  # no service takes over from a decode pool
             if other in pools_by_service and not is_last:
@@ -341,7 +346,7 @@ def _service_limits(
             if np.isfinite(fleet.latency_s[home, names.index(pool.region)]):
                 longest[i, home] = max(longest[i, home], _longest_request(pool))
                 context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
-    handovers = _handover_services(pools_by_service)[:, 0]
+    handovers = _handover_services(pools_by_service)[:, DECODE_SERVICE]
     for i, (handover, pools) in enumerate(zip(handovers, pools_by_service.values(), strict=True)):
         if any(fleet.pools[p].role == "prefill" for p in pools):
             # A request must also fit into the decode pool that takes over.

@@ -268,21 +268,22 @@ def begin_run(state: Any, slot: int, t: float) -> None:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     preempted = _reserve_decodes(state, slot, t)
-    left, chunk, pairs = _fill_with_prompts(state, slot, preempted, t)
+    budget_left, prompt_tokens, pairs = _fill_with_prompts(state, slot, preempted, t)
     decodes = instance.decodes
-    alone = pool.batching == PREFILL_FIRST or decodes > left
-    mixed = chunk > 0 and decodes > 0
-    instance.pausing = pool.batching != CHUNKED and mixed and alone
+    mixed = prompt_tokens > 0 and decodes > 0
+    prompts_go_first = pool.batching == PREFILL_FIRST or decodes > budget_left
+    instance.pausing = pool.batching != CHUNKED and mixed and prompts_go_first
     if instance.pausing:
         # Return the tokens that ``_reserve_decodes`` reserved for the paused decodes.
         instance.kv -= decodes
         decodes = 0
     record_peak(state, slot)
-    if decodes == 0 and chunk == 0:
+    if decodes == 0 and prompt_tokens == 0:
         instance.iterations = 0
         schedule(state, slot, np.inf)
     else:
-        _plan_run(state, slot, decodes, chunk, pairs, preempted, t)
+        _plan_run(state, slot, decodes, prompt_tokens, pairs, preempted, t)
+        # ``invariants`` checks that no iteration runs on an instance that is not ready.
         if (instance.status != READY and instance.status != DRAINING) or pool.down:
             pool.too_early += 1
         schedule(state, slot, iteration_end(instance, instance.iterations))

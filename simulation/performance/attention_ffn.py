@@ -251,7 +251,7 @@ class _Transfer:
     dense: tuple[float, float]  # the same in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the seconds to the FFN GPUs and those back, for ``tokens`` in one layer.
+        """Return the seconds that ``tokens`` of one layer take to the FFN GPUs, and back.
 
         ``routed`` is True for a layer with experts.
         """

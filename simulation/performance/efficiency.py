@@ -271,20 +271,22 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec, near: bool = False) -> floa
 
 
 def transfer_s(
-    operator: Collective, message: FloatArray, gpu: GpuSpec, near: float = 1.0, far: float = 1.0
-) -> FloatArray:
+    operator: Collective, message: FloatArray, gpu: GpuSpec,
+    near_share: float = 1.0, far_share: float = 1.0,
+) -> FloatArray:  # fmt: skip
     """Return the seconds in which the links of one GPU transfer its ``message`` (bytes).
 
-    ``near`` is the share of the peak that links in the node reach, ``far`` the share that links to
-    other nodes reach. Both work at the same time, so the longer time counts.
+    ``near_share`` is the share of the peak that links in the node reach, ``far_share`` the share
+    that links to other nodes reach. Both work at the same time, so the longer time counts.
     """
+    far_bytes_s = link_bytes_s(operator, gpu) * far_share
     if operator.kind == "send":
-        return message / (link_bytes_s(operator, gpu) * far)
-    within = message * operator.traffic / (link_bytes_s(operator, gpu, near=True) * near)
+        return message / far_bytes_s
+    near_bytes_s = link_bytes_s(operator, gpu, near=True) * near_share
+    near_s = message * operator.traffic / near_bytes_s  # ``traffic`` is per byte of message
     if stays_within_server(operator, gpu):
-        return within
-    leaving = message * operator.leaving(gpu.gpus_per_node)
-    return np.maximum(within, leaving / (link_bytes_s(operator, gpu) * far))
+        return near_s
+    return np.maximum(near_s, message * operator.leaving(gpu.gpus_per_node) / far_bytes_s)
 
 
 def bandwidth_of(gpu: GpuSpec) -> float:

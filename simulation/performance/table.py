@@ -183,27 +183,22 @@ def _decode(rows: BenchmarkRows) -> Part:
     nearest_context = distance.argmin(axis=1)
     points, seconds, counts = _sizes(rows.batch, nearest_context, seconds=rows.tbt_s)
     batches = np.unique(points[:, 0])
+    # The measured cells of arrays [batches, contexts]: rows and columns.
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
-    filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)
-    estimated_s = np.maximum(filled, seconds.min())
-    estimated_s[cells] = seconds
-    # Unmeasured cells yield to measured ones when the table is made to rise.
-    weights = np.full(filled.shape, 1e-3)
-    weights[cells] = counts
-    table = rising(estimated_s, weights)
+    by_batch = _fill_cells((batches.size, contexts.size), cells, seconds, counts)
     knots = finer(batches, STEPS)
-    table = np.column_stack([interpolate(batches, column, knots) for column in table.T])
-    table = np.maximum.accumulate(table, axis=1)  # cubics of two columns may cross
-    measured = np.zeros(filled.shape, np.bool_)
+    by_knot = np.column_stack([interpolate(batches, column, knots) for column in by_batch.T])
+    by_knot = np.maximum.accumulate(by_knot, axis=1)  # cubics of two columns may cross
+    measured = np.zeros(by_batch.shape, np.bool_)
     measured[cells] = True
     low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
     high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
-    # Add knots at twice the measured range with slopes that keep time rising in both sizes.
-    table = _extend_column(contexts, _extend_column(knots, table.T).T)
+    # Add knots at twice the measured range with slopes that keep time rising in both sizes. At the
+    # added batch, low > high: no context was measured there.
     return Part(
         np.append(knots, 2 * knots[-1]),
         np.append(contexts, 2 * contexts[-1]),
-        table,
+        _extend_column(contexts, _extend_column(knots, by_knot.T).T),
         low=np.append(np.interp(knots, batches, low), ANY),
         high=np.append(np.interp(knots, batches, high), -ANY),
     )
@@ -232,18 +227,23 @@ def _knots(contexts: FloatArray) -> FloatArray:
     return np.array([float(np.median(group)) for group in merged])
 
 
-def _sum_of_two(
+def _fill_cells(
     shape: tuple[int, int],
     cells: tuple[npt.NDArray[np.int_], npt.NDArray[np.int_]],
     seconds: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
-    """Return a table of ``shape`` whose cells are a row term plus a column term.
+    """Return a table of ``shape`` that rises with both sizes, from ``seconds`` of measured cells.
 
-    The terms are fitted to ``seconds`` of the measured ``cells`` (row and column indices), by least
-    squares with weights ``counts``.
+    ``cells`` are their row and column indices, ``counts`` their weights. An unmeasured cell is a
+    row term plus a column term, fitted to the measured ones by weighted least squares.
     """
     design = np.hstack([np.eye(size)[cell] for size, cell in zip(shape, cells, strict=True)])
     root_weight = np.sqrt(counts)
     terms = np.linalg.lstsq(design * root_weight[:, None], seconds * root_weight, rcond=None)[0]
-    return np.asarray(terms[: shape[0], None] + terms[None, shape[0] :], np.float64)
+    estimated_s = np.maximum(terms[: shape[0], None] + terms[None, shape[0] :], seconds.min())
+    estimated_s[cells] = seconds
+    # Unmeasured cells yield to measured ones when the table is made to rise.
+    weights = np.full(shape, 1e-3)
+    weights[cells] = counts
+    return rising(estimated_s, weights)

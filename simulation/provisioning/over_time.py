@@ -175,9 +175,10 @@ class _LevelSimulation:
     def run(self, plan_level: str, headroom: float) -> LevelOverTime:
         """Simulate the level window by window, with plans made at the level ``plan_level``.
 
-        Plans are made for ``known_demand`` times 1 + ``headroom``. They start as fast as capacity
-        of ``self.level``. Requested capacity costs from the request on. It serves after its
-        start-up, or at once if that is less than a window.
+        Plans are made for ``known_demand`` times 1 + ``headroom``. Their capacity starts as fast as
+        that of ``self.level``, because a finer level can also start the plans of whole replicas.
+        Requested capacity costs from the request on. It serves after its start-up, or at once if
+        that is less than a window.
         """
         cache, windows, judge = self.cache, self.windows, self.judge
         phase = cache.service.phase
@@ -200,13 +201,14 @@ class _LevelSimulation:
             memory[w] = plan.memory_bytes
             # Capacity serves after ``delay`` windows, so the smallest of the recent plans serves.
             recent = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-            serving = planned_for[min(recent, key=lambda k: (devices[k], k))] or demand
-            met[w], serving_w = cache.outcome(plan_level, serving, real[w])
+            serving = planned_for[min(recent, key=lambda k: (devices[k], k))]
+            assert serving is not None
+            met[w], serving_watts = cache.outcome(plan_level, serving, real[w])
             active = cache.plan(plan_level, serving)
             assert active is not None
             plans[w] = active, cache.problem(serving)
             # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
-            power[w] = serving_w + (plan.devices - active.devices) * cache.service.gpu.idle_w
+            power[w] = serving_watts + (plan.devices - active.devices) * cache.service.gpu.idle_w
         return LevelOverTime(
             self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
             None if judge is None else judge.attainment(plans),

@@ -42,9 +42,10 @@ class Windows:
 def windows_of(
     arrival_s: FloatArray, isl: npt.ArrayLike, osl: npt.ArrayLike, seconds: float
 ) -> Windows:
-    """Return requests/s and mean lengths by window; empty windows use the lengths before them.
+    """Return requests/s and mean lengths by window.
 
-    Raises SimulationError for an empty trace.
+    An empty window has the lengths of the nearest earlier window with requests, or else of the
+    first one. Raises SimulationError for an empty trace.
     """
     if arrival_s.size == 0:
         raise SimulationError("The trace has no requests to plan for.")
@@ -52,12 +53,12 @@ def windows_of(
     count = np.bincount(window)
 
     def mean(lengths: npt.ArrayLike) -> FloatArray:
-        """Return the mean length in each window, or of the last window with requests, ``[W]``."""
+        """Return the mean length in each window, ``[W]``."""
         total = np.bincount(window, weights=np.asarray(lengths, np.float64))
         means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
         with_requests = np.flatnonzero(count > 0)
-        last = np.searchsorted(with_requests, np.arange(count.size), side="right") - 1
-        return np.asarray(means[with_requests[np.maximum(last, 0)]], np.float64)
+        nearest = np.searchsorted(with_requests, np.arange(count.size), side="right") - 1
+        return np.asarray(means[with_requests[np.maximum(nearest, 0)]], np.float64)
 
     return Windows(seconds, count / seconds, mean(isl), mean(osl))
 

@@ -124,13 +124,14 @@ class _Kinds:
         return np.maximum(self.first_prompt.weights @ after, 0.0)
 
     def time_spent(self, waiting: FloatArray) -> FloatArray:
-        """Return the mean seconds per iteration, by its kind and the cells left over.
+        """Return the mean seconds per iteration, by its kind and the cells left over at its end.
 
-        The shape is ``[kind, size]``. ``waiting [size]`` is the distribution of the cells that wait
-        at the start of an iteration.
+        The shape is ``[kind, size]``: column i has the iterations that leave i cells. ``waiting
+        [size]`` is the distribution of the cells that wait at the start of an iteration.
         """
         time_by_kind = np.zeros((len(self.seconds), self.left_over.shape[1]))
         last = self.max_cells
+        # Kinds in the order of the class: all cells fit, a full iteration, a prompt after idling.
         time_by_kind[:last, 0] = waiting[:last] * self.seconds[:last]
         full = waiting[last:] * self.seconds[last]
         time_by_kind[last, : full.size] = full

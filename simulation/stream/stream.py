@@ -82,7 +82,8 @@ class Stream:
     def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
         """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests.
 
-        Raises ``SimulationError`` for a piece that does not belong to the stream.
+        Raises ``SimulationError`` for a part of other models, regions, tiers, start or block size
+        than the stream, and for arrivals before those of the part before.
         """
         last_s = 0.0
         for chunk in self.chunks():
@@ -97,9 +98,9 @@ class Stream:
                 return
 
     def _check(self, chunk: Trace, last_s: float) -> None:
-        """Raise ``SimulationError`` for a piece that does not belong to the stream.
+        """Raise ``SimulationError`` for the parts that ``pieces`` refuses.
 
-        ``last_s`` is the last arrival of the piece before.
+        ``last_s`` is the last arrival of the part before.
         """
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):

@@ -154,8 +154,8 @@ def rows_of(
 ) -> tuple[Row, ...]:
     """Return a row for each rated deployment.
 
-    ``fit`` has the errors of estimates. The user's ``measurements`` correct them; None: there are
-    none.
+    ``fit`` has the errors of estimates. The user's ``measurements``, if any, change these errors:
+    the speeds of ``rated`` were corrected before.
     """
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:

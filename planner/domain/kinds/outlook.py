@@ -176,7 +176,7 @@ def plan_months(
     first_month = {growth: month for month, growth in reversed(months)}
     plans = parts.map(
         [
-            Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(growth)))
+            Part(f"Plan: {month.label}", partial(_plan_of_steady_week, inputs, load.times(growth)))
             for growth, month in first_month.items()
         ],
         progress,
@@ -192,7 +192,7 @@ def plan_months(
     return planned
 
 
-def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
+def _plan_of_steady_week(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
     """Return the plan of a week that follows an equal week, or a sentence on why there is none.
 
     The week is planned twice: the second plan starts with the fleet at the end of the first.

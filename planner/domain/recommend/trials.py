@@ -144,8 +144,8 @@ class Trials:
                 self._static[key] = counts
             return self._static[key]
 
-    def _sizing(self, level: int) -> list[Callable[[], Study]]:
-        """Return functions that make the studies on which ``level``'s static fleet is sized."""
+    def _sizing_studies(self, level: int) -> list[Study]:
+        """Return the studies on which the static fleet of ``level`` is sized."""
         makers = [
             case.sizing
             for day in self.days
@@ -153,20 +153,19 @@ class Trials:
             for case in day.cases
             if case.required and case.sizing is not None and not case.lost
         ]
-        return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
+        distinct = [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
+        return [make() for make in distinct]
 
     def _smallest(self, level: int, progress: Progress = silent) -> IntArray:
         """Return the smallest static fleet for ``level`` without spare replicas, ``[pools]``."""
-        studies = [make() for make in self._sizing(level)]
+        studies = self._sizing_studies(level)
         return smallest_flat(
             *studies, seed=self.seed, progress=progress, known=self._known, at_once=self.at_once
         )
 
     def static_fails(self, level: int, usd: float) -> bool:
-        """Return whether static fleets of at most ``usd`` dollars surely fail at ``level``."""
-        return costs_more_than(
-            usd, [make() for make in self._sizing(level)], self.seed, self._known
-        )
+        """Return whether all static fleets that pass at ``level`` surely cost over ``usd``."""
+        return costs_more_than(usd, self._sizing_studies(level), self.seed, self._known)
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
         """Size the static fleet of a level of assurance before workers of the run need it."""

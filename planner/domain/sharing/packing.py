@@ -117,5 +117,5 @@ class Sharing:
         return SharedGpuPlan(group, way, replay, tuple(attainment.tolist()))
 
     def _host_of(self, way: str) -> SharedHost:
-        """Return the host as models share it in this way: only by TIME are weights swapped."""
+        """Return the host for sharing by ``way``; weights leave the GPU only if that is TIME."""
         return replace(self._host, by_memory=way != TIME)

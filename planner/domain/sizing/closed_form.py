@@ -103,7 +103,7 @@ def begin_closed_rates(
     hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> None:  # fmt: skip
-    """Begin the closed forms of ``closed_rates`` in a second process, if there is one."""
+    """Send the calls of a later ``closed_rates`` to the second process; do nothing without one."""
     for m, g in pools:
         for calls in _pool_calls(hardware, m, g, lengths[m], shared[m] if shared else None):
             for call in calls:

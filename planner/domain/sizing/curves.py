@@ -160,8 +160,8 @@ def role_capacity(case: SizingCase) -> tuple[FloatArray, str]:
     """Return (rps, limit) of a pool that only prefills or only decodes, as ``case.role`` says.
 
     ``rps`` are the requests/s of 1, 2, ... replicas, as plans use them. ``limit`` is what limits a
-    single replica. The case has all latency limits of the tier. The role must meet its part of
-    them. Raises SimulationError if it cannot at any rate.
+    single replica. The case has the tier of both roles. The role must meet its part of that tier's
+    attainment target. Raises SimulationError if it cannot at any rate.
     """
     curve = _curve_for_role(replace(case, tier=role_tier(case.tier, case.role)), case.tier)
     # Capacities count the input tokens of the requests served, in both roles.
@@ -178,16 +178,16 @@ def curve_of(case: SizingCase) -> PoolCurve:
 
 
 def _curve_for_role(case: SizingCase, tier: Tier) -> PoolCurve:
-    """Return the capacity curve of ``case``, whose tier has only the limits of its role.
+    """Return the capacity curve of ``case``, whose tier has the attainment target of its role.
 
-    If one replica cannot meet them at any rate, return the curve under all limits of ``tier``.
+    That is higher than the target of ``tier``, which both roles must meet together. If one replica
+    misses it at any rate, use the target of ``tier``, as if the other role missed no limit.
     """
     try:
         return curve_of(case)
     except SimulationError:
         if case.tier == tier:
             raise
-        # The role cannot meet its part at any rate. Assume that the other role misses no limit.
         return curve_of(replace(case, tier=tier))
 
 

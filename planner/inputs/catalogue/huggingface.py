@@ -207,7 +207,7 @@ class _Reader:
             "intermediate": intermediate,
             # The first positions of RoBERTa are for padding.
             "max_context": self.required_number("context")
-            - (2 if self.kind in FAMILIES["bert"][2:] else 0),
+            - (2 if self.kind in FAMILIES["roberta"] else 0),
             "gated": self.kind not in FAMILIES["plain"] and self.kind not in FAMILIES["bert"],
             "tied_embeddings": self.kind in FAMILIES["tied"] if tied is None else bool(tied),
         }

@@ -393,7 +393,6 @@ def next_measurement(
         learnt = getattr(measurements.times, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
-        # No single row narrows an error, so each measurement is made twice.
         measured_twice = (_with_row_twice(rows, traits, i) for i in range(traits.size))
         errors_after.append(
             [_mean_error(correction_model, more, traits) for more in measured_twice]
@@ -409,7 +408,10 @@ def next_measurement(
 
 
 def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
-    """Return ``rows`` with row ``which`` of ``others`` appended twice, as two measurements."""
+    """Return ``rows`` with row ``which`` of ``others`` appended twice, as two measurements.
+
+    A stated error ignores the row that reduces it most, so a single row would change nothing.
+    """
     more = others.take(np.array([which, which]))
     labels = {name: np.append(rows.labels[name], more.labels[name]) for name in more.labels}
     return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))

@@ -117,8 +117,9 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
 def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) -> None:
     """Check the first rows for ids of requests in ``column`` that occur several times.
 
-    Rows with one id and several times are retries, or events of one request. Rows with one id and
-    prompt length, but several times or answers, are parts of a request if there are many of them.
+    Rows with equal id and different times are retries, which are stated. But if many rows have
+    equal id and prompt length, and differ in time or answer, they are parts or events of one
+    request. Then the user must choose one event, or the file is refused.
     """
     probe = reading.table.probe
     prompt_columns = layout.tokens["input_tokens"].columns

@@ -82,7 +82,17 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         raise IngestError(f"{name} is named a Parquet file but is not one. Write it again.")
     if stream.head.startswith(UTF16):
         stream = _Stream(as_utf8(stream, name))
-    stream.head, unit = _text_head(stream.head, name), "line"
+    return _open_text(source, options, stream)
+
+
+def _open_text(source: Source, options: IngestOptions, stream: _Stream) -> TextTable:
+    """Open a table of text: nested JSON, log lines (also in envelopes of a collector), or rows.
+
+    All become JSON lines or delimited text. Messages name a row "line", if a line of the file is
+    one row. Else they name it "row" (in one JSON document) or "request".
+    """
+    name, unit = source.name, "line"
+    stream.head = _text_head(stream.head, name)
     is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
     if is_json and (nested := _path_to_rows(stream.head, name)) is not None:
         is_document, path = nested

@@ -66,10 +66,11 @@ class Command(ReportCommand):
         return {"run": options.run, **as_json(self.changed)}
 
     def words(self, answer: Document) -> str:
+        """Return the report of the changed plan, or of the simulation if there was one."""
         if self.changed is None:
             return super().words(answer)
-        title, is_same = f"What-if of run {answer['run']}", self.unchanged is None
-        report = answer_report(title, self.unchanged, self.changed, same=is_same)
+        title, has_no_change = f"What-if of run {answer['run']}", self.unchanged is None
+        report = answer_report(title, self.unchanged, self.changed, same=has_no_change)
         return report_text(report, self.stdout)
 
 

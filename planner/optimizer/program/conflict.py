@@ -102,10 +102,10 @@ class _SwitchableRows:
 
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
         self._program, self._rows = program, frozenset(rows)
-        self._off: set[int] = set()
-        self._highs = silent_highs(time_limit_s=LP_BUDGET_S + WHOLE_BUDGET_S)
+        self._off: set[int] = set()  # rows that are switched off now
+        self._highs = silent_highs(time_limit_s=TEST_S)  # each test sets it again
         lp = program.highs(relaxed=relaxed)
-        lp.col_cost_ = np.zeros(len(program.cost))
+        lp.col_cost_ = np.zeros(len(program.cost))  # only feasibility matters
         load_program(self._highs, lp)
 
     def infeasible(self, rows: Sequence[int]) -> bool:

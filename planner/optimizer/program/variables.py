@@ -138,14 +138,15 @@ class Draft:
     ) -> list[Entry]:
         """Return entries for the tokens/s that each cell carries on a side.
 
-        A side is a group of GPU columns of one role, such as prefill. ``row [n]`` is the row that
-        gets the entries of a cell, ``coefficient [n]`` their factor. A piecewise linear capacity
-        has an entry for each piece.
+        A side is a group of GPU columns of one role, such as prefill. Its capacity is what is left
+        after the loss of ``side.lost`` instances. ``row [n]`` is the row that gets the entries of a
+        cell, ``coefficient [n]`` their factor. A piecewise linear capacity has an entry for each
+        piece.
         """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
-            on_side = (side.columns & (side.lost == lost))[self.column]
-            factor = on_side * np.asarray(coefficient, float)
+            columns = side.columns & (side.lost == lost)
+            factor = columns[self.column] * np.asarray(coefficient, float)
             if factor.any():
                 entries += self.serving_instances(period, row, factor * pools.plain)
                 cells = pools.cell

@@ -110,39 +110,49 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     guard = pool.guard
     if guard is None:
         return
-    # n replicas have the capacity of a * (n - k sqrt(n)) replicas in a large pool, because small
-    # pools absorb less variation (square-root staffing).
-    a, k = guard.staffing(pool.least, pool.most)
-    yield from (_load_in_replicas(load, k, pool) for load in _token_loads(guard, pods, a))
+    # n replicas have the capacity of scale * (n - loss * sqrt(n)) replicas in a large pool, because
+    # small pools absorb less variation (square-root staffing).
+    scale, loss = guard.staffing(pool.least, pool.most)
+    yield from (_load_in_replicas(load, loss, pool) for load in _token_loads(guard, pods, scale))
     in_flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
-    most_in_flight = max(round(PILED_UP * guard.in_flight * a), 1)
+    most_in_flight = max(round(PILED_UP * guard.in_flight * scale), 1)
     running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
-    if k:
-        running = f"({running} - {k:.6g} * sqrt({running}))"
+    if loss:
+        running = f"({running} - {loss:.6g} * sqrt({running}))"
+    # In PromQL, ">" returns its left side, the requests in flight, or nothing if it is not larger.
     above_limit = f"({in_flight} > {most_in_flight} * {running})"
     piled_up = _maximum_over_time(above_limit, guard)
     metric = f"headroom_guard_in_flight_over_{most_in_flight}"
-    yield _load_in_replicas(Load("piled-up", metric, piled_up, guard.in_flight * a), k, pool)
+    in_flight_load = Load("piled-up", metric, piled_up, guard.in_flight * scale)
+    yield _load_in_replicas(in_flight_load, loss, pool)
+    yield from _late_load(pool, guard, pods, scale, above_limit)
+
+
+def _late_load(pool: Pool, guard: Guard, pods: str, scale: float, above: str) -> Iterator[Load]:
+    """Yield the load by late requests, if ``guard`` has limits for these.
+
+    ``scale`` is as in ``_token_loads``. The query ``above`` has a result while requests pile up.
+    """
     late = " + ".join(
-        _late_share(metric, limit_s, pods)
-        for metric, limit_s in ((TTFT, guard.ttft_s), (TPOT, guard.tpot_s))
+        _late_share(latency, limit_s, pods)
+        for latency, limit_s in ((TTFT, guard.ttft_s), (TPOT, guard.tpot_s))
         if np.isfinite(limit_s)
     )
     if late and np.isfinite(guard.allowed_late):
-        replicas = _replicas_for_late(guard, late, pods, a)
+        replicas = _replicas_for_late(guard, late, pods, scale)
         metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_late_{pool.name}")
-        # Requests that pile up are late for another reason, which the metric above covers. "> 0"
-        # drops the 0 / 0 without requests.
-        was_above = f"max_over_time({above_limit}[{LATE_S:g}s:{CHECK_S}s])"
+        # Requests that pile up are late for another reason, which another load covers. "> 0" drops
+        # the 0 / 0 without requests.
+        was_above = f"max_over_time({above}[{LATE_S:g}s:{CHECK_S}s])"
         counted = f"({replicas} > 0 unless {was_above})"
         yield Load("late", metric, _maximum_over_time(counted, guard), 1.0)
 
 
-def _token_loads(guard: Guard, pods: str, a: float) -> Iterator[Load]:
+def _token_loads(guard: Guard, pods: str, scale: float) -> Iterator[Load]:
     """Yield the loads by prompt and output tokens/s, for the work that the pool does.
 
-    ``a`` is the capacity of a replica relative to one in a large pool.
+    ``scale`` is the capacity of a replica relative to one in a large pool.
     """
     for name, metric, counter, capacity in (
         ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
@@ -151,7 +161,7 @@ def _token_loads(guard: Guard, pods: str, a: float) -> Iterator[Load]:
         if np.isfinite(capacity):
             rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
             lasting = _maximum_over_time(_minimum_over_time(rate, guard), guard)
-            yield Load(name, metric, lasting, capacity * a)
+            yield Load(name, metric, lasting, capacity * scale)
 
 
 def _late_share(metric: str, limit_s: float, pods: str) -> str:
@@ -170,12 +180,12 @@ def _late_share(metric: str, limit_s: float, pods: str) -> str:
     return f"1 - ({' + '.join(within)}) / sum(rate({metric}_count{{{pods}}}[{LATE_S:g}s]))"
 
 
-def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
+def _replicas_for_late(guard: Guard, late: str, pods: str, scale: float) -> str:
     """Return the query of the replicas that late requests require (``guard._instances_for_late``).
 
     ``late`` is the query of the share of late requests. Replicas per token/s in the last LATE_S
-    seconds are multiplied by the square root of late share / (AIM * allowed share). ``a`` is the
-    capacity of a replica relative to one in a large pool.
+    seconds are multiplied by the square root of late share / (AIM * allowed share). ``scale`` is
+    the capacity of a replica relative to one in a large pool.
     """
     counter, capacity = (
         (PROMPTS, guard.prompt_tps)
@@ -188,19 +198,19 @@ def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
     aimed = AIM * max(guard.allowed_late, LEAST_ALLOWED)
     excess = f"clamp(({late}) / {aimed:.6g}, 0, {MOST_LATE:g})"
     per_token = f"{replicas} / {mean_tokens} * sqrt({excess})"
-    most = 1 / (LEAST_LOAD * capacity * a)
+    most = 1 / (LEAST_LOAD * capacity * scale)
     return f"{_minimum_over_time(tokens, guard)} * clamp_max({per_token}, {most:.6g})"
 
 
-def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:
+def _load_in_replicas(load: Load, loss: float, pool: Pool) -> Load:
     """Return a load whose query counts replicas, because small pools have less capacity each.
 
-    The query solves n - k sqrt(n) = load / threshold for n (square-root staffing). With k = 0 the
-    load is returned as it is.
+    The query solves n - loss * sqrt(n) = load / threshold for n (square-root staffing). Without a
+    ``loss``, the load is returned as it is.
     """
-    if not k:
+    if not loss:
         return load
-    half = k / 2
+    half = loss / 2
     load_ratio = f"({load.query} > 0) / {load.threshold:.6g}"
     replicas = f"({half:.6g} + sqrt({half * half:.6g} + {load_ratio})) ^ 2"
     # Metric names allow only letters, digits and underscores.

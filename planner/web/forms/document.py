@@ -129,7 +129,7 @@ def study_changes(data: Row, values: Row) -> Row:
 
 
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
-    """Return the edits for the rows of one section; unchanged rows and keys are kept."""
+    """Return the edits of ``data`` that give ``section`` these ``rows``; their other keys stay."""
     path = LISTS[section]
     old_rows = _rows_or_default(data, section)
     if section == "regions":

@@ -161,16 +161,19 @@ def _pool_sections(
 
 def _load(pool: PoolFigures) -> Facts:
     """Return the load of a pool and its limit."""
-    start = ""
+    included = ""
     if pool.start_ms:
-        start = f"includes {figure(pool.start_ms, 'ms')} before the first iteration"
+        included = f"includes {figure(pool.start_ms, 'ms')} before the first iteration"
     cached = f"{figure(pool.cached_tokens)} cached" if pool.cached_tokens else ""
     return Facts(
         (
             Fact("Load", pool.requests_s, "req/s"),
+            # ``isl`` are the tokens to compute, without those cached.
             Fact("Input", pool.isl + pool.cached_tokens, "tokens", Form.COUNT, note=cached),
             Fact("Output", pool.osl, "tokens", Form.COUNT),
-            Fact("Limit", pool.slo_ms / 1e3, form=Form.SECONDS, change=start, note=pool.slo_source),
+            Fact(
+                "Limit", pool.slo_ms / 1e3, form=Form.SECONDS, change=included, note=pool.slo_source
+            ),
         )
     )
 

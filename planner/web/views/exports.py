@@ -107,7 +107,7 @@ def _max_replicas_text(run: Run, to: str, options: ExportOptions) -> str:
 
 
 def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | None:
-    """Return the active plan with the exported schedule if the file repeats it at other times."""
+    """Return the active plan of the exported schedule if ``options`` repeat it at other times."""
     policy = options.policy or stored_result(run).recommended_policy
     active = active_plan_of_policy(run, policy)
     return active if active and options.repeat not in ("auto", active.repeat) else None

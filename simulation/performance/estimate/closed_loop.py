@@ -227,9 +227,9 @@ def _added_to_decode(
 def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
     """Return the seconds of the iteration that computes a request's prompt.
 
-    Attention ranks wait for each other, so each further rank with a prompt makes the iteration
-    longer. Besides the request's own rank, these are the ranks whose prompts arrived during the
-    iteration before. ``per_s`` is the rate at which prompts arrive at the worker.
+    Attention ranks wait for each other. So each further rank with a prompt, which arrived during
+    the iteration before, makes the iteration longer. ``per_s`` is the rate at which prompts arrive
+    at the worker.
     """
     other_ranks = loop.prefill_ranks - 1.0
     added_by_rank = (times.prompt - times.lone) / np.maximum(other_ranks, 1.0)

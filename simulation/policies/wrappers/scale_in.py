@@ -126,7 +126,7 @@ class ScaleInUndo(Wrapper):
         ]
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
-        """Record the instances that ``change [pools]`` removes softly, and forget restored ones."""
+        """Add what ``change [pools]`` drains to the restorable instances; drop what it restores."""
         for p, restorable in enumerate(self._restorable):
             # Starting instances are removed first, at once.
             draining = -int(change[p]) - int(observation.starting[p])
