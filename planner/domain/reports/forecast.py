@@ -109,7 +109,7 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     if compared.startswith(WORSE):
         return f"Plan on {naive}) instead. This forecast is off by {error}."
     if compared.startswith(NO_BETTER):
-        return f"Plan on this forecast{off}. {naive[:1].upper()}{naive[1:]}) is as good."
+        return f"Plan on this forecast{off}. In this window, {naive}) was as good."
     return f"Plan on this forecast{off}. {compared}".strip()
 
 
@@ -209,10 +209,10 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
             (Head("Method", wide=2), lambda row: row.method.replace("-", " ")),
             (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
             (Head("Peak error", Form.SHARE), lambda row: row.error),
-            (Head("Error ratio", Form.NUMBER), lambda row: row.over_chosen),
+            (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
             (Head("Weight, next window", Form.SHARE), lambda row: row.share),
             (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
-            note="Peak error: error of recent peaks over mean demand. Another method replaces the "
+            note="Peak error: error of earlier peaks over mean demand. Another method replaces the "
             f"ensemble only if it is {percent(MARGIN, 0)} better.",
         )
         yield Section("Methods compared", (rows,), "Methods", group=Group.BASIS)

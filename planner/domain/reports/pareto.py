@@ -30,6 +30,7 @@ from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
+PLANNED = "as planned, at rated load"
 
 
 def _name(objective: str) -> str:
@@ -48,8 +49,8 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     if plan is None:
         return
     if not has_trade_off(front):
-        yield Fact(f"{first} of your plan", plan.first, first_unit)
-        yield Fact(f"{second} of your plan", plan.second, second_unit)
+        yield Fact(f"{first} of your plan", plan.first, first_unit, note=PLANNED)
+        yield Fact(f"{second} of your plan", plan.second, second_unit, note=PLANNED)
         yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
         return
     highest_first, lowest_first = front[0], front[-1]

@@ -226,7 +226,7 @@ def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = Non
     """
     if guarded_span(scheduled, simulated) == scheduled:
         return ""
-    average = "" if mean is None else f", mean {figure(mean)}"
+    average = "" if mean is None else f", mean with the guard {figure(mean)}"
     return f"{span_text(scheduled)} scheduled{average}"
 
 

@@ -168,7 +168,7 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
             lost.append(f"{summary.unfinished:,} unfinished")
         for words in lost:
             labels.setdefault(f"Of {summary.arrived:,} requests, {words}", []).append(run.label)
-    return [f"{words}: {_policies_words(names, len(runs))}." for words, names in labels.items()]
+    return [f"{words} by {_policies_words(names, len(runs))}." for words, names in labels.items()]
 
 
 def _policies_words(labels: Sequence[str], all_count: int) -> str:

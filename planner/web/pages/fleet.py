@@ -10,7 +10,6 @@ from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Note, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
 from planner.domain.results.stored import StoredPolicy
-from planner.inputs.demo import DEMO_NAME
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.metrics import (
     desired_by_pool,
@@ -189,12 +188,9 @@ def with_data_age(report: Report, run: Run, now: datetime) -> Report:
     age = data_age(run, stored_result(run), now)
     if not report.trust or age is None:
         return report
-    is_demo = run.name == DEMO_NAME
-    old = age > SEASON and not is_demo  # the demo's traffic is of a fixed week
-    fact = Fact(
-        "Data", "demo" if is_demo else f"{days_old(age):,} days old", link="sources",
-        meaning=Meaning.RISK if old else Meaning.NEUTRAL if is_demo else Meaning.MET,
-    )  # fmt: skip
+    old = age > SEASON
+    meaning = Meaning.RISK if old else Meaning.MET
+    fact = Fact("Data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
     limit = f" It is older than {SEASON.days} days, so demand may have changed." if old else ""
     end = Note(f"The traffic that the plan knows ends on {when(now - age)}.{limit}")
     sections = tuple(

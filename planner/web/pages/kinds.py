@@ -303,8 +303,8 @@ def _split_decision(run: Run) -> str:
         elif total > 1:
             prefill = min(max(round(total * best.prefill / count), 1), total - 1)
             change.append(f"{name} in {region} to {ratio_name(prefill, total - prefill)}")
-    actions = (("Keep", keep), ("Change", change))
-    return ". ".join(f"{verb} {' and '.join(splits)}" for verb, splits in actions if splits)
+    verdicts = (("Today's split is as good as the best", keep), ("Change today's split", change))
+    return ". ".join(f"{verdict}: {' and '.join(its)}" for verdict, its in verdicts if its)
 
 
 def _newest_comparison(run: Run) -> Run | None:
