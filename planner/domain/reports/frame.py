@@ -95,7 +95,7 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     assumed = sum(row.provenance == ASSUMED for row in rows)
     ordered = sorted(
         rows,
-        key=lambda row: (-(row.effect or 0.0), row.provenance != ASSUMED),
+        key=lambda row: (-(row.effect or 0.0), not row.matters, row.provenance != ASSUMED),
     )
     inputs = table(
         ordered,

@@ -359,7 +359,8 @@ def _regions(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Ass
                     value = f"${usd.min():,.4g} to ${usd.max():,.4g} per GPU and hour, by UTC hour"
                 provenance = sources[what]
                 key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
-                yield Assumption(what, value, provenance.kind, provenance.source, key)
+                words = "cost, in proportion to its GPU-hours"
+                yield Assumption(what, value, provenance.kind, provenance.source, key, words)
         for what, value, key in (
             ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
             ("PUE", f"{region.pue:.4g}", "pue"),
@@ -375,7 +376,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{count:,} replica{'s' * (count != 1)} at the start of the window"
-    yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today")
+    yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today", "the saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
