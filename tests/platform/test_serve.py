@@ -130,7 +130,7 @@ def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with Children() as children:
-        children.start("compiler", "-c", "raise SystemExit(3)", failing="runs try again.")
+        children.start("compiler", "-c", "raise SystemExit(3)", failure_message="runs try again.")
         children.start("web", "-c", "import time; time.sleep(600)")
         deadline = time.monotonic() + ENDS_WITHIN_S
         complained = ""
