@@ -82,6 +82,13 @@ def test_given_replicas_are_those_of_every_pool():
     assert (today(kept)[0]["replicas"], today(kept)[0]["minimum"]) == (4, 2)
 
 
+def test_equal_pools_add_up_and_a_fixed_one_counts_with_its_own_replicas():
+    deployment = KEDA.partition("---\n")[0]
+    fixed = deployment.replace("name: chat", "name: fixed").replace("replicas: 3", "replicas: 5")
+    (row,) = today(with_fleet(DOCUMENT, f"{KEDA}---\n{fixed}", "keda.yaml").document)
+    assert (row["replicas"], row["minimum"], row["maximum"]) == (3 + 5, 2 + 5, 100 + 5)
+
+
 @pytest.mark.parametrize(
     ("line", "spread"),
     [
