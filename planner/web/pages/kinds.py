@@ -304,7 +304,7 @@ def _split_decision(run: Run) -> str:
             prefill = min(max(round(total * best.prefill / count), 1), total - 1)
             change.append(f"{name} in {region} to {ratio_name(prefill, total - prefill)}")
     verdicts = (("Today's split is as good as the best", keep), ("Change today's split", change))
-    return ". ".join(f"{verdict}: {' and '.join(its)}" for verdict, its in verdicts if its)
+    return ". ".join(f"{verdict}: {' and '.join(splits)}" for verdict, splits in verdicts if splits)
 
 
 def _newest_comparison(run: Run) -> Run | None:
