@@ -524,10 +524,14 @@ def _next_level_words(view: ComparisonView) -> str:
 
 
 def _is_n_plus_1(view: ComparisonView, plan: Plan) -> bool:
-    """Return whether the plan's level requires N+1, and no simulation shows that it is not."""
+    """Return whether the plan is N+1: in the simulation, if its level does not require it.
+
+    If the level requires it, the plan counts as N+1 unless a simulation shows that it is not.
+    """
+    survives = view.replica_loss(plan.outcome).survives
     if plan.level is None or not plan.level.spare:
-        return False
-    return view.replica_loss(plan.outcome).survives is not False
+        return survives is True
+    return survives is not False
 
 
 def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
