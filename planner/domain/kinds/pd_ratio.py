@@ -17,7 +17,6 @@ from planner.domain.pd.figures import (
     Pair,
     PairRow,
     PdPool,
-    RatioFigures,
     RatioRow,
 )
 from planner.domain.pd.ratio_drift import (
@@ -36,8 +35,10 @@ from planner.domain.pd.service_pools import (
     pairs_of,
     strictest_split,
     todays_instances,
+    todays_splits,
     usual_instances,
 )
+from planner.domain.pd.verdict import headline
 from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json, milliseconds
 from planner.domain.sizing.curves import curve_of
@@ -51,7 +52,7 @@ from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.second_process import begin
 from simulation.errors import SimulationError
-from simulation.sizing.capacity import PRECISION, SizingCase
+from simulation.sizing.capacity import SizingCase
 from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import curve_capacity
 from simulation.trace import PrefixBlocks
@@ -62,8 +63,6 @@ CACHED = (
     "include this. Closed forms, and so sensitivity, drift and the ranking of pairs, count every "
     "prompt in full."
 )
-# Smallest gain over aggregated serving that is above the precision of the simulated rates.
-LEAST_GAIN = 2 * PRECISION
 
 
 class Options(RunOptions):
@@ -161,7 +160,7 @@ def run(
         ratios=rows,
         best=best,
         mixed=aggregated,
-        headline=headline(best.figures, aggregated, count),
+        headline=headline(best.figures, aggregated, rows, todays_splits(hardware, m, pair.columns)),
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by="every ratio: capacity of each pool; best ratio and its neighbours: both pools "
         f"simulated with {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
@@ -287,38 +286,6 @@ def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
         return AggregatedCapacity(0.0, 0.0, "slo", str(problem))
     rate = curve_capacity(curve.max_rps, pair.instances)
     return AggregatedCapacity(rate * service.tokens, rate, curve.alone.bound_by)
-
-
-def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
-    """Return whether the best ratio serves clearly more than aggregated replicas (``mixed``).
-
-    True if there is no profile of aggregated replicas (None).
-    """
-    return mixed is None or best.max_tps >= mixed.max_tps * (1 + LEAST_GAIN)
-
-
-def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
-    """Return a sentence on the best ratio, or on aggregated serving if that is as good.
-
-    ``mixed`` is the capacity of ``count`` aggregated replicas; None: there is no profile for them.
-    """
-    split = f"{best.name} of {count} replicas, {best.max_tps:,.0f} tokens/s"
-    if mixed is None:
-        return f"Best split: {split}"
-    if mixed.max_tps >= best.max_tps:
-        return (
-            f"Stay aggregated: {count} replicas serve {mixed.max_tps:,.0f} tokens/s, "
-            f"the best split {best.name} {best.max_tps:,.0f}"
-        )
-    if mixed.max_tps == 0:
-        return f"Best split: {split}. Aggregated serving meets the SLO at no rate"
-    gain = best.max_tps / mixed.max_tps - 1.0
-    if not beats_aggregated(best, mixed):
-        return (
-            f"Stay aggregated: the best split {best.name} gains {gain:.1%} "
-            f"over {mixed.max_tps:,.0f} tokens/s"
-        )
-    return f"Best split: {split}, {gain:.0%} more than aggregated"
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:

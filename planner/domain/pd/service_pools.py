@@ -105,6 +105,22 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     return int(min(max(scarcer.max() // widest, 2), USUAL_INSTANCES))
 
 
+def todays_splits(hardware: Hardware, m: int, columns: PairColumns) -> dict[str, tuple[int, int]]:
+    """Return today's (prefill, decode) replicas of a pair, by region.
+
+    Regions without replicas of one of the pools are left out. The result is empty if the pair is of
+    aggregated columns. ``m`` is the index of the model.
+    """
+    if hardware.today is None or hardware.columns[columns.prefill].role != "prefill":
+        return {}
+    by_role = hardware.today[m][:, [columns.prefill, columns.decode]]
+    return {
+        region.name: (int(prefill), int(decode))
+        for region, (prefill, decode) in zip(hardware.regions, by_role, strict=True)
+        if prefill and decode
+    }
+
+
 def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     """Return today's replicas of both pools of a pair, in the region with the most; 0 if none.
 

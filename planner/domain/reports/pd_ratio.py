@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, milliseconds, signed_percent
-from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
+from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.pd.figures import ratio_name
 from planner.domain.pd.ratio_drift import Split
+from planner.domain.pd.verdict import SMALL_LOSS, beats_aggregated, best_split, edge_role
 from planner.domain.report import (
     Axis,
     Block,
@@ -30,7 +31,6 @@ from planner.domain.reports.tables import Tables
 
 METHODS = {"simulation": "together", "each pool": "each alone"}
 NO_RATIO = "none"  # no ratio meets the SLO
-SMALL_LOSS = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
 
 
 def report(result: PdRatioResult, _: Tables) -> Report:
@@ -39,9 +39,11 @@ def report(result: PdRatioResult, _: Tables) -> Report:
         f"The best split of {result.instances} replicas. Other numbers have other splits, and a "
         "plan sizes each region for its own demand."
     )
+    reason = best_split(result.best.figures, result.mixed)
     return Report(
         title=result.scenario,
         answer=result.headline,
+        why="" if result.headline.startswith(reason) else f"{reason}.",
         about=_subject(result),
         facts=tuple(_facts(result)),
         warnings=tuple(_warnings(result)),
@@ -109,12 +111,11 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
             f"The tier has no TPOT limit, so decode is as slow as its memory allows: TPOT "
             f"{milliseconds(best.tbt_ms)}. Set a limit to get a split that answers in time."
         )
-    for side, count in (("prefill", best.prefill), ("decode", best.decode)):
-        if count == 1 and result.instances > 2:
-            yield (
-                f"The best split is at the edge of the range: one {side} replica. "
-                "Losing it stops the service. Try more replicas."
-            )
+    if role := edge_role(best):
+        yield (
+            f"The best split has one {role} replica. Losing it stops the service. "
+            "Try more replicas."
+        )
 
 
 def _curve(result: PdRatioResult) -> Chart:

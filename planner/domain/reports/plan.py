@@ -131,7 +131,7 @@ def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:
 def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
-        rows = schedule_table(schedule, result.frame.window.clock)
+        rows = schedule_table(schedule, result.frame.window)
         yield Section("Replica schedule", (rows,), "Schedule")
     if result.verification is not None:
         judged = table(

@@ -11,6 +11,7 @@ from planner.domain.pd.figures import ratio_name
 from planner.domain.report import Form, Head, Table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, span_of
+from planner.domain.results.basis import WindowFacts
 
 PREFILL, DECODE = "prefill", "decode"
 WHOLE = ("mixed", "both", "")  # roles of replicas that do both phases
@@ -149,19 +150,25 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
     return Schedule(pools, timetable.rows, timetable.by_itself)
 
 
-def schedule_table(schedule: Schedule, clock: str) -> Table:
-    """Return the table of a schedule: a row per change, with all replicas and those of each pool.
+def schedule_table(schedule: Schedule, window: WindowFacts) -> Table:
+    """Return the table of a schedule: a row per period, with all replicas and those of each pool.
 
-    ``clock`` is "utc", or that of a trace without calendar dates.
+    ``window`` is the time that the schedule covers. Replicas of two periods overlap for a cold
+    start, so a period may have a row in which new replicas are requested and one in which others
+    stop. The last one has its replicas.
     """
-    zone = zone_name() if clock == "utc" else "trace time"
-    # Without a cold start, replicas are requested when their period begins: one column is enough.
-    requested_ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
+    zone = zone_name() if window.clock == "utc" else "trace time"
+    requested = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
+    replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
+    starts = list(replicas)
+    ends = [*starts[1:], window.end]
+    requested_ahead = any(requested[start] < start for start in starts)
     several_pools = len(schedule.pools) > 1
     gpus = {pool.gpus for pool in schedule.pools}
     heads = (
-        Head("Request at", Form.MOMENT, zone),
-        *((Head("Period from", Form.MOMENT, zone),) if requested_ahead else ()),
+        Head("From", Form.MOMENT, zone),
+        *((Head("To", Form.MOMENT, zone),) if len(starts) > 1 else ()),
+        *((Head("Request new at", Form.MOMENT, zone),) if requested_ahead else ()),
         *((Head("All", Form.COUNT, "replicas"),) if several_pools else ()),
         *(
             Head(pool.model, Form.COUNT, pool.place + f", {pool.gpus}" * (len(gpus) > 1))
@@ -170,20 +177,21 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
     )
     rows = tuple(
         (
-            row.begins,
-            *((row.period,) if requested_ahead else ()),
-            *((total,) if several_pools else ()),
-            *row.replicas,
+            start,
+            *((end,) if len(starts) > 1 else ()),
+            *((requested[start] if requested[start] < start else None,) * requested_ahead),
+            *((sum(counts),) if several_pools else ()),
+            *counts,
         )
-        for row, total in zip(schedule.rows, schedule.totals, strict=True)
+        for (start, counts), end in zip(replicas.items(), ends, strict=True)
     )
-    note = "The replicas to request, and when."
+    note = "The replicas to run."
     if schedule.by_itself:
         note = "First replicas. The policy then scales by its own rule."
-    elif len(schedule.rows) > 1:
-        note += (
-            " Each row applies until the next. A new replica is requested one cold start before "
-            "its period."
+    elif requested_ahead:
+        note = (
+            "The replicas to run. Request new ones a cold start ahead, at the stated time. Stop "
+            "others when the period begins."
         )
     if len(gpus) == 1:
         note += f" A replica has {' '.join(gpus)}."

@@ -11,11 +11,11 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from planner.domain.formats import figure
-from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
+from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.pd.figures import ratio_name
+from planner.domain.pd.verdict import beats_aggregated
 from planner.domain.planning.figures import Decision
 from planner.domain.report import Fact, Group, Meaning, Report
-from planner.domain.reports.pd_ratio import SMALL_LOSS
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
@@ -251,15 +251,9 @@ def _profiles(run: Run) -> list[Row]:
 
 
 def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the report of a P:D ratio run, with the split of the scenario's newest plan added.
-
-    The answer says what to do with the split of today's fleet, if it has one.
-    """
+    """Return the report of a P:D ratio run, with the split of the scenario's newest plan added."""
     context = report_context(run, params)
     context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
-    if decision := _split_decision(run):
-        old: Report = context["report"]
-        context["report"] = replace(old, answer=decision, why=f"{old.answer}.")
     planned = _newest_comparison(run)
     if planned is None:
         return context
@@ -275,36 +269,6 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         yours = Fact("Your plan, peak of a region", ratio_name(*split), note=note, meaning=meaning)
         context["report"] = replace(report, facts=(yours, first, *others))
     return context
-
-
-def _split_decision(run: Run) -> str:
-    """Return whether to keep the split of today's fleet, or what to change it to.
-
-    Return "" if today's fleet has no prefill or decode replicas of the service, or if no split
-    beats aggregated serving. A region with another number of replicas is read at the nearest ratio.
-    """
-    result = typed_result(run, PdRatioResult)
-    best, count = result.best.figures, result.instances
-    if not beats_aggregated(best, result.mixed):
-        return ""
-    today: dict[str, Counter[str]] = {}
-    for row in rows_of(outline(run.document), "fleet.today"):
-        if row.get("model") == result.service and row.get("role") in ROLES:
-            split = today.setdefault(str(row.get("region")), Counter())
-            split[str(row.get("role"))] += int(row.get("replicas") or 0)
-    capacity = {row.figures.prefill: row.figures.max_tps for row in result.ratios}
-    keep, change = list[str](), list[str]()
-    for region, split in today.items():
-        total = split.total()
-        near = capacity.get(round(count * split["prefill"] / total)) if total else None
-        name = ratio_name(split["prefill"], split["decode"])
-        if near is not None and near >= best.max_tps * (1 - SMALL_LOSS):
-            keep.append(f"{name} in {region}")
-        elif total > 1:
-            prefill = min(max(round(total * best.prefill / count), 1), total - 1)
-            change.append(f"{name} in {region} to {ratio_name(prefill, total - prefill)}")
-    verdicts = (("Today's split is as good as the best", keep), ("Change today's split", change))
-    return ". ".join(f"{verdict}: {' and '.join(splits)}" for verdict, splits in verdicts if splits)
 
 
 def _newest_comparison(run: Run) -> Run | None:

@@ -2,8 +2,9 @@
 
 from datetime import UTC, datetime
 
-from planner.domain.reports.schedule import Schedule, SchedulePool
+from planner.domain.reports.schedule import Schedule, SchedulePool, schedule_table
 from planner.domain.results.answer import ScheduleRow
+from planner.domain.results.basis import WindowFacts
 
 POOLS = tuple(
     SchedulePool(model, region, "H100", role)
@@ -36,3 +37,18 @@ def test_replicas_that_overlap_during_a_cold_start_are_not_in_the_span() -> None
     assert schedule.totals == (6, 7, 5)
     assert schedule.span == (5, 6)
     assert Schedule(POOLS[:2], ()).span is None
+
+
+def test_the_table_has_a_row_per_period_with_its_end() -> None:
+    first, asked, begins, end = (datetime(2024, 5, 13, hour, tzinfo=UTC) for hour in (0, 5, 6, 9))
+    counts = {(first, first): (4, 2), (asked, begins): (4, 3), (begins, begins): (2, 3)}
+    rows = tuple(ScheduleRow(at, row, period) for (at, period), row in counts.items())
+    window = WindowFacts(first, end, 3600.0, 300.0, 0.0, "utc", "forecast", None)
+    table = schedule_table(Schedule(POOLS[:2], rows), window)
+    assert table.rows == (
+        (first, begins, None, 6, 4, 2),
+        (begins, end, asked, 5, 2, 3),
+    )
+    # Without a cold start, nothing is requested ahead. A single row has no end.
+    (only,) = schedule_table(Schedule(POOLS[:2], rows[:1]), window).rows
+    assert only == (first, 6, 4, 2)

@@ -116,7 +116,7 @@ def test_a_workbook_has_text_as_text_and_its_heads_frozen(run):
         assert sheet.find(".//m:pane[@state='frozen']", space) is not None, name
         assert not sheet.findall(".//m:f", space)
     texts = book.read("xl/sharedStrings.xml").decode()
-    for head in ("Cost ($)", "Energy (kWh)", "Request at (UTC)", "Carbon (kg CO2e)", "計画"):
+    for head in ("Cost ($)", "Energy (kWh)", "From (UTC)", "Carbon (kg CO2e)", "計画"):
         assert head in texts
 
 

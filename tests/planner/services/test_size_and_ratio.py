@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from planner.domain.kinds.pd_ratio import PdRatioResult, headline
+from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.pd.figures import AggregatedCapacity, RatioFigures
+from planner.domain.pd.verdict import headline
 from planner.domain.report import Chart, Role
 from planner.domain.reports.pd_ratio import report as ratio_report
 from planner.management.runs import load_scenario
@@ -89,11 +90,15 @@ def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: P
 def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:
     best = RatioFigures(3, 5, 1000.0, 1.0, "ttft", 1.0, 1.0, 1.0)
     named = {
-        gain: headline(best, AggregatedCapacity(1000.0 / (1 + gain), 1.0, "ttft"), 8)
+        gain: headline(best, AggregatedCapacity(1000.0 / (1 + gain), 1.0, "ttft"))
         for gain in (-0.1, 0.0, 0.01, 0.1)
     }
     assert [gain for gain, text in named.items() if "3P:5D of 8" in text] == [0.1]
-    assert "3P:5D of 8" in headline(best, None, 8)
+    assert "3P:5D of 8" in headline(best, None)
+    today = {"east": (3, 1), "west": (3, 5)}
+    verdict = headline(best, None, (), today)
+    assert "3P:1D in east to 2P:2D" in verdict and "3P:5D in west to" not in verdict
+    assert "east" not in headline(best, AggregatedCapacity(1000.0, 1.0, "ttft"), (), today)
 
 
 @pytest.mark.parametrize(
