@@ -1,15 +1,78 @@
-"""Check whether a text is valid for a setting: an address, a host, a network, a name."""
+"""Read settings from environment variables, and check whether a text is valid for one.
+
+A bad value raises ImproperlyConfigured with one sentence: the variable and what to give instead.
+"""
 
 import ipaddress
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import SplitResult, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
 
 HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]+")
 DOMAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 MAIL = re.compile(r"([^<>@,]*<)?[^<>@,\s]+@(?P<host>[^<>@,\s]+)(?(1)>)")
 SLUG = re.compile(r"[A-Za-z0-9_-]{1,40}")
+Check = Callable[[str], object]  # is true for a valid text
+MAX_INT = 10**15  # limit of whole numbers without another limit
+
+
+def env_bool(name: str) -> bool:
+    """Return a variable as True or False; False if it is not set."""
+    value = os.environ.get(name, "").strip().lower()
+    if value in ("", "0", "false", "no"):
+        return False
+    if value in ("1", "true", "yes"):
+        return True
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give 1 or 0.")
+
+
+def env_int(name: str, default: int, *, most: int = MAX_INT) -> int:
+    """Return a whole number from 1 to ``most``, or ``default`` if the variable is not set."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return default
+    if not re.fullmatch(r"[0-9]{1,16}", value) or not 0 < int(value) <= most:
+        raise ImproperlyConfigured(
+            f"{name} is {value[:40]!r}. Give a whole number above 0, at most {most:,}."
+        )
+    return int(value)
+
+
+def env_choice(name: str, choices: tuple[str, ...]) -> str:
+    """Return one of ``choices``, ignoring case, or the first if the variable is not set."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        return choices[0]
+    for choice in choices:
+        if value.casefold() == choice.casefold():
+            return choice
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give {' or '.join(choices)}.")
+
+
+def env_text(
+    name: str, default: str = "", *, check: Check = str.isprintable, give: str = ""
+) -> str:
+    """Return the text of a variable, or ``default`` if it is not set.
+
+    If ``check`` refuses the text, the message tells to "Give" what ``give`` says.
+    """
+    value = os.environ.get(name, "").strip()
+    if value and not check(value):
+        raise ImproperlyConfigured(f"{name} is {value[:80]!r}. Give {give or 'text'}.")
+    return value or default
+
+
+def env_list(name: str, *, check: Check = str.isprintable, give: str = "") -> list[str]:
+    """Return the comma-separated values of a variable; for ``check`` and ``give`` see env_text."""
+    items = [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+    for item in items:
+        if not check(item):
+            raise ImproperlyConfigured(f"{name} has {item[:80]!r}. Give {give or 'text'}.")
+    return items
 
 
 def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "https")) -> bool:

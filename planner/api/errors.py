@@ -10,53 +10,12 @@ from django.http import Http404, JsonResponse
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
-from forecasting.errors import ForecastError
-from planner.errors import (
-    Away,
-    BucketUnreachable,
-    CatalogueError,
-    Infeasible,
-    IngestError,
-    KeyReused,
-    NoRoom,
-    NotAllowed,
-    NotFound,
-    NotReady,
-    PlannerError,
-    ScenarioError,
-    SourceError,
-    TooManyAttempts,
-    VersionConflict,
-    input_error_of,
-    server_error_of,
-)
-from simulation.errors import SimulationError
+from planner.errors import EXPECTED, TooManyAttempts, input_error_of, server_error_of
 
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MAX_FAULT_CHARACTERS = 2000
-
-# The first match counts, so a subclass comes before its base class.
-STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (TooManyAttempts, 429),
-    (NotAllowed, 403),
-    (NotFound, 404),
-    (VersionConflict, 412),
-    (NotReady, 409),
-    (Infeasible, 409),
-    (ScenarioError, 422),
-    (IngestError, 422),
-    (CatalogueError, 422),
-    (SourceError, 422),
-    (KeyReused, 422),
-    (Away, 503),
-    (BucketUnreachable, 503),
-    (NoRoom, 507),
-    (ForecastError, 422),
-    (SimulationError, 422),
-    (PlannerError, 400),
-)
 TITLES = {
     400: "The request is not valid",
     401: "Log in first",
@@ -85,8 +44,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if (explained := input_error_of(error) or server_error_of(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = explained
-    if (expected := _response_to_expected(error, path)) is not None:
-        return expected
+    if isinstance(error, EXPECTED):
+        return _response_to_expected(error, path)
     error = _as_drf_error(error)
     if isinstance(error, exceptions.ValidationError):
         faults = list(_faults(error.detail))
@@ -125,11 +84,10 @@ def _as_drf_error(error: Exception) -> Exception:
     return error
 
 
-def _response_to_expected(error: Exception, path: str) -> JsonResponse | None:
-    """Return the response to an error whose type STATUS lists; None for any other error."""
-    status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
-    if status is None:
-        return None
+def _response_to_expected(error: Exception, path: str) -> JsonResponse:
+    """Return the response to an expected error."""
+    # Errors of the forecasts and of the simulator have no status. They are faults of the input.
+    status = getattr(error, "http_status", 422)
     title = getattr(error, "title", "The request could not be carried out")
     choices = [choice._asdict() for choice in getattr(error, "choices", ())]
     answer = problem(status, str(error), path, title=title, choices=choices)

@@ -9,7 +9,7 @@ import re
 import secrets
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,7 +24,6 @@ from planner.setting_checks import is_host
 SECRET_CHARACTERS = 32  # least length of SECRET_KEY
 SECRET_BYTES = 10_000  # largest size of a secret in a file
 MB = 1_000_000
-MAX_INT = 10**15  # limit of whole numbers without another limit
 
 # Secrets that NAME_FILE may read from a file, as Docker, Kubernetes and vaults mount them.
 IN_FILES = (
@@ -165,63 +164,6 @@ def _secret_of(path: Path, variable: str) -> str:
             f"{variable} is {path}, which holds no secret of 1 to {SECRET_BYTES:,} bytes."
         )
     return secret
-
-
-def env_bool(name: str) -> bool:
-    """Return a variable as True or False; False if it is not set."""
-    value = os.environ.get(name, "").strip().lower()
-    if value in ("", "0", "false", "no"):
-        return False
-    if value in ("1", "true", "yes"):
-        return True
-    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give 1 or 0.")
-
-
-def env_int(name: str, default: int, *, most: int = MAX_INT) -> int:
-    """Return a whole number from 1 to ``most``, or ``default`` if the variable is not set."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        return default
-    if not re.fullmatch(r"[0-9]{1,16}", value) or not 0 < int(value) <= most:
-        raise ImproperlyConfigured(
-            f"{name} is {value[:40]!r}. Give a whole number above 0, at most {most:,}."
-        )
-    return int(value)
-
-
-def env_choice(name: str, choices: tuple[str, ...]) -> str:
-    """Return one of ``choices``, ignoring case, or the first if the variable is not set."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        return choices[0]
-    for choice in choices:
-        if value.casefold() == choice.casefold():
-            return choice
-    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give {' or '.join(choices)}.")
-
-
-def env_text(
-    name: str, default: str = "", *, check: Callable[[str], bool] = str.isprintable, give: str = ""
-) -> str:
-    """Return the text of a variable, or ``default`` if it is not set.
-
-    If ``check`` refuses the text, the message tells to "Give" what ``give`` says.
-    """
-    value = os.environ.get(name, "").strip()
-    if value and not check(value):
-        raise ImproperlyConfigured(f"{name} is {value[:80]!r}. Give {give or 'text'}.")
-    return value or default
-
-
-def env_list(
-    name: str, *, check: Callable[[str], bool] = str.isprintable, give: str = ""
-) -> list[str]:
-    """Return the comma-separated values of a variable; for ``check`` and ``give`` see env_text."""
-    items = [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
-    for item in items:
-        if not check(item):
-            raise ImproperlyConfigured(f"{name} has {item[:80]!r}. Give {give or 'text'}.")
-    return items
 
 
 def certificates(name: str) -> str:

@@ -17,11 +17,6 @@ from planner.config.environment import (
     check_production,
     compiled_folder,
     database,
-    env_bool,
-    env_choice,
-    env_int,
-    env_list,
-    env_text,
     folder,
     memory_mb,
     read_secret_files,
@@ -34,6 +29,7 @@ from planner.errors import ScenarioError
 from planner.installation import FILES, IN_CHECKOUT, ROOT, data_folder
 from planner.policies.user_policy_settings import own_policies
 from planner.services.identity_provider_settings import identity_provider
+from planner.setting_checks import env_bool, env_choice, env_int, env_list, env_text
 from planner.storage.bucket_settings import arrays_bucket
 from planner.version import VERSION
 

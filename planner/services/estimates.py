@@ -172,7 +172,7 @@ def estimate_many(
     An item of ``rows`` that is a string is the reason why that row could not be read.
     """
     fit, hardware = estimate_fit(), own_hardware()
-    answers: list[EstimateAnswer | Refused] = [Refused("")] * len(rows)
+    answers: dict[int, EstimateAnswer | Refused] = {}  # by index of the row
     requested: dict[int, tuple[Deployment, AtRate | None]] = {}
     measurements = source.own_measurements(hardware)
     measured_hardware = replace(hardware, own=measurements.times if measurements else None)
@@ -196,14 +196,7 @@ def estimate_many(
         if at_rate is not None:
             answer = answer_at_rate(answer, at_rate, deployed.osl)
         answers[index] = answer
-    return answers
-
-
-def estimate_file(
-    path: Path | str, source: MeasurementSource = STORED_MEASUREMENTS
-) -> list[EstimateAnswer | Refused]:
-    """Return the answers for the rows of a table file, in order."""
-    return estimate_many(read_rows(path), source)
+    return [answers[index] for index in range(len(rows))]
 
 
 def _measured_changes(

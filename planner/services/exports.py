@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 
 from django.db import transaction
 
@@ -28,26 +27,6 @@ def run_export(
     file = export_file(run=run, to=to, options=options, now=now)
     record("run.exported", run, by=by, to=to, file=file.name)
     return file
-
-
-def run_write(
-    *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
-    out: Path | None = None,
-) -> Path:  # fmt: skip
-    """Write the run in format ``to``, and return the path of the file.
-
-    It is ``out``, or if that is None a file in ``folder`` that is named after the run.
-    """
-    file = run_export(run=run, to=to, options=options, now=now, by=None)
-    path = out or folder / file.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-    except OSError as error:
-        raise PlannerError(
-            f"{path} cannot be written ({error.strerror}). Choose another file with --out."
-        ) from None
-    return path
 
 
 def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> None:

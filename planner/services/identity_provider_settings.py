@@ -1,15 +1,17 @@
 """Read HEADROOM_OIDC_*: the identity provider, and the roles of the members of its groups."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from planner.setting_checks import is_url
+from planner.setting_checks import env_list, env_text, is_url
 
 ROLES = ("viewer", "planner", "approver", "admin")  # from least to most rights
+GRANT = re.compile(rf"(.+)=([^=:]+):({'|'.join(ROLES)})")  # GROUP=WORKSPACE:ROLE
 
 
 class Grant(NamedTuple):
@@ -41,45 +43,39 @@ def identity_provider(
     ``hosts`` and ``second_factor`` are as in IdentityProvider. Raises ImproperlyConfigured if
     another setting is missing or wrong.
     """
-    groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
-    grants = tuple(_parse_grant(text) for text in groups.split(",")) if groups else ()
-    issuer = os.environ.get("HEADROOM_OIDC_ISSUER", "").strip().rstrip("/")
+    groups = env_list(
+        "HEADROOM_OIDC_GROUPS",
+        check=GRANT.fullmatch,
+        give=f"GROUP=WORKSPACE:ROLE, the role one of {', '.join(ROLES)}, with commas between",
+    )
+    issuer = env_text(
+        "HEADROOM_OIDC_ISSUER", check=_is_issuer, give="the https:// address of the provider"
+    )
     if not issuer:
         return None
-    is_local = is_url(issuer) and urlsplit(issuer).hostname in ("127.0.0.1", "localhost")
-    if not is_local and not is_url(issuer, schemes=("https",)):
-        raise ImproperlyConfigured(
-            f"HEADROOM_OIDC_ISSUER is {issuer[:200]!r}. Give the https:// address of the provider."
-        )
     client_id = _required_setting("HEADROOM_OIDC_CLIENT_ID")
     client_secret = _required_setting("HEADROOM_OIDC_CLIENT_SECRET")
     _required_setting("HEADROOM_OIDC_GROUPS")
     return IdentityProvider(
-        issuer,
-        client_id,
-        client_secret,
-        grants,
-        os.environ.get("HEADROOM_OIDC_CLAIM", "").strip() or "groups",
-        tuple(hosts),
-        os.environ.get("HEADROOM_OIDC_LABEL", "").strip() or "your organisation's account",
-        second_factor,
+        issuer=issuer.rstrip("/"),
+        client_id=client_id,
+        client_secret=client_secret,
+        grants=tuple(Grant(*grant) for text in groups for grant in GRANT.findall(text)),
+        claim=env_text("HEADROOM_OIDC_CLAIM", "groups"),
+        hosts=tuple(hosts),
+        label=env_text("HEADROOM_OIDC_LABEL", "your organisation's account"),
+        second_factor=second_factor,
     )
 
 
 def _required_setting(name: str) -> str:
-    value = os.environ.get(name, "").strip()
+    value = os.environ.get(name, "").strip()  # a secret, which no message may repeat
     if not value:
         raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not. Give both.")
     return value
 
 
-def _parse_grant(text: str) -> Grant:
-    """Return the grant that GROUP=WORKSPACE:ROLE states; raise ImproperlyConfigured if invalid."""
-    group, _, access = text.strip().rpartition("=")
-    workspace, _, role = access.partition(":")
-    if not group or not workspace or role not in ROLES:
-        raise ImproperlyConfigured(
-            f"HEADROOM_OIDC_GROUPS has {text.strip()!r}. Give GROUP=WORKSPACE:ROLE, the role "
-            f"one of {', '.join(ROLES)}, with commas between."
-        )
-    return Grant(group, workspace, role)
+def _is_issuer(text: str) -> bool:
+    """Return whether ``text`` is an https address, or any address on this machine, for tests."""
+    is_local = is_url(text) and urlsplit(text).hostname in ("127.0.0.1", "localhost")
+    return is_local or is_url(text, schemes=("https",))

@@ -60,24 +60,23 @@ class QueuePosition:
 
 def queued_run_ids(queue: str) -> list[int]:
     """Return the ids of the queued runs of ``queue``, in the order in which they will start."""
-    running = runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
-    running_by_owner = Counter(running)
+    running = list(runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner"))
+    running_of_workspace = Counter(workspace for workspace, _ in running)
+    runs_of_owner = Counter(running)  # in a workspace: running ones, then also those that wait
     enqueued = runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
-    by_workspace: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    sweeps_last = sorted(rows, key=lambda row: row[3] is not None)  # runs of a sweep come last
-    for index, (pk, workspace, owner, _sweep) in enumerate(sweeps_last):
-        by_workspace[workspace].append((running_by_owner[workspace, owner], index, pk))
-        # Count earlier runs as running, so that owners take turns.
-        running_by_owner[workspace, owner] += 1
-    running_by_workspace = Counter(workspace for workspace, _ in running)
-    # Workspaces take turns in the same way: count the earlier runs of each as running.
-    turns = [
-        (running_by_workspace[workspace] + earlier, index, pk)
-        for workspace, waiting_runs in by_workspace.items()
-        for earlier, (_, index, pk) in enumerate(sorted(waiting_runs))
-    ]
-    return [pk for *_, pk in sorted(turns)]
+    oldest_first = sorted(rows, key=lambda row: row[3] is not None)  # runs of sweeps come last
+    # In a workspace, the owner with the fewest runs before comes first, then the oldest run.
+    waiting: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for age_rank, (pk, workspace, owner, _sweep) in enumerate(oldest_first):
+        waiting[workspace].append((runs_of_owner[workspace, owner], age_rank, pk))
+        runs_of_owner[workspace, owner] += 1
+    # The workspace with the fewest runs before comes first, then the oldest run.
+    turns = []
+    for workspace, waiting_runs in waiting.items():
+        for earlier, (_, age_rank, pk) in enumerate(sorted(waiting_runs)):
+            turns.append((running_of_workspace[workspace] + earlier, age_rank, pk))
+    return [pk for _, _, pk in sorted(turns)]
 
 
 def runs_of_queue(queue: str, state: str) -> QuerySet[Run]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
@@ -45,6 +45,17 @@ COMMAND_ENDED = {
     "run the scenario from its page.",
 }
 MAX_FAILURES = 3  # after more worker deaths on a run (or part), the run is not tried again
+END_STAGES = {
+    Run.State.COMPLETED: "Done",
+    Run.State.CANCELLED: "Cancelled",
+    Run.State.FAILED: "Failed",
+    Run.State.ERRORED: "Error",
+}
+
+
+def end_columns(state: Run.State, **more: Any) -> dict[str, Any]:
+    """Return the columns of a run that ends now in ``state``, and ``more`` columns."""
+    return {"state": state, "stage": END_STAGES[state], "finished_at": timezone.now(), **more}
 
 
 def run_create(
@@ -161,19 +172,24 @@ def run_enqueue(*, run_id: int) -> None:
 def run_cancel(*, run: Run, user: User) -> Run:
     """Cancel a run: at once if no worker has it, else at its next progress report."""
     check_may_plan(user, refusal="not cancel runs")
-    now, reason = timezone.now(), f"Cancelled by {user.username}."
-    cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
-        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True,
-        problem=reason,
-    )  # fmt: skip
-    if not cancelled:
-        running = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING)
-        if not running.update(cancel_requested=True, problem=reason):
-            run.refresh_from_db()
-            raise NotReady(f"Run {run.pk} is over ({run.get_state_display().lower()}).")
+    cancelled = runs_cancel(Run.objects.filter(pk=run.pk), problem=f"Cancelled by {user.username}.")
     run.refresh_from_db()
+    if not cancelled:
+        raise NotReady(f"Run {run.pk} is over ({run.get_state_display().lower()}).")
     record("run.cancelled", run, by=user)
     return run
+
+
+def runs_cancel(rows: QuerySet[Run], **reason: str) -> int:
+    """Cancel waiting runs at once and running ones at their next report; return how many.
+
+    ``reason`` may have the column ``problem``, which says who cancelled them.
+    """
+    waiting = rows.filter(state=Run.State.PENDING).update(
+        **end_columns(Run.State.CANCELLED, cancel_requested=True, **reason)
+    )
+    running = rows.filter(state=Run.State.RUNNING)
+    return waiting + running.update(cancel_requested=True, **reason)
 
 
 @transaction.atomic
@@ -263,7 +279,7 @@ def _end_abandoned(now: datetime) -> None:
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
     for run in waiting.annotate(seen=alive_at).filter(_is_far_from(now, "seen", ABANDONED_S)):
         Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
-            state=Run.State.FAILED, finished_at=now, stage="Failed", **COMMAND_ENDED
+            **end_columns(Run.State.FAILED, **COMMAND_ENDED)
         )
 
 
@@ -309,7 +325,6 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     A run that should be cancelled is cancelled instead. One that nobody queued, or on which more
     than MAX_FAILURES workers ended, fails.
     """
-    now = timezone.now()
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
     if end is LOST:  # a newer heartbeat means that its worker lives
         row = row.filter(heartbeat_at=run.heartbeat_at)
@@ -317,9 +332,9 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
         row = row.filter(worker=run.worker, attempts=run.attempts)
     failures = run.failures + end.counted
     if run.cancel_requested:
-        row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
+        row.update(**end_columns(Run.State.CANCELLED))
     elif run.enqueued_at is None:
-        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", **COMMAND_ENDED)
+        row.update(**end_columns(Run.State.FAILED, **COMMAND_ENDED))
     elif failures > MAX_FAILURES:
         _give_up(run, end, "", failures)
     elif row.update(
@@ -339,12 +354,12 @@ def _give_up(run: Run, end: WorkerEnd, part_words: str, failures: int) -> None:
     ``part_words`` begins the message: the name of the part and a colon, or "".
     """
     remedy = REMEDIES.get(Run.Kind(run.kind), DEFAULT_REMEDY)
-    Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
-        state=Run.State.ERRORED,
-        finished_at=timezone.now(),
-        stage="Error",
+    columns = end_columns(
+        Run.State.ERRORED,
         reason=WORKER_DIED,
         failures=failures,
         problem=f"{part_words}{failures} workers in a row ended on this run; the last one "
         f"{end.cause}. {remedy}",
     )
+    own_attempt = Run.everywhere.filter(pk=run.pk, attempts=run.attempts)
+    own_attempt.filter(state=Run.State.RUNNING).update(**columns)

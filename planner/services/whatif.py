@@ -16,7 +16,6 @@ from typing import Any
 
 from django.core.cache import cache
 from django.db import transaction
-from django.utils import timezone
 
 from planner.domain.kinds.pareto import ParetoResult, planned_together
 from planner.domain.kinds.plan import Options, with_objective
@@ -430,27 +429,26 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
     keys = [axis["key"] for axis in sweep.axes]
     settings = {} if all(map(is_address, keys)) else scenario_settings(sweep.document)
     varied = []
-    for key, values in zip(keys, (axis["values"] for axis in sweep.axes), strict=True):
-        setting = settings.get(key)
-        unit = f" {setting.unit}" if setting else ""
-        texts = [
-            "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-            for value in values
-        ]
-        label = setting.label if setting else key
-        relative = setting is not None and setting.relative
-        varied.append(VariedSetting(label, values, [f"{text}{unit}" for text in texts], relative))
+    for axis in sweep.axes:
+        key, values = axis["key"], axis["values"]
+        label, unit, relative = key, "", False
+        if setting := settings.get(key):
+            label, unit, relative = setting.label, f" {setting.unit}", setting.relative
+        texts = [_value_text(value) + unit for value in values]
+        varied.append(VariedSetting(label, values, texts, relative))
     return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:
     """Cancel every run of the sweep that has not ended; return how many."""
     check_may_plan(user, refusal="not cancel sweeps")
-    now = timezone.now()
-    waiting = sweep.runs.filter(state=Run.State.PENDING).update(
-        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
-    )
-    return waiting + sweep.runs.filter(state=Run.State.RUNNING).update(cancel_requested=True)
+    return runs.runs_cancel(sweep.runs.all())
 
 
 def sweep_delete(*, sweep: Sweep, user: User) -> None:

@@ -59,12 +59,6 @@ STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuc
 CANCEL_GRACE_S = 2.5  # a cancelled run that does not react for this long ends with its worker
 POLL_S = 0.5  # between two looks at the queue and the compiler
 SWEEP_S = 10.0  # between two sweeps of a busy worker
-STAGES = {  # last stage of a run, by its state
-    Run.State.COMPLETED: "Done",
-    Run.State.CANCELLED: "Cancelled",
-    Run.State.FAILED: "Failed",
-    Run.State.ERRORED: "Error",
-}
 IDLE_SHARE = 0.05  # work is stuck if it computes, or waits for a core, for less than this share
 
 
@@ -219,11 +213,8 @@ def _end_unfinished(
     run = shared.run
     if isinstance(error, RunCancelled):
         # A helper stops for other reasons too, so it ends the run only if somebody cancelled it.
-        _finish(
-            shared,
-            Run.State.CANCELLED,
-            shared.led_row() if shared.leads else _cancelled_run(shared),
-        )
+        cancelled = shared.active_row().filter(cancel_requested=True)
+        _finish(shared, Run.State.CANCELLED, shared.led_row() if shared.leads else cancelled)
         return None
     if isinstance(error, KeyboardInterrupt):  # Ctrl-C; the sweep handles workers that end
         if in_command:
@@ -262,12 +253,6 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
     _finish(shared, Run.State.FAILED, reason=reason_of(problem), problem=str(problem))
 
 
-def _cancelled_run(shared: SharedParts) -> QuerySet[Run]:
-    """Return a query for the active run's row; it is empty unless somebody cancelled the run."""
-    rows: QuerySet[Run] = shared.active_row().filter(cancel_requested=True)
-    return rows
-
-
 def _finish(
     shared: SharedParts, state: Run.State, rows: QuerySet[Run] | None = None, **fields: Any
 ) -> None:
@@ -275,10 +260,8 @@ def _finish(
 
     ``rows`` None: if it is still active. ``fields`` are further columns to set.
     """
-    now = timezone.now()
     # An empty result removes the preview.
-    changes = {"result": {}, "stage": STAGES[state], "finished_at": now, "heartbeat_at": now}
-    changes |= {"state": state, **fields}
+    changes = {"result": {}, "heartbeat_at": timezone.now(), **runs.end_columns(state, **fields)}
     ended = shared.active_row() if rows is None else rows
     if with_database_retries(lambda: ended.update(**changes)):
         with_database_retries(lambda: shared.run.parts.all().delete())
@@ -430,7 +413,8 @@ class _RunWatch:
             self._write()
             if self._give_up and self._cancel_ignored():
                 # A cleanup removes the files of the run later.
-                _finish(self._shared, Run.State.CANCELLED, _cancelled_run(self._shared))
+                cancelled = self._shared.active_row().filter(cancel_requested=True)
+                _finish(self._shared, Run.State.CANCELLED, cancelled)
                 _end_worker(ENDED_WITH_RUN)
             # A worker that died is replaced by one that executes the next run, and the queued sweep
             # needs a free worker. So a busy worker looks for lost runs too.

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from django.core.exceptions import ImproperlyConfigured
 
-from planner.setting_checks import is_url
+from planner.setting_checks import env_text, is_url
 
 REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]*))?")
@@ -36,17 +36,17 @@ def arrays_bucket() -> ArraysBucket | None:
 
     Raises ImproperlyConfigured if a setting is missing or wrong.
     """
-    region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
-    if not REGION.fullmatch(region):
-        raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS_REGION is {region[:80]!r}. Give a region such as us-east-1."
-        )
-    url = os.environ.get("HEADROOM_ARRAYS_URL", "").strip()
-    if url and not is_url(url):
-        raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS_URL is {url[:80]!r}. Give the address of the server, such as "
-            "https://minio.example:9000."
-        )
+    region = env_text(
+        "HEADROOM_ARRAYS_REGION",
+        "us-east-1",
+        check=REGION.fullmatch,
+        give="a region such as us-east-1",
+    )
+    url = env_text(
+        "HEADROOM_ARRAYS_URL",
+        check=is_url,
+        give="the address of the server, such as https://minio.example:9000",
+    )
     text = os.environ.get("HEADROOM_ARRAYS", "").strip()
     if not text:
         return None

@@ -14,12 +14,10 @@ from planner.config.cache import DiskCache
 from planner.config.environment import (
     check_production,
     compiled_folder,
-    env_bool,
-    env_int,
-    env_list,
     read_secret_files,
     secret_key,
 )
+from planner.setting_checks import env_bool, env_int, env_list
 from tests.platform.conftest import ROOT, load
 
 

@@ -5,9 +5,10 @@ from argparse import ArgumentParser, Namespace
 from planner.domain.estimate_answer import EstimateAnswer, RateAnswer, Refused
 from planner.domain.estimate_options import ENGINE, ESTIMATE, LOAD, PARALLELISM, WORKERS
 from planner.errors import PlannerError
+from planner.inputs.estimates.deployment_rows import read_rows
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options
-from planner.services.estimates import estimate_file, estimate_one, measurements_from_file
+from planner.services.estimates import estimate_many, estimate_one, measurements_from_file
 
 GROUPS = {
     "load": tuple(option.name for option in LOAD),
@@ -51,7 +52,7 @@ class Command(HeadroomCommand):
                     f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other. Make "
                     "it a column of the file."
                 )
-            return {"rows": estimate_file(options.rows, measured)}
+            return {"rows": estimate_many(read_rows(options.rows), measured)}
         # A rate replaces the concurrency.
         needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
         missing = [name for name in needed if name not in fields]

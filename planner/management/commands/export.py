@@ -14,7 +14,7 @@ from planner.outputs import load_result
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import latest_plan, run_get
-from planner.services.exports import run_write
+from planner.services.exports import run_export
 
 
 class Command(HeadroomCommand):
@@ -35,14 +35,16 @@ class Command(HeadroomCommand):
 
     def answer(self, options: Namespace) -> Document:
         run = _run(options.plan)
-        path = run_write(
-            run=run,
-            to=options.to,
-            folder=Path.cwd(),
-            options=options_of(ExportOptions, options_from_command_line(ExportOptions, options)),
-            now=timezone.now(),
-            out=options.out,
-        )
+        chosen = options_of(ExportOptions, options_from_command_line(ExportOptions, options))
+        file = run_export(run=run, to=options.to, options=chosen, now=timezone.now(), by=None)
+        path: Path = options.out or Path.cwd() / file.name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+        except OSError as error:
+            raise PlannerError(
+                f"{path} cannot be written ({error.strerror}). Choose another file with --out."
+            ) from None
         return {"path": str(path), "run": run.pk, "format": options.to}
 
     def words(self, answer: Document) -> str:

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.domain.estimate_options import ESTIMATE, PARALLELISM
 from planner.errors import EXPECTED, IngestError
+from planner.inputs.estimates.deployment_rows import read_rows
 from planner.inputs.ingest.source import short_name
 from planner.outputs import csv_text
 from planner.outputs.estimates import answer_table
@@ -76,7 +77,7 @@ def rows(request: Request) -> HttpResponse:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / short_name(file.name)
         path.write_bytes(file.read())
-        answers = estimates.estimate_file(path)
+        answers = estimates.estimate_many(read_rows(path))
     stem = slugify(Path(file.name).stem) or "rows"
     return attachment(csv_text(answer_table(answers)), CSV, f"{stem}-estimates.csv")
 
