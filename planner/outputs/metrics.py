@@ -18,9 +18,23 @@ from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import Repeat, minute_of, replicas_without_gaps
-from planner.selectors.queue_statistics import UnfinishedRuns, WorkStatistics
+from planner.selectors.queue_statistics import EndedRuns, RunTimes, UnfinishedRuns, WorkStatistics
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
+RUN_SECONDS = "headroom_run_seconds"
+HELP = {
+    IN_FORCE: "1 for each active plan; 0 if there is none.",
+    COVERED: "1: the active plan covers this moment, else 0.",
+    METRIC: "Replicas that active plans request now.",
+    "headroom_runs_going": "Runs that wait for a worker, or run.",
+    "headroom_runs_oldest_seconds": "Since the oldest one was requested or started.",
+    "headroom_runs_ended": "Stored runs with this end state, without removed runs.",
+    RUN_SECONDS: "How long the newest completed runs took: median and longest.",
+    "headroom_security_events_total": "What the audit log tells of signing in.",
+    "headroom_refused_total": "Refused requests, by status. 404 includes rows of another "
+    "workspace.",
+}
+Sample = tuple[Mapping[str, str], object]  # labels and value of a metric
 WAITING = "waiting"  # label of the state that the database calls pending
 
 
@@ -149,20 +163,18 @@ def exposition(*families: Iterable[str]) -> str:
 
 def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines of metrics on active plans, and on the replicas that they request now."""
-    yield from metric_header(IN_FORCE, "1 for each active plan; 0 if there is none.")
-    if not plans:
-        yield f"{IN_FORCE} 0"
-        return
-    for plan in plans:
-        yield f"{IN_FORCE}{labels(_plan_labels(plan))} 1"
-    pools_by_plan = [
-        [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None] for plan in plans
+    plan_labels = [
+        {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
+        for plan in plans
     ]
-    yield from metric_header(COVERED, "1: the active plan covers this moment, else 0.")
-    for plan, pools in zip(plans, pools_by_plan, strict=True):
-        yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
-    yield from metric_header(METRIC, "Replicas that active plans request now.")
-    for plan, pools in zip(plans, pools_by_plan, strict=True):
+    in_force = [(each, 1) for each in plan_labels] or [({}, 0)]
+    yield from metric_lines(IN_FORCE, in_force)
+    if not plans:
+        return
+    covers, replicas = [], []
+    for plan, labels_of_plan in zip(plans, plan_labels, strict=True):
+        pools = [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None]
+        covers.append((labels_of_plan, int(bool(pools))))
         for pool in pools:
             pool_labels = {
                 "pool": pool.pool,
@@ -173,63 +185,51 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
                 "run": str(plan.number),
                 "scenario": plan.scenario,
             }
-            yield f"{METRIC}{labels(pool_labels)} {pool.replicas}"
+            replicas.append((pool_labels, pool.replicas))
+    yield from metric_lines(COVERED, covers)
+    yield from metric_lines(METRIC, replicas)
 
 
-def _plan_labels(plan: ActivePlan) -> dict[str, str]:
-    """Return the labels that identify a plan."""
-    return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
-
-
-def metric_header(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
-    """Yield the lines HELP and TYPE of a metric; ``kind`` is gauge, counter or summary."""
-    yield f"# HELP {name} {help_text}"
+def metric_lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield the lines of a metric of HELP: its help, its type, and its samples."""
+    yield f"# HELP {name} {HELP[name]}"
+    kind = "counter" if name.endswith("_total") else "gauge"
+    kind = "summary" if name == RUN_SECONDS else kind
     yield f"# TYPE {name} {kind}"
+    for labels, value in samples:
+        yield f"{name}{_label_text(labels)} {value}"
 
 
-def labels(values: Mapping[str, str]) -> str:
-    """Return the labels of a sample in braces, from their values by name."""
+def _label_text(values: Mapping[str, str]) -> str:
+    """Return the labels of a sample in braces, from their values by name; "" without labels."""
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
     pairs = (f'{name}="{value.translate(escapes)}"' for name, value in values.items())
-    return "{" + ",".join(pairs) + "}"
+    return "{" + ",".join(pairs) + "}" if values else ""
 
 
 def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines of metrics on unfinished runs, ended runs, and durations of runs."""
-    yield from metric_header("headroom_runs_going", "Runs that wait for a worker, or run.")
-    for going in work.going:
-        yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
-    yield from metric_header(
-        "headroom_runs_oldest_seconds", "Since the oldest one was requested or started."
-    )
-    for going in work.going:
-        yield f"headroom_runs_oldest_seconds{labels(_run_labels(going))} {going.oldest_s:.3f}"
-    yield from metric_header(
-        "headroom_runs_ended", "Stored runs with this end state, without removed runs."
-    )
-    for ended in work.ended:
-        sample_labels = {
-            "workspace": ended.workspace,
-            "kind": ended.kind,
-            "state": ended.state,
-            "reason": ended.reason,
-        }
-        yield f"headroom_runs_ended{labels(sample_labels)} {ended.runs}"
-    yield from metric_header(
-        "headroom_run_seconds",
-        "How long the newest completed runs took: median and longest.",
-        kind="summary",
-    )
-    for took in work.took:
-        for quantile, seconds in (("0.5", took.median_s), ("1", took.longest_s)):
-            sample_labels = {"workspace": took.workspace, "kind": took.kind, "quantile": quantile}
-            yield f"headroom_run_seconds{labels(sample_labels)} {seconds:.3f}"
+    going, oldest = [], []
+    for runs in work.going:
+        state = WAITING if runs.state == Run.State.PENDING else runs.state
+        labels = _run_labels(runs, state=state)
+        going.append((labels, runs.runs))
+        oldest.append((labels, f"{runs.oldest_s:.3f}"))
+    ended = [(_run_labels(r, state=r.state, reason=r.reason), r.runs) for r in work.ended]
+    times = [
+        (_run_labels(runs, quantile=quantile), f"{seconds:.3f}")
+        for runs in work.took
+        for quantile, seconds in (("0.5", runs.median_s), ("1", runs.longest_s))
+    ]
+    yield from metric_lines("headroom_runs_going", going)
+    yield from metric_lines("headroom_runs_oldest_seconds", oldest)
+    yield from metric_lines("headroom_runs_ended", ended)
+    yield from metric_lines(RUN_SECONDS, times)
 
 
-def _run_labels(going: UnfinishedRuns) -> dict[str, str]:
-    """Return the labels of a metric on unfinished runs of one kind and state."""
-    state = WAITING if going.state == Run.State.PENDING else going.state
-    return {"workspace": going.workspace, "kind": going.kind, "state": state}
+def _run_labels(runs: UnfinishedRuns | EndedRuns | RunTimes, **more: str) -> dict[str, str]:
+    """Return the labels of a metric on runs of one kind in a workspace."""
+    return {"workspace": runs.workspace, "kind": runs.kind, **more}
 
 
 def security_lines(
@@ -239,15 +239,10 @@ def security_lines(
 
     ``refusals`` has their numbers by HTTP status and kind of caller.
     """
-    yield from metric_header(
-        "headroom_security_events_total", "What the audit log tells of signing in.", kind="counter"
-    )
-    for event, count in events.items():
-        yield f"headroom_security_events_total{labels({'event': event})} {count}"
-    yield from metric_header(
-        "headroom_refused_total",
-        "Refused requests, by status. 404 includes rows of another workspace.",
-        kind="counter",
-    )
-    for (status, caller), count in refusals.items():
-        yield f"headroom_refused_total{labels({'status': str(status), 'who': caller})} {count}"
+    by_event = (({"event": event}, count) for event, count in events.items())
+    yield from metric_lines("headroom_security_events_total", by_event)
+    refused = [
+        ({"status": str(status), "who": caller}, count)
+        for (status, caller), count in refusals.items()
+    ]
+    yield from metric_lines("headroom_refused_total", refused)

@@ -187,14 +187,14 @@ def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
 
 def _built_in_profiles() -> list[KnownProfile]:
     """Return the catalogue's measured profiles, with notes on contradicting measurements."""
-    fits, profiles = catalogue.fits(), catalogue.profiles()
+    intervals, profiles = catalogue.intervals(), catalogue.profiles()
     contradicting = contradictions(profiles)
     return [
         KnownProfile(
             name=built_in_name(model, gpu, tp),
             profile=profile,
-            parameters=_parameters(profile, fits[model, gpu, tp]),
-            report={"notes": _notes(fits[model, gpu, tp], contradicting.get((model, gpu, tp)))},
+            parameters=_parameters(profile, intervals[model, gpu, tp]),
+            report={"notes": _notes(contradicting.get((model, gpu, tp)))},
         )
         for (model, gpu, tp), profile in profiles.items()
     ]
@@ -212,11 +212,13 @@ def _modelled_profiles() -> list[KnownProfile]:
     ]
 
 
-def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
-    """Return the parameters of a profile with their 95% intervals, in ms, by name."""
+def _parameters(
+    profile: LinearProfile, intervals: Mapping[str, tuple[float, float]]
+) -> dict[str, Any]:
+    """Return the parameters of a profile with their 95% ``intervals``, in ms, by name."""
     parameters = {}
     for name in ("alpha", "beta", "gamma", "delta"):
-        low, high = fit.intervals.get(name, (None, None))
+        low, high = intervals.get(name, (None, None))
         parameters[name] = {
             "value": getattr(profile, f"{name}_s") * 1000,
             "low": None if low is None else low * 1000,
@@ -226,7 +228,8 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
     return parameters
 
 
-def _notes(fit: catalogue.ProfileFit, contradiction: str | None) -> list[str]:
+def _notes(contradiction: str | None) -> list[str]:
     """Return the notes of a measured profile: a contradicting measurement, and its limits."""
     notes = [f"{contradiction[0].upper()}{contradiction[1:]}."] if contradiction else []
-    return [*notes, f"Limits of batch and tokens are {fit.limits.kind}: {fit.limits.source}."]
+    limits = catalogue.limits_source()
+    return [*notes, f"Limits of batch and tokens are {limits.kind}: {limits.source}."]

@@ -29,7 +29,7 @@ def warm() -> None:
     """
     catalogue.regions()
     catalogue.prices()
-    catalogue.fits()
+    catalogue.intervals()
     modelled_profiles()
     wait_until_compiled(lambda *_: None)
     compile_closed_forms()

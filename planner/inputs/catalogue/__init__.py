@@ -5,7 +5,7 @@ The facts are the YAML files of this package. ``tools/catalogue/fit_profiles.py`
 ``carbon.yaml``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 
-from planner.inputs.catalogue.carbon import Grid, cycles, grid, grids
+from planner.inputs.catalogue.carbon import Grid, cycle_source, grid, grids
 from planner.inputs.catalogue.hardware import (
     gpu,
     gpu_name,
@@ -20,10 +20,10 @@ from planner.inputs.catalogue.hardware import (
     shape,
 )
 from planner.inputs.catalogue.measured_profiles import (
-    ProfileFit,
     engine_of,
     engine_title,
-    fits,
+    intervals,
+    limits_source,
     profiles,
 )
 from planner.inputs.catalogue.regions import CatalogueRegion, Price, prices, regions

@@ -24,7 +24,6 @@ from simulation.performance.specs import Provenance
 CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "France": "FR",
             "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
 MOST_G_PER_KWH = 100_000
-FIT_FIGURES = ("rows", "r2", "mape", "mape_unseen", "mape_constant")
 DAY_HARMONICS, YEAR_HARMONICS = 4, 2
 DAYS = 365.25
 
@@ -73,25 +72,6 @@ class Grid:
         return self.provenance.source.partition(", from ")[2] or "Green Algorithms"
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    """The cycle of a grid's carbon intensity by hour, weekday and season.
-
-    Values are relative to the yearly mean. Errors are mean absolute percentage errors, as
-    fractions. ``mape`` is of the fit, and ``mape_unseen`` of months excluded from the fit.
-    ``mape_constant`` is the error of using the yearly mean for every hour.
-    """
-
-    name: str
-    coefficients: tuple[float, ...]
-    rows: int
-    r2: float
-    mape: float
-    mape_unseen: float
-    mape_constant: float
-    provenance: Provenance
-
-
 @cache
 def grids() -> tuple[Grid, ...]:
     """Return every cloud region, and then every country, with a published yearly factor."""
@@ -132,19 +112,9 @@ def grid(name: str, provider: str = "") -> Grid:
     return matching[0]
 
 
-def cycles() -> dict[str, Cycle]:
-    """Return the fitted cycles of carbon intensity, by the country code of the grid."""
-    document = read("carbon")
-    provenance = Provenance("modelled", document["sources"]["cycles"])
-    return {
-        name: Cycle(
-            name,
-            tuple(entry["coefficients"]),
-            **{figure: entry[figure] for figure in FIT_FIGURES},
-            provenance=provenance,
-        )
-        for name, entry in document["cycles"].items()
-    }
+def cycle_source() -> Provenance:
+    """Return the source of the fitted cycles of carbon intensity."""
+    return Provenance("modelled", read("carbon")["sources"]["cycles"])
 
 
 def carbon_by_hour(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
@@ -162,7 +132,7 @@ def _relative_values(name: str) -> FloatArray:
 
     Results are cached, since many regions share a grid.
     """
-    known_cycles = cycles()
+    known_cycles = read("carbon")["cycles"]
     if name not in known_cycles:
         raise CatalogueError(
             f"Grid {name!r} has no daily cycle here. Choose from {', '.join(known_cycles)}, "
@@ -171,7 +141,7 @@ def _relative_values(name: str) -> FloatArray:
     # The model is linear in ``weekend``, so its mean over a week is at a weekend of 2/7.
     hours, days = np.meshgrid(np.arange(HOURS), np.arange(1, 366), indexing="ij")
     values = design(hours, np.full(hours.shape, 2 / 7), days)
-    means = (values @ np.array(known_cycles[name].coefficients)).mean(axis=1)
+    means = (values @ np.array(known_cycles[name]["coefficients"])).mean(axis=1)
     return np.asarray(means / means.mean(), np.float64)
 
 

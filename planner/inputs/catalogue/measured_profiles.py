@@ -7,7 +7,6 @@ in the catalogue, with a warning wherever they are used.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from types import MappingProxyType
@@ -25,20 +24,6 @@ COEFFICIENTS = ("alpha", "beta", "gamma", "delta")
 CONTRADICTED = "contradicted by a neighbour"
 ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
 ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileFit:
-    """Sources of a built-in profile's numbers. The errors are in the profile's checks.
-
-    ``intervals`` are the 95% confidence intervals of alpha, beta, gamma and delta by name, in
-    seconds. Parameters that were taken from a source without a fit are absent.
-    """
-
-    decode: Provenance
-    prefill: Provenance
-    limits: Provenance  # max_batch and max_batch_tokens
-    intervals: Mapping[str, tuple[float, float]]
 
 
 @cache
@@ -73,22 +58,23 @@ def _profile(entry: Mapping[str, Any]) -> LinearProfile:
     )
 
 
-def fits() -> dict[ProfileKey, ProfileFit]:
-    """Return the source of each number of a built-in profile, by the keys of ``profiles``."""
-    document = read("profiles")
-    limits = _provenance(document["limits"])
+def intervals() -> dict[ProfileKey, dict[str, tuple[float, float]]]:
+    """Return the 95% confidence intervals of a profile's coefficients by name, in seconds.
+
+    Coefficients that were taken from a source without a fit are absent.
+    """
     return {
-        _key(entry): ProfileFit(
-            decode=_provenance(entry["decode"]),
-            prefill=_provenance(entry["prefill"]),
-            limits=limits,
-            intervals={
-                name.removesuffix("_ms"): (low / 1000, high / 1000)
-                for name, (low, high) in entry["intervals"].items()
-            },
-        )
-        for entry in document["profiles"]
+        _key(entry): {
+            name.removesuffix("_ms"): (low / 1000, high / 1000)
+            for name, (low, high) in entry["intervals"].items()
+        }
+        for entry in read("profiles")["profiles"]
     }
+
+
+def limits_source() -> Provenance:
+    """Return the source of max_batch and max_batch_tokens of the profiles."""
+    return _provenance(read("profiles")["limits"])
 
 
 def engine_of(source: Provenance) -> str:

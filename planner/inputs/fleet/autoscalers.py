@@ -7,7 +7,7 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from planner.inputs.fleet.pools import MEASURES, as_whole_number, number, one_line, rows, section
+from planner.inputs.fleet.pools import MEASURES, number, one_line, rows, section, whole_number
 from simulation.policies.dynamo_planner import Predictor
 
 Row = dict[str, Any]
@@ -41,9 +41,9 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
 def scaled_object_row(body: Body) -> Row | None:
     """Return the policy of a ScaledObject on llm-d's endpoint picker; None for other metrics."""
     spec = section(body, "spec")
-    triggers = [section(row, "metadata") for row in rows(spec.get("triggers"))]
-    queries = [(one_line(meta.get("query")), number(meta.get("threshold"))) for meta in triggers]
-    formula = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
+    triggers = [section(row, "metadata") for row in rows(spec, "triggers")]
+    queries = [(one_line(meta, "query"), number(meta, "threshold")) for meta in triggers]
+    formula = one_line(spec, "advanced", "scalingModifiers", "formula")
     # Saturations above which the formula scales out, and below which it scales in.
     band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", formula, re.DOTALL)
     row = _latency_policy(band, queries) if band else _load_policy(queries)
@@ -61,9 +61,9 @@ def scaled_object_row(body: Body) -> Row | None:
         for key, direction in (("up", "scaleUp"), ("down", "scaleDown"))
         if direction in behaviour
     }
-    if tolerance := number(section(behaviour, "scaleUp").get("tolerance")):
+    if tolerance := number(behaviour, "scaleUp", "tolerance"):
         row["tolerance"] = tolerance
-    return row | {"interval_s": float(as_whole_number(spec.get("pollingInterval")) or 30)}
+    return row | {"interval_s": float(whole_number(spec, "pollingInterval") or 30)}
 
 
 def _load_policy(queries: Queries) -> Row:
@@ -105,21 +105,21 @@ def _scaling_direction(direction: Body) -> Row:
 
     The policy has one period for both, which is the longer one.
     """
-    steps = {one_line(row.get("type")): row for row in rows(direction.get("policies"))}
-    periods = [number(row.get("periodSeconds")) or 15.0 for row in steps.values()]
+    steps = {one_line(row, "type"): row for row in rows(direction, "policies")}
+    periods = [number(row, "periodSeconds") or 15.0 for row in steps.values()]
     return {
         "percent": number(steps.get("Percent", {}).get("value")) or 0.0,
-        "replicas": as_whole_number(steps.get("Pods", {}).get("value")) or 0,
+        "replicas": whole_number(steps.get("Pods", {}).get("value")) or 0,
         "period_s": max(periods, default=15.0),
-        "window_s": number(direction.get("stabilizationWindowSeconds")) or 0.0,
+        "window_s": number(direction, "stabilizationWindowSeconds") or 0.0,
     }
 
 
 def pod_autoscaler_row(body: Body) -> Row | None:
     """Return the policy of AIBrix's PodAutoscaler; None if no policy simulates it."""
     spec = section(body, "spec")
-    strategy = one_line(spec.get("scalingStrategy")).lower()
-    sources = rows(spec.get("metricsSources"))
+    strategy = one_line(spec, "scalingStrategy").lower()
+    sources = rows(spec, "metricsSources")
     if strategy not in ("apa", "kpa") or len(sources) != 1:
         return None
     metric = one_line(sources[0].get("targetMetric"))
@@ -130,10 +130,10 @@ def pod_autoscaler_row(body: Body) -> Row | None:
     row: Row = {"name": f"aibrix-{strategy}", "metric": measure, "target": target}
     noted = section(body, "metadata", "annotations")
     values = {field: seconds(noted.get(f"{AIBRIX}{name}")) for name, field in ANNOTATIONS.items()}
-    values["stable_window_s"] = number(spec.get("observeWindowSeconds"))
-    values["panic_window_s"] = number(spec.get("panicWindowSeconds"))
+    values["stable_window_s"] = number(spec, "observeWindowSeconds")
+    values["panic_window_s"] = number(spec, "panicWindowSeconds")
     row |= {field: value for field, value in values.items() if value is not None}
-    schedules = [_schedule(schedule) for schedule in rows(spec.get("schedules"))]
+    schedules = [_schedule(schedule) for schedule in rows(spec, "schedules")]
     return row | ({"schedules": schedules} if schedules else {})
 
 
@@ -142,23 +142,23 @@ def _schedule(row: Body) -> Row:
     days = [one_line(day).lower()[:3] for day in row.get("daysOfWeek") or ()]
     return {
         **({"days": days} if days else {}),
-        "start": one_line(row.get("startTime")),
-        "end": one_line(row.get("endTime")),
-        "minimum": as_whole_number(row.get("minReplicas")) or 0,
-        "maximum": as_whole_number(row.get("maxReplicas")) or 1,
+        "start": one_line(row, "startTime"),
+        "end": one_line(row, "endTime"),
+        "minimum": whole_number(row, "minReplicas") or 0,
+        "maximum": whole_number(row, "maxReplicas") or 1,
     }
 
 
 def planner_row(body: Body) -> Row | None:
     """Return the policy of Dynamo's planner in a PlannerConfig or a ConfigMap; None for others."""
-    if one_line(body.get("kind")) == "ConfigMap":
+    if one_line(body, "kind") == "ConfigMap":
         policies = (
             planner_row(text) for text in map(_parsed_mapping, section(body, "data").values())
         )
         return next(filter(None, policies), None)
     if body.get("kind") or not PLANNER_KEYS & body.keys():
         return None
-    target = one_line(body.get("optimization_target")) or "throughput"
+    target = one_line(body, "optimization_target") or "throughput"
     row: Row = {"name": f"dynamo-{target}"}
     fields = {"min_endpoint": "min_replicas", "total_gpu_power_limit": "power_w"}
     if target == "sla":
@@ -166,7 +166,7 @@ def planner_row(body: Body) -> Row | None:
                    "max_throughput_scaling_replicas": "max_step",
                    "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip
         row |= {"ttft_ms": 500.0, "itl_ms": 50.0}  # of a PlannerConfig that states none
-        predictor = one_line(body.get("load_predictor")) or "arima"  # default of a PlannerConfig
+        predictor = one_line(body, "load_predictor") or "arima"  # default of a PlannerConfig
         if predictor in get_args(Predictor):
             row["predictor"] = predictor
     else:

@@ -5,16 +5,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from planner.inputs.fleet.kubernetes import cron_notes, keda_triggers, pod_facts
+from planner.inputs.fleet.kubernetes import (
+    cron_notes,
+    engine_containers,
+    keda_triggers,
+    pod_facts,
+)
 from planner.inputs.fleet.launch_lines import engine_facts, model_of_path
 from planner.inputs.fleet.pools import (
     RunningPool,
     Trigger,
-    as_whole_number,
     gpu_type,
     one_line,
+    replica_count,
     rows,
     section,
+    whole_number,
 )
 
 Body = Mapping[str, Any]
@@ -63,9 +69,9 @@ def _compose(services: Body) -> Iterator[RunningPool]:
         command = [
             word for key in ("entrypoint", "command") for word in _command_words(service.get(key))
         ]
-        devices = rows(section(deploy, "resources", "reservations").get("devices"))
+        devices = rows(deploy, "resources", "reservations", "devices")
         gpus = sum(
-            as_whole_number(device.get("count")) or len(_command_words(device.get("device_ids")))
+            whole_number(device, "count") or len(_command_words(device.get("device_ids")))
             for device in devices
         )
         container = {
@@ -73,17 +79,17 @@ def _compose(services: Body) -> Iterator[RunningPool]:
             "command": command,
             "resources": {"limits": {"gpu": gpus}} if gpus else {},
         }
-        pool = pod_facts({"spec": {"containers": [container]}})
-        if pool is not None:
-            count = as_whole_number(deploy.get("replicas", service.get("scale", 1)))
-            yield replace(pool, name=str(name), replicas=1 if count is None else count)
+        pod = {"spec": {"containers": [container]}}
+        if engine_containers(pod):
+            replicas = replica_count(deploy.get("replicas", service.get("scale")))
+            yield replace(pod_facts(pod), name=str(name), replicas=replicas)
 
 
 def _llmd(body: Body) -> Iterator[RunningPool]:
     """Yield the pools in values of llm-d's charts: decode, and prefill if it is enabled."""
     model, artifacts = section(body, "model"), section(body, "modelArtifacts")
     model_name = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
-    model_name = model_name or model_of_path(one_line(artifacts.get("uri")))
+    model_name = model_name or model_of_path(one_line(artifacts, "uri"))
     scaling = section(body, "eppKedaSaturation")
     standalone = section(body, "standalone")
     parts = {role: section(body, role) for role in ("prefill", "decode")}
@@ -97,7 +103,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
             name=one_line(body.get("fullnameOverride") or body.get("name")),
             model=model_name or pool.model,
             role=role if len(enabled) > 1 else pool.role,
-            replicas=1 if (count := as_whole_number(part.get("replicas"))) is None else count,
+            replicas=replica_count(part, "replicas"),
         )
         if scaling.get("enabled") and role == "decode":
             pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
@@ -107,30 +113,29 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
 def _is_enabled(part: Body) -> bool:
     """Return whether a role of llm-d is switched on, and has replicas."""
     enabled = part.get("enabled", part.get("create", True))
-    return bool(enabled) and as_whole_number(part.get("replicas", 1)) != 0
+    return bool(enabled) and whole_number(part, "replicas") != 0
 
 
 def _pool_of_role(part: Body) -> RunningPool:
     """Return the pool that the values of one role of llm-d (``part``) describe."""
     pod = {**part, "containers": part.get("containers") or [part]}
-    facts = pod_facts({"spec": pod}, always=True) or RunningPool()
-    degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
-    pool_facts = RunningPool(
-        tp=as_whole_number(degree.get("tensor")),
-        dp=as_whole_number(degree.get("data")),
-        gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
+    kind = section(part, "acceleratorType")
+    stated = RunningPool(
+        tp=whole_number(part, "parallelism", "tensor"),
+        dp=whole_number(part, "parallelism", "data"),
+        gpu=gpu_type(one_line(kind, "labelValue")) if kind else "",
     )
-    return pool_facts.filled_from(facts)
+    return stated.filled_from(pod_facts({"spec": pod}))
 
 
 def _picker_autoscaling(scaled: Body) -> RunningPool:
     """Return a pool with the limits and triggers of llm-d's autoscaling (``scaled``)."""
     triggers = keda_triggers(
-        [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
+        [{"type": "prometheus", "metadata": row} for row in rows(scaled, "triggers")]
     )
     return RunningPool(
-        minimum=as_whole_number(scaled.get("minReplicas")),
-        maximum=as_whole_number(scaled.get("maxReplicas")),
+        minimum=whole_number(scaled, "minReplicas"),
+        maximum=whole_number(scaled, "maxReplicas"),
         scaled=True,
         triggers=triggers or (Trigger("llm-d", SATURATION),),
     )
@@ -138,7 +143,7 @@ def _picker_autoscaling(scaled: Body) -> RunningPool:
 
 def _production_stack(spec: Body) -> Iterator[RunningPool]:
     """Yield the pools of vLLM's production stack."""
-    for row in rows(spec.get("modelSpec")):
+    for row in rows(spec, "modelSpec"):
         if row.get("enabled") is False:
             continue
         config, keda = section(row, "vllmConfig"), section(row, "keda")
@@ -146,24 +151,28 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
         facts = engine_facts(["vllm", "serve", *extra])
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-        pod = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
-        count = as_whole_number(row.get("replicaCount"))
-        scaled = bool(keda.get("enabled"))
-        yield replace(
+        pod = pod_facts({"spec": {"affinity": affinity, **row}})
+        pool = replace(
             facts,
-            name=one_line(row.get("name")),
-            model=model_of_path(one_line(row.get("modelURL"))) or facts.model,
-            tp=as_whole_number(config.get("tensorParallelSize")) or facts.tp,
-            pp=as_whole_number(config.get("pipelineParallelSize")) or facts.pp,
-            gpus=as_whole_number(row.get("requestGPU")),
+            name=one_line(row, "name"),
+            model=model_of_path(one_line(row, "modelURL")) or facts.model,
+            tp=whole_number(config, "tensorParallelSize") or facts.tp,
+            pp=whole_number(config, "pipelineParallelSize") or facts.pp,
+            gpus=whole_number(row, "requestGPU"),
             gpu=pod.gpu,
             engine="vllm",
-            engine_version=one_line(row.get("tag")).removeprefix("v"),
-            max_batch=as_whole_number(config.get("maxNumSeqs")) or facts.max_batch,
-            replicas=1 if count is None else count,
-            minimum=as_whole_number(keda.get("minReplicaCount")) if scaled else None,
-            maximum=as_whole_number(keda.get("maxReplicaCount")) if scaled else None,
-            scaled=scaled,
-            triggers=keda_triggers(keda.get("triggers")) if scaled else (),
-            notes=(*facts.notes, *(cron_notes(keda.get("triggers")) if scaled else ())),
+            engine_version=one_line(row, "tag").removeprefix("v"),
+            max_batch=whole_number(config, "maxNumSeqs") or facts.max_batch,
+            replicas=replica_count(row, "replicaCount"),
         )
+        if keda.get("enabled"):
+            triggers = rows(keda, "triggers")
+            pool = replace(
+                pool,
+                minimum=whole_number(keda, "minReplicaCount"),
+                maximum=whole_number(keda, "maxReplicaCount"),
+                scaled=True,
+                triggers=keda_triggers(triggers),
+                notes=(*facts.notes, *cron_notes(triggers)),
+            )
+        yield pool

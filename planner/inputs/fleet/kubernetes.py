@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from planner.inputs.fleet.autoscalers import planner_row, pod_autoscaler_row, scaled_object_row
@@ -18,12 +19,13 @@ from planner.inputs.fleet.launch_lines import (
 from planner.inputs.fleet.pools import (
     RunningPool,
     Trigger,
-    as_whole_number,
     gpu_type,
     number,
     one_line,
+    replica_count,
     rows,
     section,
+    whole_number,
 )
 
 Body = Mapping[str, Any]
@@ -38,6 +40,7 @@ GPU_LABELS = re.compile(
 MODEL_VARIABLES = ("MODEL_ID", "MODEL_NAME", "HF_MODEL_ID", "MODEL_PATH", "MODEL", "NIM_MODEL_NAME")
 ROLES = {"prefill": "prefill", "decode": "decode"}
 OURS = "headroom"
+REGION_LABEL = "topology.kubernetes.io/region"
 KEDA_MOST = 100  # KEDA's own default of maxReplicaCount
 PAUSED = "autoscaling.keda.sh/paused"  # an annotation; with -replicas: at this number
 DEFAULT_BOUNDS = {"ScaledObject": (0, KEDA_MOST), "HorizontalPodAutoscaler": (1, None)}
@@ -83,15 +86,15 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
 
 def namespace_of(body: Body) -> str:
     """Return the namespace of an object, or ""."""
-    return one_line(section(body, "metadata").get("namespace"))
+    return one_line(body, "metadata", "namespace")
 
 
 def _serving(body: Body) -> Pools:
     """Yield (name by which it is scaled, pool) of each pool that an object describes."""
-    reader = SERVING.get(one_line(body.get("kind")))
+    reader = SERVING.get(one_line(body, "kind"))
     if reader is None:
         return
-    name = one_line(section(body, "metadata").get("name"))
+    name = one_line(body, "metadata", "name")
     for suffix, pool in reader(body):
         named_pool = replace(pool, name=f"{name}{suffix}")
         labels = _facts_of_labels(body, several_pools=bool(suffix))
@@ -99,23 +102,25 @@ def _serving(body: Body) -> Pools:
 
 
 def _workload(body: Body) -> Pools:
-    """Yield the pool of a Deployment, StatefulSet or ReplicaSet."""
-    pool = pod_facts(section(body, "spec", "template"))
-    if pool is not None:
-        yield "", _with_replicas(body, pool)
+    """Yield the pool of a Deployment, StatefulSet or ReplicaSet that serves a model."""
+    template = section(body, "spec", "template")
+    if engine_containers(template):
+        yield "", replace(pod_facts(template), replicas=_replicas(body))
 
 
 def _leader_worker_set(body: Body) -> Pools:
     """Yield the pool of a LeaderWorkerSet, whose replica is a group of pods."""
     group = section(body, "spec", "leaderWorkerTemplate")
-    size = as_whole_number(group.get("size")) or 1
-    worker = pod_facts(section(group, "workerTemplate"), always=True) or RunningPool()
-    leader = pod_facts(section(group, "leaderTemplate")) or worker
-    gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
+    size = whole_number(group, "size") or 1
+    leader_template = section(group, "leaderTemplate")
+    leader = worker = pod_facts(section(group, "workerTemplate"))
+    if engine_containers(leader_template):
+        leader = pod_facts(leader_template)
+    gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0) or None
     pool = leader.filled_from(worker)
     # Without a launch line, all GPUs of the group share the model.
-    tp = pool.tp if pool.tp is not None else gpus or None
-    yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=tp))
+    tp = gpus if pool.tp is None else pool.tp
+    yield "", replace(pool, gpus=gpus, tp=tp, replicas=_replicas(body))
 
 
 def _inference_service(body: Body) -> Pools:
@@ -123,13 +128,14 @@ def _inference_service(body: Body) -> Pools:
     predictor = section(body, "spec", "predictor")
     model = section(predictor, "model")
     pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
-    pool = pod_facts({"spec": pod}, always=True) or RunningPool()
-    least, most = (as_whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
-    metric, target = one_line(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
+    pool = pod_facts({"spec": pod})
+    least = whole_number(predictor, "minReplicas")
+    most = whole_number(predictor, "maxReplicas")
+    metric, target = one_line(predictor, "scaleMetric"), number(predictor, "scaleTarget")
     served = replace(
         pool,
-        model=pool.model or model_of_path(one_line(model.get("storageUri"))),
-        replicas=1 if least is None else least,
+        model=pool.model or model_of_path(one_line(model, "storageUri")),
+        replicas=replica_count(predictor, "minReplicas"),
         minimum=least,
         maximum=most,
         scaled=most is not None and most != least,
@@ -142,29 +148,29 @@ def _llm_inference_service(body: Body) -> Pools:
     """Yield the pools of KServe's LLMInferenceService: one, or prefill and decode."""
     spec = section(body, "spec")
     model = section(spec, "model")
-    name = one_line(model.get("name")) or model_of_path(one_line(model.get("uri")))
-    prefill = section(spec, "prefill")
-    for suffix, part in (("", spec), ("-prefill", prefill)) if prefill else (("", spec),):
-        pod = pod_facts({"spec": section(part, "template")}, always=True) or RunningPool()
-        degree = section(part, "parallelism")
-        scaling = section(part, "scaling")
-        replicas = as_whole_number(part.get("replicas"))
-        if replicas is None and not scaling:
-            replicas = 1  # the default of Kubernetes
-        role = "decode" if prefill else pod.role
+    name = one_line(model, "name") or model_of_path(one_line(model, "uri"))
+    parts = {"": spec}
+    if prefill := section(spec, "prefill"):
+        parts["-prefill"] = prefill
+    for suffix, part in parts.items():
+        pod = pod_facts({"spec": section(part, "template")})
+        degree, scaling = section(part, "parallelism"), section(part, "scaling")
+        role = pod.role
+        if prefill:
+            role = "prefill" if suffix else "decode"
         declared = RunningPool(
             model=name,
-            tp=as_whole_number(degree.get("tensor")),
-            pp=as_whole_number(degree.get("pipeline")),
-            dp=as_whole_number(degree.get("data")),
+            tp=whole_number(degree, "tensor"),
+            pp=whole_number(degree, "pipeline"),
+            dp=whole_number(degree, "data"),
             expert_parallel=True if degree.get("expert") else None,
-            role="prefill" if suffix else role,
-            replicas=None if scaling else replicas,
-            minimum=as_whole_number(scaling.get("minReplicas")),
-            maximum=as_whole_number(scaling.get("maxReplicas")),
+            role=role,
+            replicas=None if scaling else replica_count(part, "replicas"),
+            minimum=whole_number(scaling, "minReplicas"),
+            maximum=whole_number(scaling, "maxReplicas"),
             scaled=bool(scaling),
-            triggers=keda_triggers(section(scaling, "keda").get("triggers")),
-            notes=(*pod.notes, *cron_notes(section(scaling, "keda").get("triggers"))),
+            triggers=keda_triggers(rows(scaling, "keda", "triggers")),
+            notes=(*pod.notes, *cron_notes(rows(scaling, "keda", "triggers"))),
         )
         yield suffix, declared.filled_from(pod)
 
@@ -172,8 +178,8 @@ def _llm_inference_service(body: Body) -> Pools:
 def _dynamo_graph(body: Body) -> Pools:
     """Yield the pools of a Dynamo graph, which a scaling adapter names GRAPH-COMPONENT."""
     spec = section(body, "spec")
-    engine = one_line(spec.get("backendFramework"))
-    parts = [(one_line(row.get("name")), row) for row in rows(spec.get("components"))]
+    engine = one_line(spec, "backendFramework")
+    parts = [(one_line(row, "name"), row) for row in rows(spec, "components")]
     parts += [(name, section(part)) for name, part in section(spec, "services").items()]
     for name, part in parts:
         kind = one_line(
@@ -185,16 +191,15 @@ def _dynamo_graph(body: Body) -> Pools:
         main = section(pod, "spec", "mainContainer")
         if main:
             pod = {"spec": {**section(pod, "spec"), "containers": [main]}}
-        facts = pod_facts(pod, always=True) or RunningPool()
+        facts = pod_facts(pod)
         gpus = _gpus(part) or facts.gpus
-        nodes = as_whole_number(section(part, "multinode").get("nodeCount")) or 1
-        replicas = as_whole_number(part.get("replicas"))
+        nodes = whole_number(part, "multinode", "nodeCount") or 1
         worker = replace(
             facts,
             gpus=gpus and gpus * nodes,
             engine=facts.engine or engine,
             role=ROLES.get(kind, ""),
-            replicas=1 if replicas is None else replicas,
+            replicas=replica_count(part, "replicas"),
         )
         yield f"-{name}", worker
 
@@ -210,12 +215,10 @@ SERVING: Mapping[str, Callable[[Body], Pools]] = {
 }
 
 
-def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
-    """Return the pool with the replicas that its object states; the Kubernetes default is 1."""
-    ready = as_whole_number(section(body, "status").get("replicas"))
-    requested = as_whole_number(section(body, "spec").get("replicas"))
-    counts = (ready, requested, 1)
-    return replace(pool, replicas=next(count for count in counts if count is not None))
+def _replicas(body: Body) -> int:
+    """Return the replicas that an object has now, or else those that it asks for."""
+    running = whole_number(body, "status", "replicas")
+    return replica_count(body, "spec", "replicas") if running is None else running
 
 
 def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
@@ -225,45 +228,49 @@ def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
     """
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
-    model = one_line(noted.get(f"{OURS}/model")) or one_line(noted.get("llm-d.ai/model-id"))
-    facts = RunningPool(model=model, region=one_line(noted.get(f"{OURS}/region") or labels.get(
-        "topology.kubernetes.io/region")))  # fmt: skip
+    facts = RunningPool(
+        model=one_line(noted, f"{OURS}/model") or one_line(noted, "llm-d.ai/model-id"),
+        region=one_line(noted, f"{OURS}/region") or one_line(labels, REGION_LABEL),
+    )
     if several_pools:  # the other annotations are about one of them
         return facts
-    width = as_whole_number(noted.get(f"{OURS}/gpus"))
+    width = whole_number(noted, f"{OURS}/gpus")
     return replace(
         facts,
-        gpu=one_line(noted.get(f"{OURS}/gpu")),
+        gpu=one_line(noted, f"{OURS}/gpu"),
         gpus=width,
         tp=width,
-        role=one_line(noted.get(f"{OURS}/role")).replace("both", "mixed"),
+        role=one_line(noted, f"{OURS}/role").replace("both", "mixed"),
     )
 
 
-def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
-    """Return the facts that the ``template`` of a pod states about its engine, as a pool.
+def engine_containers(template: Body) -> list[Body]:
+    """Return the containers in the ``template`` of a pod that serve a model; [] if none does.
 
-    None if it has neither an engine nor GPUs; with ``always``, the pool then has fewer facts.
+    They have GPUs or the launch line of an engine. Without these, the image of an engine counts.
     """
-    spec = section(template, "spec")
-    containers = rows(spec.get("containers"))
-    engines = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))] or [
+    containers = rows(template, "spec", "containers")
+    launched = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))]
+    return launched or [
         container
         for container in containers
-        if engine_of_image(one_line(container.get("image")))
-        and not any("router" in one_line(container.get(key)) for key in ("image", "name"))
+        if engine_of_image(one_line(container, "image"))
+        and not any("router" in one_line(container, key) for key in ("image", "name"))
     ]
-    if not engines and not always:
-        return None
+
+
+def pod_facts(template: Body) -> RunningPool:
+    """Return the facts that the ``template`` of a pod states about its engine, as a pool."""
+    spec, engines = section(template, "spec"), engine_containers(template)
     facts = _container_facts(engines[0]) if engines else RunningPool()
-    labels = section(template, "metadata", "labels")
     gpu, note = _gpu_type_of(spec)
+    role = one_line(template, "metadata", "labels", "llm-d.ai/role")
     return replace(
         facts,
         gpus=sum(_gpus(container) or 0 for container in engines) or None,
         gpu=gpu,
-        role=facts.role or ROLES.get(one_line(labels.get("llm-d.ai/role")), ""),
-        region=one_line(section(spec, "nodeSelector").get("topology.kubernetes.io/region")),
+        role=facts.role or ROLES.get(role, ""),
+        region=one_line(spec, "nodeSelector", REGION_LABEL),
         notes=(note,) if note else (),
     )
 
@@ -277,10 +284,8 @@ def _command(container: Body) -> list[str]:
 
 def _container_facts(container: Body) -> RunningPool:
     """Return the facts that a container's command, image and environment state, as a pool."""
-    image = one_line(container.get("image"))
-    variables = {
-        one_line(row.get("name")): one_line(row.get("value")) for row in rows(container.get("env"))
-    }
+    image = one_line(container, "image")
+    variables = {one_line(row, "name"): one_line(row, "value") for row in rows(container, "env")}
     command = _command(container)
     script = next((word for word in command if " " in word and LAUNCH.search(word)), "")
     if script:
@@ -302,11 +307,9 @@ def _gpus(container: Body) -> int | None:
     """Return the number of GPUs that a container requests; None if it requests none."""
     for kind in ("limits", "requests"):
         resources = section(container, "resources", kind)
-        counts = [
-            as_whole_number(value) for name, value in resources.items() if GPUS.match(str(name))
-        ]
-        if any(counts):
-            return sum(count or 0 for count in counts)
+        names = [name for name in resources if GPUS.match(str(name))]
+        if gpus := sum(whole_number(resources, name) or 0 for name in names):
+            return gpus
     return None
 
 
@@ -317,14 +320,12 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
     """
     values_by_label = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
-    required = section(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
-    terms = rows(required.get("nodeSelectorTerms"))
-    terms += [section(row, "preference") for row in rows(
-        affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))]  # fmt: skip
-    for term in terms:
-        for match in rows(term.get("matchExpressions")):
-            if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
-                values_by_label.setdefault(one_line(match.get("key")), list(match["values"]))
+    when = "DuringSchedulingIgnoredDuringExecution"
+    terms = rows(affinity, f"required{when}", "nodeSelectorTerms")
+    terms += [section(row, "preference") for row in rows(affinity, f"preferred{when}")]
+    for match in chain.from_iterable(rows(term, "matchExpressions") for term in terms):
+        if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
+            values_by_label.setdefault(one_line(match, "key"), list(match["values"]))
     types = dict.fromkeys(
         gpu_type(one_line(value))
         for key, values in values_by_label.items()
@@ -339,7 +340,7 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
 
 def _scaler(body: Body) -> Scaler | None:
     """Return the autoscaler that an object describes; None if it describes none."""
-    kind = one_line(body.get("kind"))
+    kind = one_line(body, "kind")
     if kind not in SCALERS:
         return None
     spec = section(body, "spec")
@@ -350,36 +351,36 @@ def _scaler(body: Body) -> Scaler | None:
     most = spec.get("maxReplicaCount", spec.get("maxReplicas", default_most))
     labels = _facts_of_labels(body, several_pools=False)
     annotations = section(body, "metadata", "annotations")
-    paused_at = as_whole_number(annotations.get(f"{PAUSED}-replicas"))
-    notes = cron_notes(spec.get("triggers"))
+    replicas = paused_at = whole_number(annotations, f"{PAUSED}-replicas")
+    if paused_at is None:
+        replicas = whole_number(body, "status", "currentReplicas")
+    notes = cron_notes(rows(spec, "triggers"))
     if paused_at is not None or annotations.get(PAUSED) in ("true", True):
         notes += ("its autoscaler is paused",)
-    running = as_whole_number(section(body, "status").get("currentReplicas"))
     facts = replace(
         labels,
-        model=labels.model or one_line(spec.get("modelID")),
-        minimum=as_whole_number(least),
-        maximum=as_whole_number(most),
-        replicas=running if paused_at is None else paused_at,
+        model=labels.model or one_line(spec, "modelID"),
+        minimum=whole_number(least),
+        maximum=whole_number(most),
+        replicas=replicas,
         notes=notes,
         scaled=True,
         triggers=_triggers(rule, spec),
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
-    target = one_line(section(spec, "scaleTargetRef").get("name"))
-    name = target or one_line(section(body, "metadata").get("name"))
-    return Scaler(name, namespace_of(body), rule, facts, rank)
+    target = one_line(spec, "scaleTargetRef", "name") or one_line(body, "metadata", "name")
+    return Scaler(target, namespace_of(body), rule, facts, rank)
 
 
 def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
     """Return the triggers in the ``spec`` of an autoscaler; ``rule`` is its kind in SCALERS."""
     if rule == "keda":
-        return keda_triggers(spec.get("triggers"))
+        return keda_triggers(rows(spec, "triggers"))
     if rule == "hpa":
-        return _hpa_triggers(spec.get("metrics"))
-    sources = rows(spec.get("metricsSources")) if rule == "aibrix" else []
+        return _hpa_triggers(rows(spec, "metrics"))
+    sources = rows(spec, "metricsSources") if rule == "aibrix" else []
     return tuple(
-        Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
+        Trigger("aibrix", one_line(row, "targetMetric"), number(row, "targetValue"))
         for row in sources
     )
 
@@ -408,9 +409,9 @@ SCALERS = {
 AUTOSCALERS = {"ScaledObject": scaled_object_row, "PodAutoscaler": pod_autoscaler_row}
 
 
-def cron_notes(triggers: Any) -> tuple[str, ...]:
+def cron_notes(triggers: Sequence[Body]) -> tuple[str, ...]:
     """Return a note if KEDA's ``triggers`` include cron triggers, which are not imported."""
-    if all(one_line(row.get("type")) != "cron" for row in rows(triggers)):
+    if all(one_line(row, "type") != "cron" for row in triggers):
         return ()
     return (
         "its cron triggers are not imported, because a simulated autoscaler has one minimum for "
@@ -418,32 +419,31 @@ def cron_notes(triggers: Any) -> tuple[str, ...]:
     )
 
 
-def keda_triggers(entries: Any) -> tuple[Trigger, ...]:
-    """Return the load triggers among the ``triggers`` of a KEDA object, without cron triggers."""
+def keda_triggers(entries: Sequence[Body]) -> tuple[Trigger, ...]:
+    """Return the load triggers among the triggers of a KEDA object, without cron triggers."""
     triggers = []
-    for row in rows(entries):
-        meta, kind = section(row, "metadata"), one_line(row.get("type"))
+    for row in entries:
+        meta, kind = section(row, "metadata"), one_line(row, "type")
         if kind == "cron":
             continue
-        query = one_line(meta.get("query"))
-        names = list(dict.fromkeys(METRIC.findall(query)))
-        metric = (
-            one_line(meta.get("metricName")) or (names[0] if len(names) == 1 else query) or kind
-        )
+        query = one_line(meta, "query")
+        names = set(METRIC.findall(query))
+        name = names.pop() if len(names) == 1 else query
+        metric = one_line(meta, "metricName") or name or kind
         value = number(meta.get("threshold", meta.get("value", meta.get("targetValue"))))
-        per_replica = one_line(row.get("metricType")) != "Value"
+        per_replica = one_line(row, "metricType") != "Value"
         triggers.append(Trigger("keda", metric, value, per_replica, query))
     return tuple(triggers)
 
 
-def _hpa_triggers(metrics: Any) -> tuple[Trigger, ...]:
+def _hpa_triggers(metrics: Sequence[Body]) -> tuple[Trigger, ...]:
     """Return the metrics of an HPA with their targets."""
     triggers = []
-    for row in rows(metrics):
-        kind = one_line(row.get("type"))
+    for row in metrics:
+        kind = one_line(row, "type")
         part = section(row, kind[:1].lower() + kind[1:])
-        metric = one_line(section(part, "metric").get("name")) or one_line(part.get("name"))
+        metric = one_line(part, "metric", "name") or one_line(part, "name")
         target = section(part, "target")
         key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
-        triggers.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
+        triggers.append(Trigger("hpa", metric, number(target, key), key != "value"))
     return tuple(triggers)

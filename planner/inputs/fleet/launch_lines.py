@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.names import PRECISION, stated_precision
-from planner.inputs.fleet.pools import RunningPool, as_whole_number, section
+from planner.inputs.fleet.pools import RunningPool, section, whole_number
 
 # What starts an engine: in a command, and in the name of an image whose entry point is the engine.
 STARTS = {
@@ -146,14 +146,14 @@ def engine_facts(
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
     engine = engine or engine_of_image(_image(command))
     flags, first = _flags(command, variables or {})
-    tp = as_whole_number(flags.get("tp", "1"))
+    tp = whole_number(flags.get("tp", "1"))
     model = model_of_path(flags.get("model") or first, flags.get("served", ""))
-    expert = "expert" in flags or (as_whole_number(flags.get("ep")) or 1) > 1
+    expert = "expert" in flags or (whole_number(flags, "ep") or 1) > 1
     return RunningPool(
         model=model,
         tp=tp,
-        pp=as_whole_number(flags.get("pp")),
-        dp=as_whole_number(flags.get("dp")),
+        pp=whole_number(flags, "pp"),
+        dp=whole_number(flags, "dp"),
         expert_parallel=expert or None,
         attention_dp="attention" in flags or None,
         precision=_precision(flags.get("precision", ""), model),
@@ -161,8 +161,8 @@ def engine_facts(
         engine=engine,
         engine_version=version_of_image(_image(command)),
         role=_role(flags),
-        max_batch=as_whole_number(flags.get("batch")) or None,
-        max_batch_tokens=as_whole_number(flags.get("batch-tokens")) or None,
+        max_batch=whole_number(flags, "batch") or None,
+        max_batch_tokens=whole_number(flags, "batch-tokens") or None,
     )
 
 

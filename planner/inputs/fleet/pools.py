@@ -142,27 +142,40 @@ def gpu_type(text: str) -> str:
     return known if known != text else gpu_known_as(PREFIX.sub("", text))
 
 
-def section(value: Any, *keys: str) -> Mapping[str, Any]:
-    """Return the mapping under nested ``keys``; empty if there is no mapping."""
+def value_at(value: Any, *keys: str) -> Any:
+    """Return the value under nested ``keys``, or None; without keys, ``value`` itself."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def section(value: Any, *keys: str) -> Mapping[str, Any]:
+    """Return the mapping under nested ``keys``; empty if there is no mapping."""
+    value = value_at(value, *keys)
     return value if isinstance(value, Mapping) else {}
 
 
-def rows(value: Any) -> list[Mapping[str, Any]]:
-    """Return the mappings of a list."""
+def rows(value: Any, *keys: str) -> list[Mapping[str, Any]]:
+    """Return the mappings of the list under nested ``keys``; [] if there is no list."""
+    value = value_at(value, *keys)
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
-def as_whole_number(value: Any) -> int | None:
-    """Return ``value`` as an int; None if it is no whole number from 0 to a million."""
-    count = finite_number(value)
+def whole_number(value: Any, *keys: str) -> int | None:
+    """Return the whole number under nested ``keys``; None for others than 0 to a million."""
+    count = finite_number(value_at(value, *keys))
     return int(count) if count is not None and 0 <= count <= 1e6 and count % 1 == 0 else None
 
 
-def number(value: Any) -> float | None:
-    """Return a number or a Kubernetes quantity such as 500m, or None."""
-    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
+def replica_count(value: Any, *keys: str) -> int:
+    """Return the replicas under nested ``keys``; 1 if none are stated, as in Kubernetes."""
+    count = whole_number(value, *keys)
+    return 1 if count is None else count
+
+
+def number(value: Any, *keys: str) -> float | None:
+    """Return the number or quantity (such as 500m) under nested ``keys``, or None."""
+    match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value, *keys))
     if match is None or (match[2] and match[2] not in SUFFIXES):
         return None
     try:
@@ -171,6 +184,7 @@ def number(value: Any) -> float | None:
         return None
 
 
-def one_line(value: Any) -> str:
-    """Return ``value`` as a text of one line; "" if it is not a text."""
+def one_line(value: Any, *keys: str) -> str:
+    """Return the text under nested ``keys`` without blanks around it; "" if there is none."""
+    value = value_at(value, *keys)
     return str(value).strip() if isinstance(value, str | int | float) else ""

@@ -45,7 +45,7 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         note = "a launch line starts one replica"
         pools = [replace(pool, replicas=1, notes=(note,)) for pool in launch_pools(text)]
     if not pools:
-        kinds = ", ".join(dict.fromkeys(filter(None, (one_line(d.get("kind")) for d in documents))))
+        kinds = ", ".join(dict.fromkeys(filter(None, (one_line(d, "kind") for d in documents))))
         raise ScenarioError(
             f"{name}: no model server and no autoscaler found"
             f"{f' ({kinds[:200]} do not name a model)' if kinds else ''}. Give {READS}."
@@ -65,5 +65,5 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
         if isinstance(document, list):
             yield from rows(document)
         elif isinstance(document, Mapping):
-            items = rows(document.get("items"))
-            yield from items if one_line(document.get("kind")).endswith("List") else [document]
+            items = rows(document, "items")
+            yield from items if one_line(document, "kind").endswith("List") else [document]

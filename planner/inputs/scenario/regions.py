@@ -67,8 +67,7 @@ def _carbon(
         )
     facts.append((what, like.sources["carbon_g_per_kwh"]))
     if like.cycle is not None:
-        source = catalogue.cycles()[like.cycle].provenance
-        facts.append((f"Daily cycle of carbon in {section.name}", source))
+        facts.append((f"Daily cycle of carbon in {section.name}", catalogue.cycle_source()))
     return like.carbon_g_per_kwh, like.carbon_hourly
 
 

@@ -6,6 +6,7 @@ The limits of the object itself therefore apply in the last minute of a day
 """
 
 from planner.errors import NotReady, PlannerError
+from planner.inputs.fleet.autoscalers import AIBRIX, ANNOTATIONS
 from planner.outputs.manifests.common import (
     Document,
     Export,
@@ -24,7 +25,6 @@ from simulation.policies.parts.pool_metrics import WORDS
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LAST = DAY - 1  # last minute of a day, which no schedule covers
-PREFIX = "autoscaling.aibrix.ai"  # of the names of annotations
 METRICS = {"memory": "kv_cache_usage_perc", "queue": "num_requests_waiting"}
 # AIBrix refuses an object without a metric, but uses it only if the limits differ.
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
@@ -68,7 +68,7 @@ def _scheduled(export: Export, pool: Pool) -> Document:
         {
             "name": f"from-{i}",
             "timezone": plan.zone,
-            **({"daysOfWeek": [WEEKDAYS[day] for day in slot.days]} if slot.days else {}),
+            "daysOfWeek": [WEEKDAYS[day] for day in slot.days] or None,
             "startTime": _clock(slot.start),
             "endTime": _clock(slot.start + slot.minutes),
             "minReplicas": slot.replicas,
@@ -82,7 +82,7 @@ def _scheduled(export: Export, pool: Pool) -> Document:
         "maxReplicas": max(pool.most, 1),
         "scaleTargetRef": scale_target(deployment(pool)),
         "metricsSources": [_metric_source(METRIC, TARGET)],
-        **({"schedules": schedules} if schedules else {}),
+        "schedules": schedules or None,
     }
     return pool_document(export, pool, API, KIND, "aibrix", spec)
 
@@ -98,15 +98,9 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
     if target is None:
         raise PlannerError(f"The result has no target of {pool_text(pool)}. Run it again.")
     annotations = {
-        "max-scale-up-rate": f"{policy.max_up_rate:g}",
-        "max-scale-down-rate": f"{policy.max_down_rate:g}",
-        "scale-up-tolerance": f"{policy.up_tolerance:g}",
-        "scale-down-tolerance": f"{policy.down_tolerance:g}",
-        "panic-threshold": f"{policy.panic_threshold:g}",
-        "scale-up-cooldown-window": f"{policy.up_cooldown_s:g}s",
-        "scale-down-cooldown-window": f"{policy.down_cooldown_s:g}s",
+        f"{AIBRIX}{name}": f"{getattr(policy, field):g}" + "s" * field.endswith("_s")
+        for name, field in ANNOTATIONS.items()
     }
-    schedules = _limits_by_time(policy)
     spec = {
         "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
         "minReplicas": max(pool.least, policy.min_replicas),
@@ -115,10 +109,9 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
         "panicWindowSeconds": round(policy.panic_window_s),
         "scaleTargetRef": scale_target(deployment(pool)),
         "metricsSources": [_metric_source(METRICS[policy.metric], f"{target:.6g}")],
-        **({"schedules": schedules} if schedules else {}),
+        "schedules": _limits_by_time(policy) or None,
     }
-    prefixed = {f"{PREFIX}/{name}": value for name, value in annotations.items()}
-    return pool_document(export, pool, API, KIND, "aibrix", spec, annotations=prefixed)
+    return pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)
 
 
 def _limits_by_time(policy: Aibrix) -> list[Fields]:
@@ -127,7 +120,7 @@ def _limits_by_time(policy: Aibrix) -> list[Fields]:
         {
             "name": f"from-{i + 1}",
             "timezone": "UTC",
-            **({"daysOfWeek": [day.title() for day in row.days]} if row.days else {}),
+            "daysOfWeek": [day.title() for day in row.days] or None,
             "startTime": row.start,
             "endTime": row.end,
             "minReplicas": row.minimum,

@@ -71,43 +71,71 @@ def deployment(pool: Pool) -> Target:
     return Target("Deployment", pool.name)
 
 
+def kubernetes_object(api: str, kind: str, metadata: Fields, **content: Any) -> Fields:
+    """Return an object with ``content``, such as ``spec``. Fields that are None are left out."""
+    fields: Fields = _without_none(
+        {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
+    )
+    return fields
+
+
+def _without_none(value: Any) -> Any:
+    """Return ``value`` without the fields of mappings that are None."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def object_metadata(
+    options: ExportOptions, run: int, region: str, name: str, model: str | None = None
+) -> Fields:
+    """Return the metadata of an object that belongs to a region of a run's plan.
+
+    Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
+    one region.
+    """
+    return {
+        "name": name,
+        "namespace": options.namespace,
+        "labels": {
+            "app.kubernetes.io/managed-by": OURS,
+            f"{OURS}/run": str(run),
+            # Values of labels are restricted; the annotation ``pool`` holds the full names.
+            f"{OURS}/model": label_of(model) if model else None,
+            f"{OURS}/region": label_of(region),
+        },
+    }
+
+
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> Fields:
     """Return the metadata of an object of a pool, called ``name`` ("": the name of the pool).
 
-    Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
-    one region. ``annotations`` are added to those of all objects.
+    ``annotations`` are added to those of all objects.
     """
-    plan, cap, clock = export.plan, pool.facts.power_cap_w, pool.facts.clock_mhz
-    return {
-        "name": name or pool.name,
-        **({"namespace": export.options.namespace} if export.options.namespace else {}),
-        "labels": {
-            "app.kubernetes.io/managed-by": OURS,
-            f"{OURS}/run": str(plan.run),
-            # Values of labels are restricted; the annotation ``pool`` holds the full names.
-            f"{OURS}/model": label_of(pool.model),
-            f"{OURS}/region": label_of(pool.region),
-        },
-        "annotations": {
-            f"{OURS}/run": str(plan.run),
-            **({f"{OURS}/proposal": str(plan.proposal)} if plan.proposal else {}),
-            f"{OURS}/scenario": plan.scenario,
-            f"{OURS}/policy": plan.policy,
-            f"{OURS}/covers": covered_time(plan),
-            f"{OURS}/pool": place_of(pool.model, pool.region, pool.arrangement),
-            # planner/inputs/fleet reads these back.
-            f"{OURS}/model": pool.model,
-            f"{OURS}/region": pool.region,
-            f"{OURS}/gpu": pool.gpu,
-            f"{OURS}/gpus": str(pool.gpus),
-            f"{OURS}/role": pool.role,
-            **({f"{OURS}/gpu-power-cap-watts": str(cap)} if cap is not None else {}),
-            **({f"{OURS}/gpu-clock-mhz": str(clock)} if clock is not None else {}),
-            **(annotations or {}),
-        },
+    plan = export.plan
+    facts = {
+        "run": plan.run,
+        "proposal": plan.proposal,
+        "scenario": plan.scenario,
+        "policy": plan.policy,
+        "covers": covered_time(plan),
+        "pool": place_of(pool.model, pool.region, pool.arrangement),
+        # planner/inputs/fleet reads these back.
+        "model": pool.model,
+        "region": pool.region,
+        "gpu": pool.gpu,
+        "gpus": pool.gpus,
+        "role": pool.role,
+        "gpu-power-cap-watts": pool.facts.power_cap_w,
+        "gpu-clock-mhz": pool.facts.clock_mhz,
     }
+    known = {f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None}
+    fields = object_metadata(export.options, plan.run, pool.region, name or pool.name, pool.model)
+    return fields | {"annotations": known | dict(annotations or {})}
 
 
 def pool_document(
@@ -118,12 +146,7 @@ def pool_document(
     ``schema`` names the schema that validates it. ``more`` are ``name`` and ``annotations`` of
     ``metadata``.
     """
-    body = {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": metadata(export, pool, **more),
-        "spec": spec,
-    }
+    body = kubernetes_object(api, kind, metadata(export, pool, **more), spec=spec)
     return Document(body, schema, (pool_text(pool),))
 
 

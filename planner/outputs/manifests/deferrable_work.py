@@ -1,8 +1,13 @@
 """Write the hours of deferrable work as a ConfigMap per region, which a batch queue reads."""
 
-from planner.outputs.manifests.common import OURS, Document, Export
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    kubernetes_object,
+    object_metadata,
+)
 from planner.outputs.moved_work import work_csv
-from planner.outputs.object_names import label_of, name_of
+from planner.outputs.object_names import name_of
 
 FILE = "deferrable-work.csv"
 NOTES = (
@@ -14,26 +19,15 @@ NOTES = (
 
 def documents(export: Export) -> list[Document]:
     """Return a ConfigMap for each region in which the plan moves deferrable work."""
-    plan, options = export.plan, export.options
+    plan = export.plan
     config_maps = []
     for region, pools in plan.by_region():
         models = {pool.model for pool in pools}
         rows = [row for row in plan.work if row.region == region and row.model in models]
         if not rows:
             continue
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": name_of(["deferrable-work", region]),
-                **({"namespace": options.namespace} if options.namespace else {}),
-                "labels": {
-                    "app.kubernetes.io/managed-by": OURS,
-                    f"{OURS}/run": str(plan.run),
-                    f"{OURS}/region": label_of(region),
-                },
-            },
-            "data": {FILE: work_csv(rows)},
-        }
+        name = name_of(["deferrable-work", region])
+        metadata = object_metadata(export.options, plan.run, region, name)
+        body = kubernetes_object("v1", "ConfigMap", metadata, data={FILE: work_csv(rows)})
         config_maps.append(Document(body, "deferrable-work", NOTES))
     return config_maps

@@ -9,6 +9,7 @@ from planner.outputs.manifests.common import (
     Export,
     Fields,
     Target,
+    kubernetes_object,
     metadata,
     with_file_comment,
     yaml_text,
@@ -50,12 +51,8 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
     for service in services(export.plan.pools, "dynamo"):
         documents.append(_graph(export, service))
         text = yaml_text([Document(planner_config(rule, policy, service), schema="")])
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata(export, service.decode, name_of([service.name, "planner"])),
-            "data": {"planner.yaml": text},
-        }
+        planner = metadata(export, service.decode, name_of([service.name, "planner"]))
+        body = kubernetes_object("v1", "ConfigMap", planner, data={"planner.yaml": text})
         documents.append(Document(body, "dynamo-planner", (f"Planner of {service.name}",)))
     notes = (
         "Mount the ConfigMap into the Planner of the graph, and start it with --config "
@@ -112,16 +109,17 @@ def component_of(pool: Pool) -> str:
 
 def _graph(export: Export, service: Service) -> Document:
     """Return the graph of a service."""
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, service.decode, service.name),
-        "spec": {"components": [
-            {"name": component_of(pool), "type": component_of(pool),
-             "replicas": export.replicas(pool), "scalingAdapter": {}}
-            for pool in service.pools
-        ]},
-    }  # fmt: skip
+    components = [
+        {
+            "name": component_of(pool),
+            "type": component_of(pool),
+            "replicas": export.replicas(pool),
+            "scalingAdapter": {},
+        }
+        for pool in service.pools
+    ]
+    graph = metadata(export, service.decode, service.name)
+    body = kubernetes_object(API, KIND, graph, spec={"components": components})
     return Document(body, "dynamo", tuple(map(pool_text, service.pools)))
 
 

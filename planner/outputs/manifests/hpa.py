@@ -89,7 +89,7 @@ def autoscaler(
         "minReplicas": minimum,
         "maxReplicas": max(pool.ceiling, minimum),
         "metrics": metrics,
-        **({"behavior": behaviour} if behaviour else {}),
+        "behavior": behaviour,
     }
     return pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
 

@@ -98,7 +98,7 @@ def scaled_object(
         "pollingInterval": POLL_S,
         "minReplicaCount": export.plan.min_replicas(pool),
         "maxReplicaCount": pool.ceiling,
-        **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
+        "advanced": {"horizontalPodAutoscalerConfig": config} if config else None,
         "triggers": [*triggers(export, pool), *extra],
     }
     return pool_document(export, pool, API, KIND, "keda", spec, name=name, annotations=annotations)

@@ -5,6 +5,7 @@ from planner.outputs.manifests.common import (
     Document,
     Export,
     Fields,
+    kubernetes_object,
     metadata,
     with_file_comment,
 )
@@ -30,16 +31,11 @@ def documents(export: Export) -> list[Document]:
 
 def _service(export: Export, service: Service) -> Document:
     """Return the LLMInferenceService of a service."""
-    prefill = service.prefill
-    body = {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": metadata(export, service.decode, service.name),
-        "spec": {
-            **_role(export, service.decode),
-            **({"prefill": _role(export, prefill)} if prefill else {}),
-        },
-    }
+    spec = _role(export, service.decode)
+    if service.prefill:
+        spec["prefill"] = _role(export, service.prefill)
+    fields = metadata(export, service.decode, service.name)
+    body = kubernetes_object(API, KIND, fields, spec=spec)
     return Document(body, "kserve", tuple(map(pool_text, service.pools)))
 
 

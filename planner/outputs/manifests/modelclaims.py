@@ -18,8 +18,14 @@ from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
 from planner.models import Run
-from planner.outputs.manifests.common import OURS, Document, Fields, yaml_text
-from planner.outputs.object_names import label_of, name_of
+from planner.outputs.manifests.common import (
+    Document,
+    Fields,
+    kubernetes_object,
+    object_metadata,
+    yaml_text,
+)
+from planner.outputs.object_names import name_of
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import typed_result
 
@@ -101,26 +107,21 @@ def _claim(
     args = {"--max-model-len": str(model.longest_tokens)}
     if gpu.gpus > 1:  # AIBrix requires as many as its Pods have
         args["--tensor-parallel-size"] = str(gpu.gpus)
-    return {
-        "apiVersion": API,
-        "kind": KIND,
-        "metadata": {
-            "name": name_of([pool, model.model]),
-            **({"namespace": options.namespace} if options.namespace else {}),
-            "labels": {"app.kubernetes.io/managed-by": OURS, f"{OURS}/run": str(run.pk),
-                       f"{OURS}/region": label_of(gpu.region)},
+    spec = {
+        "modelName": model.model,
+        "podSelector": {"matchLabels": {POOL: pool}},
+        "artifactURL": f"huggingface://{_repository(model.model)}",
+        "engine": "vllm",
+        "engineConfig": {"args": args},
+        "replicas": 1,
+        "perGPU": {
+            "maximumFootprint": _mebibytes(footprint_gib),
+            "kvFloor": _mebibytes(model.kv_floor_gib or 0.0),
         },
-        "spec": {
-            "modelName": model.model,
-            "podSelector": {"matchLabels": {POOL: pool}},
-            "artifactURL": f"huggingface://{_repository(model.model)}",
-            "engine": "vllm",
-            "engineConfig": {"args": args},
-            "replicas": 1,
-            "perGPU": {"maximumFootprint": _mebibytes(footprint_gib),
-                       "kvFloor": _mebibytes(model.kv_floor_gib or 0.0)},
-        },
-    }  # fmt: skip
+    }
+    name = name_of([pool, model.model])
+    metadata = object_metadata(options, run.pk, gpu.region, name)
+    return kubernetes_object(API, KIND, metadata, spec=spec)
 
 
 def _mebibytes(gib: float) -> str:

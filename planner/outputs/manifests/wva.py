@@ -42,17 +42,16 @@ def documents(export: Export) -> list[Document]:
 
 def wva_annotations(pool: Pool) -> dict[str, str]:
     """Return the annotations that let WVA scale the object of a pool."""
-    return {
-        "llm-d.ai/managed": "true",
-        "llm-d.ai/model-id": pool.model,
-        **({"llm-d.ai/variant-cost": cost} if (cost := cost_of(pool)) else {}),
-    }
+    annotations = {"llm-d.ai/managed": "true", "llm-d.ai/model-id": pool.model}
+    if cost := cost_of(pool):
+        annotations["llm-d.ai/variant-cost"] = cost
+    return annotations
 
 
-def cost_of(pool: Pool) -> str:
-    """Return the USD per hour of one replica as text; "" if the scenario has no price."""
+def cost_of(pool: Pool) -> str | None:
+    """Return the USD per hour of one replica as text; None if the scenario has no price."""
     usd = pool.facts.usd_per_hour
-    return "" if usd is None else f"{usd:.2f}"
+    return None if usd is None else f"{usd:.2f}"
 
 
 def _hpa(export: Export, pool: Pool) -> Document:
@@ -82,7 +81,7 @@ def _legacy(export: Export, pool: Pool) -> Document:
     spec = {
         "scaleTargetRef": scale_target(deployment(pool)),
         "modelID": pool.model,
-        **({"variantCost": cost} if (cost := cost_of(pool)) else {}),
+        "variantCost": cost_of(pool),
         "minReplicas": export.plan.min_replicas(pool),
         "maxReplicas": max(pool.most, 1),
     }

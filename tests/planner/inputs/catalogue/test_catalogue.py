@@ -40,10 +40,11 @@ def test_every_fact_states_its_source_and_kind():
         *(model.provenance for model in catalogue.models().values()),
         *(profile.provenance for profile in catalogue.profiles().values()),
         *(
-            part
-            for fit in catalogue.fits().values()
-            for part in (fit.decode, fit.prefill, fit.limits)
+            phase.provenance
+            for profile in catalogue.profiles().values()
+            for phase in profile.phases
         ),
+        catalogue.limits_source(),
         *(source for region in regions for source in region.sources.values()),
         *(region.provenance for region in regions),
     ]
@@ -69,8 +70,8 @@ def test_callers_cannot_change_the_catalogue():
 
 
 def test_every_profile_fits_in_memory_and_has_its_errors():
-    profiles, fits = catalogue.profiles(), catalogue.fits()
-    assert profiles.keys() == fits.keys()
+    profiles, intervals = catalogue.profiles(), catalogue.intervals()
+    assert profiles.keys() == intervals.keys()
     for key, profile in profiles.items():
         model, gpu = catalogue.models()[profile.model], catalogue.gpus()[profile.gpu]
         assert key == (profile.model, profile.gpu, profile.tp)
@@ -84,22 +85,22 @@ def test_every_profile_fits_in_memory_and_has_its_errors():
             "gamma": profile.gamma_s,
             "delta": profile.delta_s,
         }
-        for name, (low, high) in fits[key].intervals.items():
+        for name, (low, high) in intervals[key].items():
             assert 0 <= low <= values[name] <= high
         assert profile.checks
-        for half, names in ((fits[key].decode, ("TBT",)), (fits[key].prefill, ("prefill time",))):
-            if half.kind == "measured":
+        for phase, names in zip(profile.phases, (("prefill time",), ("TBT",)), strict=True):
+            if phase.provenance.kind == "measured":
                 assert any(c.quantity.startswith(names) and c.rows for c in profile.checks)
-                assert len(fits[key].intervals) >= 2
+                assert len(intervals[key]) >= 2
         assert 1 < profile.fitted_decodes <= profile.max_batch
         assert measured_range(profile, profile.fitted_decodes, 0, 0, 0)
         assert not measured_range(profile, 0, 0, profile.fitted_prefill_tokens + 1, 0)
 
 
 def test_a_measured_profile_is_measured_in_both_halves():
-    for key, fit in catalogue.fits().items():
-        both = fit.decode.kind == fit.prefill.kind == "measured"
-        assert (catalogue.profiles()[key].provenance.kind == "measured") == both
+    for profile in catalogue.profiles().values():
+        both = {phase.provenance.kind for phase in profile.phases} == {"measured"}
+        assert (profile.provenance.kind == "measured") == both
 
 
 @pytest.mark.parametrize("model", ["llama-2-70b", "llama-3.1-8b", "llama-3.1-70b"])

@@ -103,8 +103,8 @@ def test_a_cycle_has_the_yearly_mean_and_predicts_months_it_has_not_seen(zone):
     values = carbon_by_hour(zone, 300.0)
     assert len(values) == HOURS and min(values) > 0
     assert fmean(values) == pytest.approx(300)
-    cycle = catalogue.cycles()[zone]
-    assert cycle.mape < cycle.mape_unseen < cycle.mape_constant
+    cycle = read("carbon")["cycles"][zone]
+    assert cycle["mape"] < cycle["mape_unseen"] < cycle["mape_constant"]
 
 
 @needs_data
@@ -120,7 +120,7 @@ def test_a_cycle_is_close_to_the_mean_of_each_hour(zone):
 
 
 def test_weekends_and_seasons_differ():
-    hours, coefficients = np.arange(HOURS), np.array(catalogue.cycles()["DE"].coefficients)
+    hours, coefficients = np.arange(HOURS), read("carbon")["cycles"]["DE"]["coefficients"]
     weekday, weekend, in_july = (
         design(hours, np.full(HOURS, weekend), np.full(HOURS, day)) @ coefficients
         for weekend, day in ((0, 15), (1, 15), (0, 196))
