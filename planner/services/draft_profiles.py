@@ -59,17 +59,18 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     models = {model_name for model_name, _ in profiles}
     gpus = {gpu_name for _, gpu_name in profiles}
     usual_gpu = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
+    if model:
+        return _serving_of_model(profiles, model, gpu, usual_gpu, named=False)
+    # The built-in model of each model name in the trace that is known.
     known = {label: known_model(label) for label in trace.report.get("models") or []}
-    # The built-in model of each model name in the trace. A chosen model replaces all of them.
-    named = {label: name for label, name in known.items() if name in models and not model}
+    named = {label: name for label, name in known.items() if name in models}
     labels = model_labels(trace)  # the names that each get a profile
-    embeds = trace.requests and trace.report.get("unanswered") == trace.requests
-    default = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL
-    longest = 0
-    needs_default = not model and (not named or labels)
-    if needs_default and not embeds:
+    default, longest = DEFAULT_MODEL, 0
+    if trace.requests and trace.report.get("unanswered") == trace.requests:
+        default = DEFAULT_EMBEDDER
+    elif labels or not named:
         default, longest = _default_model(trace, gpu or usual_gpu)
-    first_model = model or next(iter(named.values()), default)
+    first_model = next(iter(named.values()), default)
     first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(named))
     if not (labels and named):
         return replace(first, longest=longest)
@@ -155,20 +156,22 @@ def _serving_of_model(
     wanted_gpu = gpu or usual_gpu
     spec = catalogue.gpus().get(wanted_gpu)
     # built_in_profiles() has no modelled profile for some GPU types that could serve the model.
-    if (
-        wanted_gpu not in by_gpu
-        and spec
-        and catalogue.published_precision(model) in spec.peak_flops
-        and (modelled := modelled_profile(model, wanted_gpu)) is not None
-    ):
-        by_gpu[wanted_gpu] = modelled
+    has_speed = spec and catalogue.published_precision(model) in spec.peak_flops
+    if wanted_gpu not in by_gpu and has_speed:
+        modelled = modelled_profile(model, wanted_gpu)
+        by_gpu |= {wanted_gpu: modelled} if modelled else {}
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
         )
     preferred_gpus = (gpu, usual_gpu, DEFAULT_GPU, *by_gpu)
     profile = by_gpu[next(name for name in preferred_gpus if name in by_gpu)]
-    return Serving(profile, _scenario_row(profile), named)
+    row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
+    if profile.kind == "roofline":
+        row["kind"] = "roofline"
+        if (precision := catalogue.published_precision(profile.model)) != "bf16":
+            row["precision"] = precision
+    return Serving(profile, row, named)
 
 
 def built_in_profiles() -> dict[tuple[str, str], Profile]:
@@ -188,12 +191,3 @@ def best_tp(model: str, gpu: str) -> int:
     """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
-
-
-def _scenario_row(profile: Profile) -> dict[str, Any]:
-    """Return the row of a scenario's ``profiles`` for a built-in profile."""
-    row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
-    if profile.kind == "roofline":
-        precision = catalogue.published_precision(profile.model)
-        row |= {"kind": "roofline"} | ({} if precision == "bf16" else {"precision": precision})
-    return row

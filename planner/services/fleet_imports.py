@@ -1,5 +1,6 @@
 """Write the fleet that runs today into a scenario, from the files that describe it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ from planner.domain.options import RunOptions
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import model_known_as
-from planner.inputs.fleet import RunningPool, Trigger, read_fleet
+from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.pools import gpu_type
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema import Scenario
@@ -132,8 +133,7 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
     policy, note = _policy([pool.pool for pool in pools])
-    if note:
-        notes.append(note)
+    notes += [note] if note else []
     if policy:
         policies = data.get("policies") or USUAL
         other = [p for p in policies if not (isinstance(p, Mapping) and p.get("label") == LABEL)]
@@ -267,21 +267,20 @@ def _today_row(complete: _CompletePool) -> Row:
 
 def _summed_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows; rows that differ only in numbers of replicas become one, with their sum."""
-    sums: dict[tuple[Any, ...], Row] = {}
     counts = ("replicas", "minimum", "maximum")
+    alike: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        key = tuple(value for name, value in row.items() if name not in counts)
-        if key not in sums:
-            sums[key] = row
-            continue
-        both_rows = (sums[key], row)
-        merged = dict(sums[key])
+        pool = tuple(value for name, value in row.items() if name not in counts)
+        alike.setdefault(pool, []).append(row)
+    summed = []
+    for group in alike.values():
+        total = dict(group[0])
         for name in counts:
-            if any(name in part for part in both_rows):
+            if any(name in row for row in group):
                 # A row without a minimum or maximum does not scale.
-                merged[name] = sum(part.get(name, part["replicas"]) for part in both_rows)
-        sums[key] = merged
-    return list(sums.values())
+                total[name] = sum(row.get(name, row["replicas"]) for row in group)
+        summed.append(total)
+    return summed
 
 
 def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_CompletePool]) -> Row:
@@ -289,10 +288,10 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_Comp
 
     ``region`` is the same row, parsed.
     """
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()  # GPUs by type
     for complete in pools:
         most_replicas = max(complete.replicas, complete.pool.maximum or 0)
-        used[complete.gpu] = used.get(complete.gpu, 0) + most_replicas * complete.width
+        used[complete.gpu] += most_replicas * complete.width
     changed = add_missing_gpus(row, region, used)
     capacity = dict(changed["capacity"])
     for gpu, count in used.items():
@@ -319,30 +318,32 @@ def _new_profiles(
         if key in present:
             continue
         present.add(key)
-        row = _speed_row(complete, experts=_has_experts(complete.model, user_facts))
-        row |= {"role": None if role == "mixed" else role}
-        row |= {"max_batch": pool.max_batch, "max_batch_tokens": pool.max_batch_tokens}
+        row: Row = {
+            "model": complete.model,
+            "gpu": complete.gpu,
+            **_speed_fields(complete, experts=_has_experts(complete.model, user_facts)),
+            "role": None if role == "mixed" else role,
+            "max_batch": pool.max_batch,
+            "max_batch_tokens": pool.max_batch_tokens,
+        }
         yield {name: value for name, value in row.items() if value}
 
 
-def _speed_row(complete: _CompletePool, *, experts: bool) -> Row:
-    """Return the fields of a profile row that decide on its speed.
+def _speed_fields(complete: _CompletePool, *, experts: bool) -> Row:
+    """Return the fields of a profile row that decide on its speed, besides model and GPU type.
 
     The row stands for the built-in measured profile if there is one, else for a roofline estimate.
     ``experts``: the model is a mixture of experts.
     """
-    pool = complete.pool
+    pool, built_in_name = complete.pool, model_known_as(complete.model)
     parallelism = _parallelism(pool, complete.width, experts=experts)
-    built_in_name = model_known_as(complete.model)
-    built_in = built_in_name in catalogue.models()
-    published = catalogue.published_precision(complete.model) if built_in else "bf16"
-    precision = pool.precision or published
-    row: Row = {"model": complete.model, "gpu": complete.gpu}
-    profile_key = (built_in_name, complete.gpu, complete.width)
-    only_tp = not parallelism.keys() - {"tp"}
-    if profile_key in catalogue.profiles() and precision == "bf16" and only_tp:
-        return row | {"tp": complete.width}
-    return row | {
+    precision = pool.precision or "bf16"
+    if not pool.precision and built_in_name in catalogue.models():
+        precision = catalogue.published_precision(complete.model)
+    is_measured = (built_in_name, complete.gpu, complete.width) in catalogue.profiles()
+    if is_measured and precision == "bf16" and parallelism.keys() == {"tp"}:
+        return parallelism
+    return {
         "kind": "roofline",
         **parallelism,
         "precision": None if precision == "bf16" else precision,
@@ -356,13 +357,17 @@ def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
 
     ``width`` is the number of GPUs. ``experts``: the model is a mixture of experts.
     """
-    pp, attention_dp = pool.pp or 1, 1
+    attention_dp = 1
     if pool.expert_parallel or pool.attention_dp:
         attention_dp = pool.dp or 1
-    if experts and width % attention_dp == 0 and (pool.expert_parallel or attention_dp > 1):
-        experts_width = {"moe_ep" if pool.expert_parallel else "moe_tp": width}
-        attention_width = {"attention_dp": attention_dp} if attention_dp > 1 else {}
-        return {"tp": width // attention_dp} | experts_width | attention_width
+    splits_experts = experts and (pool.expert_parallel or attention_dp > 1)
+    if splits_experts and width % attention_dp == 0:
+        fields: Row = {"tp": width // attention_dp}
+        fields["moe_ep" if pool.expert_parallel else "moe_tp"] = width
+        if attention_dp > 1:
+            fields["attention_dp"] = attention_dp
+        return fields
+    pp = pool.pp or 1
     if pp > 1 and width % pp == 0:
         return {"tp": width // pp, "pp": pp}
     return {"tp": width}
@@ -381,10 +386,12 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     if len(triggers) > 1:
         return None, "its autoscalers use several metrics. Add them as policies yourself"
     (trigger,) = triggers
-    row = _policy_row(trigger)
-    if row is None:
+    measure, target = trigger.measure, trigger.value
+    is_unreachable_share = measure in SHARES and (target or 0) > 1
+    if not measure or not target or not trigger.per_replica or is_unreachable_share:
         return None, f"no policy can simulate a trigger on {trigger.metric[:80]}"
-    return row, ""
+    name = "keda" if trigger.kind in ("keda", "kserve") else "hpa"
+    return {"name": name, "label": LABEL, "metric": measure, "target": target}, ""
 
 
 def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
@@ -407,17 +414,3 @@ def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     replaced = settings["name"] == "dynamo-sla" and "predictor" not in settings
     note = "its predictor is simulated as a Kalman filter" if replaced else ""
     return {"label": LABEL, **settings}, note
-
-
-def _policy_row(trigger: Trigger) -> Row | None:
-    """Return the policy row that simulates an autoscaler's trigger.
-
-    None if no policy does: for an unknown metric, a target that is not per replica, or no target.
-    """
-    measure, value = trigger.measure, trigger.value
-    if not measure or not value or not trigger.per_replica:
-        return None
-    if measure in SHARES and value > 1:
-        return None
-    name = "keda" if trigger.kind in ("keda", "kserve") else "hpa"
-    return {"name": name, "label": LABEL, "metric": measure, "target": value}

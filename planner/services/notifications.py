@@ -61,20 +61,16 @@ def notify(
     are given, nobody else gets a message at a personal address.
     """
     event = Event(event).value
+    may_enter = Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
+    recipients = may_enter & Q(user__is_active=True)
+    if people_ids := [person.pk for person in people]:
+        recipients &= Q(user__in=people_ids)
     with use_workspace(workspace):
-        channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
-        people_ids = [person.pk for person in people]
-        if people_ids:
-            channels = channels.filter(Q(user=None) | Q(user__in=people_ids))
-        in_workspace = (
-            Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
-        )
-        deliveries = [
+        channels = Channel.objects.filter(Q(user=None) | recipients).distinct()
+        subscribed = [row for row in channels if not row.events or event in row.events]
+        for channel in subscribed:
             _queue_delivery(channel, event, text, url)
-            for channel in channels.filter(in_workspace).distinct()
-            if not channel.events or event in channel.events
-        ]
-    return len(deliveries)
+    return len(subscribed)
 
 
 def channel_add(
@@ -107,17 +103,11 @@ def channel_add(
 
 def channel_get(user: User, number: int) -> Channel:
     """Return a user's own channel or, for admins, one of the workspace; else raise NotFound."""
-    row = Channel.objects.filter(pk=number).first()
-    if row is None or not may_change(user, row):
+    owners = Q(user=user) | Q(user=None) if user.may_administer else Q(user=user)
+    row = Channel.objects.filter(owners, pk=number).first()
+    if row is None:
         raise NotFound(f"There is no notification address {number}.")
     return row
-
-
-def may_change(user: User, channel: Channel) -> bool:
-    """Return whether a user may change a channel: their own, or the workspace's as an admin."""
-    if channel.user_id == user.pk:
-        return True
-    return channel.user_id is None and user.may_administer
 
 
 def channel_remove(*, user: User, channel: Channel) -> None:
@@ -205,7 +195,10 @@ def _send(row: Delivery) -> None:
 
 def _send_webhook(row: Delivery) -> None:
     """Send a delivery to a webhook, with a signature."""
-    body = json.dumps({"text": _slack_text(row)}).encode()
+    text = f"{row.workspace.name}: {row.text}".translate(MARKUP_ESCAPES)
+    if address := site_url(row.url):
+        text += f" <{address}>"
+    body = json.dumps({"text": text}).encode()
     sent_s = str(int(timezone.now().timestamp()))
     signature = hmac.new(
         signing_key(row.channel).encode(), f"{sent_s}.".encode() + body, hashlib.sha256
@@ -227,13 +220,6 @@ def _send_webhook(row: Delivery) -> None:
         raise outgoing_requests.Unreachable(f"It answered with status {status}.")
     if not 200 <= status < 300:
         raise SendFailed(f"It answered with status {status}; redirects are not followed.")
-
-
-def _slack_text(row: Delivery) -> str:
-    """Return the text of a delivery as Slack expects it."""
-    text = f"{row.workspace.name}: {row.text}".translate(MARKUP_ESCAPES)
-    address = site_url(row.url)
-    return f"{text} <{address}>" if address else text
 
 
 def site_url(path: str) -> str:

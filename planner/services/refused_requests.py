@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.core.cache import cache
-from django.db.models import QuerySet
 
 from planner.models import AuditRecord, User
 from planner.models.workspace import MAIN
@@ -73,23 +72,19 @@ def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
 
 def limits_reached(user: User) -> list[LimitReached]:
     """Return the newest limits that ``user`` reached, or for an installation admin, anybody."""
+    # An installation without admins has those of its first workspace.
+    active = User.objects.filter(is_active=True)
+    admins = active.filter(is_superuser=True)
+    if not admins.exists():
+        admins = active.filter(memberships__workspace__slug=MAIN, memberships__role=User.Role.ADMIN)
     records = AuditRecord.objects.filter(action=ACTION)
-    if not _admins().filter(pk=user.pk).exists():
+    if not admins.filter(pk=user.pk).exists():
         records = records.filter(key=str(user.pk), name=user.username)
     newest = records.order_by("-number")[:MAX_SHOWN]
     return [
         LimitReached(entry.at, str(json.loads(entry.details).get("sentence", entry.key)))
         for entry in newest
     ]
-
-
-def _admins() -> QuerySet[User]:
-    """Return the installation's admins; if there are none, those of its first workspace."""
-    active = User.objects.filter(is_active=True)
-    admins = active.filter(is_superuser=True)
-    if admins.exists():
-        return admins
-    return active.filter(memberships__workspace__slug=MAIN, memberships__role=User.Role.ADMIN)
 
 
 def _key(status: int, caller: str) -> str:

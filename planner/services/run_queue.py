@@ -99,14 +99,18 @@ def wait_of(run: Run) -> QueuePosition:
     before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
     if running.count() >= workers:  # else a worker is free
         before.update(running.values_list("kind", flat=True))
-    durations = {kind: _median_duration_s(kind) for kind in {*before, run.kind}}
-    seconds = None
-    if all(durations[kind] is not None for kind in before):
-        seconds = sum(count * (durations[kind] or 0.0) for kind, count in before.items()) / workers
+    durations_s: dict[str, float] = {}  # median of the last completed runs by kind, if any
+    for kind in {*before, run.kind}:
+        recent = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
+        if seconds_of_runs := [seconds for each in recent.values() for seconds in each]:
+            durations_s[kind] = median(seconds_of_runs)
+    wait_s = None
+    if before.keys() <= durations_s.keys():
+        wait_s = sum(count * durations_s[kind] for kind, count in before.items()) / workers
     return QueuePosition(
-        runs=sum(before.values()),
-        seconds=seconds,
-        takes_seconds=durations[run.kind],
+        runs=before.total(),
+        seconds=wait_s,
+        takes_seconds=durations_s.get(run.kind),
         most_seconds=settings.HEADROOM_MAX_RUN_SECONDS,
         most_mb=settings.HEADROOM_MAX_RUN_MB,
     )
@@ -127,13 +131,6 @@ def waiting_count(owner: User | None) -> int:
     """Return how many runs of the owner are queued and not started; None: runs without an owner."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
-
-
-def _median_duration_s(kind: str) -> float | None:
-    """Return the median duration (s) of the last completed runs of a kind; None without any."""
-    by_kind = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
-    seconds = [took for durations in by_kind.values() for took in durations]
-    return median(seconds) if seconds else None
 
 
 def _about(seconds: float) -> str:

@@ -171,7 +171,8 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     source_settings = settings_of(kind, fields)
     check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        return Preview(files=preview_files(source_settings))
+        files = _location(source_settings, PREVIEW_TIMEOUT_S).files()
+        return Preview(files=tuple(file.name for file in files[:MAX_SHOWN]))
     if kind != Source.Kind.PROMETHEUS:
         return Preview()
     end_s = int(time.time()) // PREVIEW_BIN_S * PREVIEW_BIN_S
@@ -218,7 +219,7 @@ def _read_prometheus(source: Source) -> None:
     if end_s <= start_s:
         return
     span = Span(start_s, bin_s, (end_s - start_s) // bin_s)
-    client = _client(reading)
+    client = _client(reading, TIMEOUT_S)
     engines = find(client, reading, start_s, now_s)
     findings = {
         "engines": [engine.title for engine in engines.engines],
@@ -240,20 +241,17 @@ def _check_readable(source: Source) -> None:
         raise NotReady(f"Source {source.name} is paused. Resume it to read it.")
 
 
-def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:
+def _client(reading: PrometheusSettings, timeout_s: float) -> Prometheus:
+    """Return a client with the credentials in the variables that the settings name."""
     address = allowed_address(reading.url, settings.HEADROOM_SOURCES)
-    return Prometheus(address, _access(reading), timeout_s=timeout_s)
-
-
-def _access(reading: PrometheusSettings) -> Access:
-    """Return the credentials for a Prometheus server, from the variables that its settings name."""
     ca_file = settings.HEADROOM_SOURCES_CA
+    access = Access("", ca_file)
     if reading.token_env:
-        return Access.bearer(read_secret("token_env", reading.token_env), ca_file)
-    if reading.user_env and reading.password_env:
+        access = Access.bearer(read_secret("token_env", reading.token_env), ca_file)
+    elif reading.user_env and reading.password_env:
         user = read_secret("user_env", reading.user_env)
-        return Access.basic(user, read_secret("password_env", reading.password_env), ca_file)
-    return Access("", ca_file)
+        access = Access.basic(user, read_secret("password_env", reading.password_env), ca_file)
+    return Prometheus(address, access, timeout_s=timeout_s)
 
 
 def _store_problem(source: Source, problem: str) -> None:
@@ -358,12 +356,6 @@ class BucketFiles:
             yield copy
         finally:
             copy.unlink(missing_ok=True)
-
-
-def preview_files(source_settings: FolderSettings | BucketSettings) -> tuple[str, ...]:
-    """Return the file names for a preview; raise SourceError if they cannot be listed."""
-    files = _location(source_settings, PREVIEW_TIMEOUT_S).files()
-    return tuple(file.name for file in files[:MAX_SHOWN])
 
 
 def _location(

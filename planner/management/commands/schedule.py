@@ -1,7 +1,7 @@
 """``bin/manage schedule``: manage schedules, which plan again at given times."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +38,8 @@ from planner.services.schedules import (
 )
 from planner.services.worker import run_execute
 
+ACTIONS = ("list", "add", "change", "pause", "resume", "fire", "tick", "history", "outcomes",
+           "digest")  # fmt: skip
 MOST = 20  # most firings listed
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "time zone": "timezone",
              "next": "next", "paused": "paused"}  # fmt: skip
@@ -69,7 +71,7 @@ class Command(HeadroomCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("action", choices=list(ACTIONS), help="what to do")
+        parser.add_argument("action", choices=ACTIONS, help="what to do")
         parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
         add_options(parser, options_in(ScheduleSettings))
@@ -80,10 +82,93 @@ class Command(HeadroomCommand):
         parser.add_argument("--now", type=moment, help="assume this time (separate database only)")
 
     def answer(self, options: Namespace) -> Document:
-        options.now = options.now or timezone.now()
         if not options.name and options.action not in ("list", "tick", "outcomes", "digest"):
             raise PlannerError(f"schedule {options.action}: name a schedule.")
-        return ACTIONS[options.action](self, options)
+        now: datetime = options.now or timezone.now()
+        match options.action:
+            case "list":
+                return _schedules(schedules_list())
+            case "digest":
+                return {"digest": digest_text(now=now)}
+            case "tick":
+                tick = schedules_tick(now=now, enqueue=False)
+                return _firings([*tick.settled, *self._execute_runs(tick.fired, now)])
+            case "outcomes":
+                of_schedule = schedule_get(options.name) if options.name else None
+                outcomes_tick(now=now, limit=MOST, progress=self.progress)
+                outcomes = outcomes_list(of_schedule)[:MOST]
+                return {"outcomes": [_document(outcome, OUTCOME) for outcome in outcomes]}
+            case "add":
+                return _schedules([self._add(options, now)])
+            case _:
+                return self._answer_on(schedule_get(options.name), options, now)
+
+    def _answer_on(self, schedule: Schedule, options: Namespace, now: datetime) -> Document:
+        """Carry out an action on a stored schedule, and return the schedule or its firings."""
+        match options.action:
+            case "fire":
+                firing = schedule_fire(
+                    schedule=schedule, user=None, now=now, as_of=options.as_of, enqueue=False
+                )
+                return _firings(self._execute_runs([firing], now))
+            case "history":
+                return _schedules([schedule]) | _firings(firings_list(schedule)[:MOST])
+            case "pause":
+                schedule_pause(schedule=schedule, user=None)
+            case "resume":
+                schedule_resume(schedule=schedule, user=None, now=now)
+            case "change":
+                fields = self._fields(options)
+                schedule_change(schedule=schedule, user=None, now=now, **fields)
+        return _schedules([schedule])
+
+    def _add(self, options: Namespace, now: datetime) -> Schedule:
+        """Create a schedule and return it; raise PlannerError without --scenario or --cron."""
+        fields = self._fields(options)
+        missing = [name for name in ("scenario", "cron") if name not in fields]
+        if missing:
+            raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
+        return schedule_create(owner=None, name=options.name, now=now, **fields)
+
+    def _fields(self, options: Namespace) -> Document:
+        """Return the settings of a schedule on the command line, by argument of the services."""
+        fields = options_from_command_line(ScheduleSettings, options)
+        if "timezone" in fields:
+            fields["zone"] = fields.pop("timezone")
+        if options.options is not None:
+            fields["options"] = dict(
+                name_and_setting("--set", text, "an option and its value, as verify=true")
+                for text in options.options
+            )
+        if options.scenario is not None:
+            fields["scenario"] = self._scenario(options.scenario)
+        return fields
+
+    def _scenario(self, source: str) -> Scenario:
+        """Return the stored scenario that ``source`` names, by name or id or as a file.
+
+        The scenario of a file is stored if its name is new. Raises PlannerError if a different
+        scenario of that name is stored.
+        """
+        document, name = load_scenario(source, self.progress)
+        scenario = Scenario.objects.filter(name=name).first()
+        if scenario is not None and Path(source).exists() and scenario.document != document:
+            raise PlannerError(
+                f"{source}: a different scenario {name!r} already exists. Change name in the file, "
+                "or give --scenario with the name of the stored one."
+            )
+        return scenario or scenario_create(owner=None, document=document)
+
+    def _execute_runs(self, fired: Sequence[Firing], now: datetime) -> Sequence[Firing]:
+        """Execute the runs of firings one after the other in this process, and settle each."""
+        for firing in fired:
+            if firing.run_id is None or firing.state != Firing.State.RUNNING:
+                continue
+            with suppress(*EXPECTED):  # the run and its firing record the error
+                run_execute(run_id=firing.run_id, observer=self.progress, raise_errors=True)
+            firing.refresh_from_db()
+            firing_settle(firing=firing, now=now)
+        return fired
 
     def words(self, answer: Document) -> str:
         lines = []
@@ -97,104 +182,6 @@ class Command(HeadroomCommand):
         if "outcomes" in answer:
             lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan has ended yet."]
         return "\n".join(lines)
-
-    def execute_runs(self, fired: list[Firing], now: datetime) -> list[Firing]:
-        """Execute the runs of firings one after the other in this process, and settle each."""
-        for firing in fired:
-            if firing.run_id is None or firing.state != Firing.State.RUNNING:
-                continue
-            with suppress(*EXPECTED):  # the run and its firing record the error
-                run_execute(run_id=firing.run_id, observer=self.progress, raise_errors=True)
-            firing.refresh_from_db()
-            firing_settle(firing=firing, now=now)
-        return fired
-
-
-def _fields(command: Command, options: Namespace) -> Document:
-    """Return the settings of a schedule on the command line, by argument of the services."""
-    fields = options_from_command_line(ScheduleSettings, options)
-    if "timezone" in fields:
-        fields["zone"] = fields.pop("timezone")
-    if options.options is not None:
-        fields["options"] = dict(
-            name_and_setting("--set", text, "an option and its value, as verify=true")
-            for text in options.options
-        )
-    if options.scenario is not None:
-        fields["scenario"] = _scenario(command, options.scenario)
-    return fields
-
-
-def _scenario(command: Command, source: str) -> Scenario:
-    """Return the stored scenario that ``source`` names, by name or id or as a file.
-
-    The scenario of a file is stored if its name is new. Raises PlannerError if a different scenario
-    of that name is stored.
-    """
-    document, name = load_scenario(source, command.progress)
-    scenario = Scenario.objects.filter(name=name).first()
-    if scenario is not None and Path(source).exists() and scenario.document != document:
-        raise PlannerError(
-            f"{source}: a different scenario {name!r} already exists. Change name in the file, "
-            "or give --scenario with the name of the stored one."
-        )
-    return scenario or scenario_create(owner=None, document=document)
-
-
-def _add(command: Command, options: Namespace) -> Document:
-    """Create a schedule and return it; raise PlannerError without --scenario or --cron."""
-    fields = _fields(command, options)
-    missing = [name for name in ("scenario", "cron") if name not in fields]
-    if missing:
-        raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
-    schedule = schedule_create(owner=None, name=options.name, now=options.now, **fields)
-    return _schedules([schedule])
-
-
-def _change(command: Command, options: Namespace) -> Document:
-    schedule, fields = schedule_get(options.name), _fields(command, options)
-    schedule_change(schedule=schedule, user=None, now=options.now, **fields)
-    return _schedules([schedule])
-
-
-def _pause(command: Command, options: Namespace) -> Document:
-    return _schedules([schedule_pause(schedule=schedule_get(options.name), user=None)])
-
-
-def _resume(command: Command, options: Namespace) -> Document:
-    schedule = schedule_get(options.name)
-    return _schedules([schedule_resume(schedule=schedule, user=None, now=options.now)])
-
-
-def _fire(command: Command, options: Namespace) -> Document:
-    """Fire a schedule now, execute its run, and return the firing."""
-    firing = schedule_fire(
-        schedule=schedule_get(options.name), user=None, now=options.now,
-        as_of=options.as_of, enqueue=False,
-    )  # fmt: skip
-    return _firings(command.execute_runs([firing], options.now))
-
-
-def _tick(command: Command, options: Namespace) -> Document:
-    """Fire all schedules that are due, execute their runs, and return the firings."""
-    tick = schedules_tick(now=options.now, enqueue=False)
-    fired = command.execute_runs(list(tick.fired), options.now)
-    return _firings([*tick.settled, *fired])
-
-
-def _history(command: Command, options: Namespace) -> Document:
-    """Return a schedule with its newest firings."""
-    schedule = schedule_get(options.name)
-    firings = firings_list(schedule)[:MOST]
-    return _schedules([schedule]) | _firings(firings)
-
-
-def _outcomes(command: Command, options: Namespace) -> Document:
-    """Compute due reports of plan versus actual; return those of a schedule, or all."""
-    schedule = schedule_get(options.name) if options.name else None
-    outcomes_tick(now=options.now, limit=MOST, progress=command.progress)
-    outcomes = outcomes_list(schedule)[:MOST]
-    return {"outcomes": [_document(outcome, OUTCOME) for outcome in outcomes]}
 
 
 def _with_local_time(row: Document) -> Document:
@@ -224,17 +211,3 @@ def _document(row: Model, attributes: Mapping[str, str]) -> Document:
         values[key] = (value or None) if key in NULL_IF_EMPTY else value
     document: Document = as_json(values)
     return document
-
-
-ACTIONS: dict[str, Callable[[Command, Namespace], Document]] = {
-    "list": lambda command, options: _schedules(schedules_list()),
-    "add": _add,
-    "change": _change,
-    "pause": _pause,
-    "resume": _resume,
-    "fire": _fire,
-    "tick": _tick,
-    "history": _history,
-    "outcomes": _outcomes,
-    "digest": lambda command, options: {"digest": digest_text(now=options.now)},
-}
