@@ -62,7 +62,7 @@ def exact_placement(
         if fewer_than is None:
             raise SimulationError(too_big(problem, packed, device_bytes))
         return None
-    return placement_of("exact placement", problem.slo_s, packed, where, used)
+    return placement_of(problem.slo_s, packed, where, used)
 
 
 @cached_kernel

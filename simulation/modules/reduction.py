@@ -69,23 +69,11 @@ class Assessment:
         return self.slo_missed or bool((self.over_bytes > 0).any())
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One step of module reduction; layer and devices are -1 if they do not apply."""
-
-    # migrate layer, feed-forward, attention or KV cache; evict replica; reduce batch; offload
-    kind: str
-    layer: int
-    source: int  # device
-    target: int  # device
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """The placement after module reduction, the steps taken, and whether no violation is left."""
+    """The placement after module reduction, and whether no violation is left."""
 
     state: Instance
-    actions: tuple[Action, ...]
     solved: bool
 
 
@@ -113,31 +101,25 @@ def reduce(
     (``_is_improvement``).
     """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
-    actions: list[Action] = []
     now = assess(state)
     for phase in (_migrate, _evict):
         while now.violates_limits:
-            step = phase(state, now, sizes, pace)
-            if step is None:
+            trial = phase(state, now, sizes, pace)
+            if trial is None:
                 break
-            trial, action = step
             after = assess(trial)
             if not _is_improvement(now, after):
                 break
             state, now = trial, after
-            actions.append(action)
     while now.violates_limits and state.batch > 1:
-        trial = replace(state, batch=max(1, state.batch - BATCH_STEP))
-        state, now = trial, assess(trial)
-        actions.append(Action("reduce batch", -1, -1, -1))
+        state = replace(state, batch=max(1, state.batch - BATCH_STEP))
+        now = assess(state)
     # Last resort: offload what still exceeds the memory.
     short = float(np.maximum(now.over_bytes, 0.0).sum())
     if short > 0:
-        trial = replace(state, offloaded_bytes=state.offloaded_bytes + short)
-        state, now = trial, assess(trial)
-        d = int(now.over_bytes.argmax())
-        actions.append(Action("offload", -1, d, -1))
-    return Reduction(state, tuple(actions), not now.violates_limits)
+        state = replace(state, offloaded_bytes=state.offloaded_bytes + short)
+        now = assess(state)
+    return Reduction(state, not now.violates_limits)
 
 
 def _is_improvement(before: Assessment, after: Assessment) -> bool:
@@ -155,13 +137,13 @@ def _is_improvement(before: Assessment, after: Assessment) -> bool:
 
 def _migrate(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
-) -> tuple[Instance, Action] | None:
+) -> Instance | None:
     """Move one module away from the device with the largest violation (section 3.3).
 
     The kinds of modules are tried in this order: whole layer, feed-forward part or attention to a
     faster device, KV cache, feed-forward part or attention to any device. The last layer with such
-    a module on the device is chosen. Return the new placement and the action; None: no module can
-    move. ``speed [D]`` are the relative speeds of the devices.
+    a module on the device is chosen. Return the new placement; None: no module can move. ``speed
+    [D]`` are the relative speeds of the devices.
     """
     # The device furthest over its memory, or else the one that computes most layers.
     source = int(now.over_bytes.argmax())
@@ -172,7 +154,7 @@ def _migrate(
     emptiest = int(free_bytes.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
     if complete.any() and free_bytes[emptiest] >= sizes.weights + sizes.cache:
-        return _move_layer(state, _last_index(complete), source, emptiest, "layer")
+        return _move_layer(state, complete, emptiest, "layer")
     free_on_faster = np.where(speed > speed[source], free_bytes, -np.inf)
     moved = _migrate_projections(state, source, int(free_on_faster.argmax()), free_on_faster, sizes)
     if moved is not None:
@@ -181,17 +163,17 @@ def _migrate(
         return None
     caches = state.kv_home == source
     if caches.any() and free_bytes[emptiest] >= sizes.cache:
-        return _move_layer(state, _last_index(caches), source, emptiest, "KV cache")
+        return _move_layer(state, caches, emptiest, "KV cache")
     return _migrate_projections(state, source, emptiest, free_bytes, sizes)
 
 
 def _migrate_projections(
     state: Instance, source: int, target: int, free_bytes: FloatArray, sizes: LayerBytes
-) -> tuple[Instance, Action] | None:
+) -> Instance | None:
     """Move the weights of the feed-forward part or attention of a layer to device ``target``.
 
     The feed-forward part is larger and is tried first. ``free_bytes [D]`` is the free memory.
-    Return the new placement and the action; None: no part fits.
+    Return the new placement; None: no part fits.
     """
     for part, devices, size in (
         ("feed-forward", state.ffn_home, sizes.feed_forward),
@@ -199,18 +181,17 @@ def _migrate_projections(
     ):
         at_source = devices == source
         if at_source.any() and size > 0 and free_bytes[target] >= size:
-            return _move_layer(state, _last_index(at_source), source, target, part)
+            return _move_layer(state, at_source, target, part)
     return None
 
 
-def _move_layer(
-    state: Instance, i: int, source: int, target: int, part: str
-) -> tuple[Instance, Action]:
-    """Return the placement after layer ``i``, or a ``part`` of it, moved to device ``target``.
+def _move_layer(state: Instance, layers: BoolArray, target: int, part: str) -> Instance:
+    """Return the placement after the last of ``layers``, or a ``part`` of it, moved to ``target``.
 
-    ``part`` is "layer", "attention", "feed-forward" or "KV cache". If the target has a copy of the
-    whole layer, that becomes the original.
+    ``layers [n]`` is a mask. ``part`` is "layer", "attention", "feed-forward" or "KV cache". If the
+    target device has a copy of the whole layer, that becomes the original.
     """
+    i = np.flatnonzero(layers)[-1]
     home, ffn_home, kv_home = state.home.copy(), state.ffn_home.copy(), state.kv_home.copy()
     replicated = state.replicated
     if part in ("layer", "attention"):
@@ -222,19 +203,13 @@ def _move_layer(
     if part == "layer":
         replicated = replicated.copy()
         replicated[i, target] = False
-    moved = replace(state, home=home, ffn_home=ffn_home, kv_home=kv_home, replicated=replicated)
-    return moved, Action(f"migrate {part}", i, source, target)
-
-
-def _last_index(mask: BoolArray) -> int:
-    """Return the last index where ``mask`` is True."""
-    return int(np.flatnonzero(mask)[-1])
+    return replace(state, home=home, ffn_home=ffn_home, kv_home=kv_home, replicated=replicated)
 
 
 def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
-) -> tuple[Instance, Action] | None:
-    """Remove one copy from the fullest device; return the new placement and the action.
+) -> Instance | None:
+    """Remove one copy from the fullest device, and return the new placement.
 
     A run is a series of consecutive layers copied to a device. A copy at the end of a run, of the
     layer with most copies, costs least to lose. None: the device has no copy, or memory is not
@@ -253,4 +228,4 @@ def _evict(
     i = int(copied[order[0]])
     replicated = state.replicated.copy()
     replicated[i, d] = False
-    return replace(state, replicated=replicated), Action("evict replica", i, d, -1)
+    return replace(state, replicated=replicated)

@@ -307,7 +307,7 @@ def plan_on_devices(
             where = _devices_of_shards(plan, draft.device)
             packed = packing_plan(phase.problem, phase.demand, plan)
             used, where = np.unique(where, return_inverse=True)
-            placed = placement_of("annealing", phase.problem.slo_s, packed, where, used.size)
+            placed = placement_of(phase.problem.slo_s, packed, where, used.size)
             reserved = reserve_kv_cache(phase, placed.latency_s)
             placed = with_memory_of(placed, phase.problem, reserved.demand, plan)
             # Memory is checked again, because it was summed in another order.

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.level import Level
+from simulation.provisioning.level import Level, level_order
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import Placement, fits_devices, place_services
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
@@ -25,6 +25,7 @@ from simulation.provisioning.workload import (
     PhaseLoad,
     PhaseProblem,
     reserve_kv_cache,
+    with_slo,
     with_some_choices,
 )
 
@@ -144,8 +145,8 @@ def _plans_by_fraction(phase: PhaseProblem, device_bytes: float) -> list[Level]:
     """
     levels: dict[bytes, Level] = {}
     for fraction in FRACTIONS:
-        tighter = replace(phase.problem, slo_s=fraction * phase.problem.slo_s)
-        level = plan_level("operator", replace(phase, problem=tighter), device_bytes, quick=True)
+        tighter = with_slo(phase, fraction * phase.problem.slo_s)
+        level = plan_level("operator", tighter, device_bytes, quick=True)
         if level is not None and level.plan is not None:
             levels.setdefault(level.plan.key, level)
     return list(levels.values())
@@ -205,9 +206,11 @@ def best_chunked(
     for b, size in enumerate(phase.problem.batches):
         # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
         limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl) * slo_share
-        with_this_batch = with_some_choices(phase, slice(b, b + 1), slo_s=limit_s)
+        with_this_batch = with_slo(with_some_choices(phase, slice(b, b + 1)), limit_s)
         model = model_level(with_this_batch, device_bytes)
-        if model is not None and (best_model is None or _uses_less(model, best_model)):
+        if model is not None and (
+            best_model is None or level_order(model) < level_order(best_model)
+        ):
             best_model, model_batch = model, int(size)
         operator = plan_level(
             "operator",
@@ -216,8 +219,8 @@ def best_chunked(
             coarser=[] if model is None or not fall_back else [model],
             quick=True,
         )
-        if operator is not None and (best_operator is None or _uses_less(operator, best_operator)):
-            best_operator = operator
+        if operator is not None:
+            best_operator = min(best_operator or operator, operator, key=level_order)
     chunk_tokens = None if model_batch is None else model_batch * service.isl / service.osl
     return ChunkedPlan(best_model, best_operator, model_batch, chunk_tokens)
 
@@ -239,15 +242,10 @@ def with_batch_wait(
         # Larger batches take even longer to fill.
         if remaining_s <= 0:
             break
-        level = plan(with_some_choices(phase, slice(0, b + 1), slo_s=remaining_s))
-        if level is not None and (best is None or _uses_less(level, best[0])):
+        level = plan(with_slo(with_some_choices(phase, slice(0, b + 1)), remaining_s))
+        if level is not None and (best is None or level_order(level) < level_order(best[0])):
             with_wait = replace(
                 level, latency_s=level.latency_s + wait_s, slo_s=phase.problem.slo_s
             )
             best = with_wait, int(size), wait_s
     return best
-
-
-def _uses_less(level: Level, other: Level) -> bool:
-    """Return whether ``level`` has fewer devices, or as many and less power."""
-    return (level.devices, level.power_w) < (other.devices, other.power_w)

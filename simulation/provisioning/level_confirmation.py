@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from simulation.provisioning.level import Level, fallback_to, fewest_devices
+from simulation.provisioning.level import Level, fallback_to, fewest_devices, level_order
 from simulation.provisioning.levels import level_of
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, under_load
 from simulation.provisioning.sm_shares import confined_to_shares
-from simulation.provisioning.workload import PhaseProblem, at_rate
+from simulation.provisioning.workload import PhaseProblem, at_rate, with_slo
 
 SAFER = (  # shares of the limit, and factors on the load, that whole replicas are planned for
     (1.0, 1.0), (1.0, 1.05), (1.0, 1.1), (1.0, 1.2), (1.0, 1.35), (1.0, 1.7),
@@ -43,9 +43,7 @@ def confirmed_whole_replicas(
     plans: dict[tuple[int, ...], ReplicaPlan] = {}
     for share, load_factor in SAFER:
         harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
-        harder_phase = replace(
-            harder_phase, problem=replace(harder_phase.problem, slo_s=share * phase.problem.slo_s)
-        )
+        harder_phase = with_slo(harder_phase, share * phase.problem.slo_s)
         planned = plan_whole_replicas(harder_phase, device_bytes)
         plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
@@ -83,13 +81,12 @@ def confirmed_level(
     the limit, then with tighter ones. ``least_devices`` and ``by_means`` of the result are those of
     the plan for the whole limit.
     """
-    best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
+    best_coarser = min(coarser, key=level_order, default=None)
     trade: Level | None = None
     by_means: int | None = None
     least: int | None = None
     for share in TIGHTER:
-        problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
-        planned_level = plan(replace(phase, problem=problem))
+        planned_level = plan(with_slo(phase, share * phase.problem.slo_s))
         if planned_level is None:
             break
         if share == TIGHTER[0]:

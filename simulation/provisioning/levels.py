@@ -13,6 +13,7 @@ A slot is a GPU of one replica: an operator has parallelism times replicas of th
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Literal, get_args
 
 import numpy as np
@@ -45,7 +46,7 @@ from simulation.provisioning.placement import Placement, fits_devices, place_pla
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, watts_of
 from simulation.provisioning.topology import output_traffic, renumber_by_affinity
-from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
+from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache, with_slo
 
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
@@ -216,8 +217,8 @@ def _search_devices(
 
     The first plan has the proven fewest devices by the sums of its operators' needs. Algorithm 2
     may need more devices to place it. So plans with fewer slots, and plans for a tighter limit, are
-    tried too. ``plan_on_devices`` then starts at them and removes one device after the other.
-    ``bound`` is the lower bound known before. ``shared`` allows several operators on a GPU.
+    tried too. ``_plans_on_fewer_devices`` then starts at them. ``bound`` is the lower bound known
+    before. ``shared`` allows several operators on a GPU.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
@@ -225,27 +226,22 @@ def _search_devices(
     options = device_options(least.problem, least.demand, table, device_bytes, fewest)
     slo_s = phase.problem.slo_s
     within, starts = _phase_with_limit(phase, slo_s), []
-    for slo_share in SLO_SHARES:
-        for slot_price in SLOT_PRICES:
-            if fewest <= bound:
-                return bound
-            plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
-            if plan is None:
-                break
-            if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
-                bound = max(bound, plan.bound)
-            starts.append(plan)
-            placed = _place_plans(
-                within, [plan], device_bytes, slo_s, shared=shared, max_devices=fewest - 1
-            )
-            levels += placed
-            fewest = min([fewest, *(level.devices for level in placed)])
-    while shared and starts and bound < fewest < MOST_DEVICES:
-        fewer = plan_on_devices(within, starts[:STARTS], fewest - 1, device_bytes)
-        if fewer is None:
-            break
-        levels.append(_placed_level(within, *fewer, slo_s))
-        fewest = levels[-1].devices
+    for slo_share, slot_price in product(SLO_SHARES, SLOT_PRICES):
+        if fewest <= bound:
+            return bound
+        plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
+        if plan is None:
+            continue
+        if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
+            bound = max(bound, plan.bound)
+        starts.append(plan)
+        placed = _place_plans(
+            within, [plan], device_bytes, slo_s, shared=shared, max_devices=fewest - 1
+        )
+        levels += placed
+        fewest = min([fewest, *(level.devices for level in placed)])
+    if shared and starts and fewest < MOST_DEVICES:
+        levels += _plans_on_fewer_devices(within, starts[:STARTS], device_bytes, fewest, bound)
     return bound
 
 
@@ -254,23 +250,41 @@ def _search_layers(
 ) -> None:
     """Add plans by layers to ``levels`` that need fewer devices.
 
-    ``plan_on_devices`` starts at the greedy plan of each batch and parallelism. ``bound`` is a
-    lower bound on devices.
+    The search starts at the greedy plan of each batch and parallelism. ``bound`` is a lower bound
+    on devices.
     """
-    fewest = min((level.devices for level in levels), default=MOST_DEVICES)  # so far
     within = _phase_with_limit(phase, phase.problem.slo_s)
     for subproblem, layer_runs, least_devices in _subproblems("module", within, device_bytes):
         starts = _plans_before_placement(
             subproblem, device_bytes, "greedy", 0.0, by_price=False, quick=False
         )
-        start = starts[0] if starts else None
-        while start is not None and max(least_devices, bound) < fewest < MOST_DEVICES:
-            fewer = plan_on_devices(subproblem, [start], fewest - 1, device_bytes)
-            if fewer is None:
-                break
-            level = _placed_level(subproblem, *fewer, phase.problem.slo_s)
+        if not levels or not starts or starts[0] is None:
+            continue
+        fewest = min(level.devices for level in levels)
+        for level in _plans_on_fewer_devices(
+            subproblem, [starts[0]], device_bytes, fewest, max(least_devices, bound)
+        ):
             levels.append(replace(level, level="module", cut=layer_runs))
-            fewest = level.devices
+
+
+def _plans_on_fewer_devices(
+    phase: PhaseProblem,
+    starts: Sequence[OperatorPlan],
+    device_bytes: float,
+    fewest: int,
+    bound: int,
+) -> Iterator[Level]:
+    """Yield plans on fewer than ``fewest`` devices, each on fewer than the one before.
+
+    The search begins at the plans ``starts``. It ends at ``bound`` devices, or if it finds no plan.
+    """
+    while bound < fewest:
+        found = plan_on_devices(phase, starts, fewest - 1, device_bytes)
+        if found is None:
+            return
+        level = _placed_level(phase, *found, phase.problem.slo_s)
+        yield level
+        fewest = level.devices
 
 
 def by_algorithm1(
@@ -324,8 +338,7 @@ def _phases_by_pass_length(
 
 def _phase_with_limit(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     """Return ``phase`` with latency limit ``seconds``, and KV cache for passes of that length."""
-    phase_variant = reserve_kv_cache(phase, seconds)
-    return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
+    return with_slo(reserve_kv_cache(phase, seconds), seconds)
 
 
 def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
@@ -383,16 +396,18 @@ def _place_plans(
     """
     levels: list[Level] = []
     problem = phase.problem
-    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}  # a lower bound on devices, and the plan
+    # Different prices often give the same plan; place it once.
+    feasible: dict[bytes, OperatorPlan] = {}
     for plan in plans:
-        if plan is None or not plan.feasible:
-            continue
-        # Different prices often give the same plan; place it once.
-        if plan.key not in candidates and fits_devices(problem, phase.demand, plan, device_bytes):
-            needed = devices_filled_by(problem, phase.demand, plan, device_bytes)
-            candidates[plan.key] = round_up_devices(needed), plan
+        if plan is not None and plan.feasible:
+            feasible.setdefault(plan.key, plan)
+    candidates = [
+        (round_up_devices(devices_filled_by(problem, phase.demand, plan, device_bytes)), plan)
+        for plan in feasible.values()
+        if fits_devices(problem, phase.demand, plan, device_bytes)
+    ]
     # Lowest bound first, so that placed plans rule out as many others as possible.
-    for least_devices, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
+    for least_devices, plan in sorted(candidates, key=lambda pair: pair[0]):
         if max_devices is not None and least_devices > max_devices:
             break
         placed = place_plan(problem, phase.demand, plan, device_bytes, shared=shared)

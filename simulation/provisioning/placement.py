@@ -31,7 +31,6 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem, prece
 class Placement:
     """Device of every shard; shards are ordered by operator, then replica."""
 
-    method: str
     devices: int
     operator: IntArray  # [S]
     replica: IntArray  # [S]
@@ -62,7 +61,7 @@ def place_plan(
     where, used = _place_greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
     if used < 0:
         raise SimulationError(too_big(problem, packed, device_bytes))
-    return placement_of("algorithm 2", problem.slo_s, packed, where, used)
+    return placement_of(problem.slo_s, packed, where, used)
 
 
 def place_services(
@@ -86,7 +85,7 @@ def place_services(
                 raise SimulationError(too_big(problem, of_service, device_bytes))
         # Each operator has memory enough, so a load is too large for a device of its own.
         raise SimulationError(too_big(parts[0][0], packed[0], device_bytes))
-    return placement_of("algorithm 2, together", 1.0, merged, where, used)
+    return placement_of(1.0, merged, where, used)
 
 
 def _merge_plans(
@@ -202,14 +201,13 @@ def fits_devices(
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
-def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
+def placement_of(slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
     """Return the evaluated placement of a plan: loads of its devices, slowdowns and latency.
 
     ``where [S]`` is the device of each shard, from 0 to ``used`` - 1.
     """
     devices, slowdown, latency = evaluate_placement(plan, where, used)
     return Placement(
-        method=method,
         devices=used,
         operator=plan.operator,
         replica=plan.replica,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,12 @@ from simulation.performance.curves import Curve, scale_curve
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import Collective, Operator
-from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.interference import joint_interference
 from simulation.provisioning.level import Level, ReplayedLatency
 from simulation.provisioning.placement import packing_plan
 from simulation.provisioning.replicas import ReplicaPlan
-from simulation.provisioning.station_state import Graph, Passes
-from simulation.provisioning.stations import replay
+from simulation.provisioning.station_state import Graph, Passes, ReplayState
+from simulation.provisioning.stations import VISITED, replay
 from simulation.provisioning.topology import shares_on_devices
 from simulation.provisioning.workload import PhaseProblem, owner_of
 
@@ -43,10 +43,6 @@ WARM_UP = 0.1  # share of requests that do not count: at the start, stations are
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
 CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
-JOINED = (  # arrays of ``Graph`` without indices, which ``_join_graphs`` concatenates
-    "curves", "batch", "sticky", "places", "room", "hop_s", "row_s", "budget", "visited", "before",
-    "device", "compute", "bandwidth",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +76,7 @@ class StationLayout:
     devices: int
     budget: float = np.inf  # most prompt tokens beside ``batch`` sequences; inf: no chunks
     visited: npt.NDArray[np.bool_] | None = None  # [V, 2] by passes of prompts, and of decodes
+    span: tuple[int, ...] = ()  # first station of each service, and the end; default: one service
 
     def graph(self) -> Graph:
         """Return the arrays of the stations for compiled code."""
@@ -114,7 +111,7 @@ class StationLayout:
             compute=np.ascontiguousarray(self.compute),
             bandwidth=np.ascontiguousarray(self.bandwidth),
             interference=self.interference,
-            span=np.array([0, count]),
+            span=np.array(self.span or (0, count)),
         )
 
 
@@ -168,16 +165,31 @@ class LevelReplay:
 
     def latency_of(self, level: Level) -> ReplayedLatency:
         """Replay ``level`` and return the latencies of the draw with the lowest attainment."""
-        if level.replicas is not None:
-            graph, devices = self._stations_of_replicas(level.replicas)
+        if level.replicas is None:
+            graph = self.layout_of_placement(level).graph()
         else:
-            graph, devices = self._stations_of_placement(level)
-        aligned, chunk = level.replicas is not None, self._chunk(level)
-        latencies = [
-            replay_requests(self.phase, graph, devices, draw, aligned=aligned, chunk=chunk)
-            for draw in self.draws
-        ]
+            graph = self._layout_of_replicas(level.replicas).graph()
+        latencies = [self._latency_of_draw(level, graph, draw) for draw in self.draws]
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
+
+    def _latency_of_draw(self, level: Level, graph: Graph, requests: Requests) -> ReplayedLatency:
+        """Return the latencies of requests that pass through ``graph``, the stations of ``level``.
+
+        Latencies of chunked phases are those between tokens, and their attainment counts requests
+        that keep the TTFT limit too.
+        """
+        phase, aligned = self.phase, level.replicas is not None
+        passes = _passes([phase], [requests], aligned=aligned, chunk=self._chunk(level))
+        run = replay(graph, passes)
+        counted = requests.counted or slice(int(WARM_UP * run.finish.size), None)
+        if phase.service.phase != "chunked":
+            latency_s = (
+                run.finish - requests.arrival_s
+            ) / passes.passes  # per prompt, or per token
+            return _latencies(phase, latency_s[counted], run)
+        in_time = run.prefilled - requests.arrival_s <= phase.service.ttft_s
+        latency_s = (run.finish - run.prefilled) / (passes.passes - passes.chunks)
+        return _latencies(phase, latency_s[counted], run, in_time[counted])
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
         """Return the seconds of a pass through operators and their collectives as a curve.
@@ -194,8 +206,8 @@ class LevelReplay:
             self._curves[j, names] = compile_graph(graph, phase.timing)
         return self._curves[j, names]
 
-    def _stations_of_replicas(self, plan: ReplicaPlan) -> tuple[Graph, int]:
-        """Return the stations of whole replicas, one per stage, and the number of devices."""
+    def _layout_of_replicas(self, plan: ReplicaPlan) -> StationLayout:
+        """Return the stations of whole replicas, one per stage."""
         phase, device_bytes = self.phase, self.device_bytes
         problem, stages = phase.problem, plan.stages
         j = int(np.searchsorted(problem.parallel, plan.parallel))
@@ -219,7 +231,7 @@ class LevelReplay:
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
-        layout = StationLayout(
+        return StationLayout(
             curves=[curve] * stages,
             batch=np.full(stages, batch),
             sticky=np.ones(stages, np.bool_),
@@ -236,10 +248,9 @@ class LevelReplay:
             interference=np.empty((0, 0)),
             devices=shards.size,
         )
-        return layout.graph(), layout.devices
 
-    def _stations_of_placement(self, level: Level) -> tuple[Graph, int]:
-        """Return the stations of placed operators or layers, and the number of devices."""
+    def layout_of_placement(self, level: Level) -> StationLayout:
+        """Return the stations of placed operators or layers."""
         phase, (plan, placement) = self.phase, level.placed
         as_planned = level.as_planned(phase)
         problem, demand = as_planned.problem, as_planned.demand
@@ -255,7 +266,7 @@ class LevelReplay:
         tokens = self._cache_tokens(level, problem.rate, kv_bytes, has_cache, ~visited[:, 1])
         np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
         hop_s, row_s = self._transfer_times(level, problem.transfer_s[chosen], visited)
-        layout = StationLayout(
+        return StationLayout(
             curves=self._station_curves(level),
             batch=plan.batch,
             sticky=sticky,
@@ -274,7 +285,6 @@ class LevelReplay:
             budget=CATCH_UP * self._chunk(level),
             visited=visited,
         )
-        return layout.graph(), layout.devices
 
     def _transfer_times(
         self, level: Level, transfer_s: FloatArray, visited: BoolArray
@@ -332,7 +342,7 @@ class LevelReplay:
             return float(np.inf)
         return float(level.plan.batch.max()) * service.isl / service.osl
 
-    def _visited_stations(self, level: Level) -> npt.NDArray[np.bool_]:
+    def _visited_stations(self, level: Level) -> BoolArray:
         """Return which stations prompts and decodes visit, ``[stations, 2]``."""
         phase = self.phase
         if phase.service.phase != "chunked":
@@ -362,7 +372,7 @@ class LevelReplay:
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
         once = tuple(n for n in phase.names if n not in repeated)
         all_layers = self.curve(int(j[0]), repeated)
-        runs = len(merge_layers(phase).problem.names) - bool(once)
+        runs = plan.replicas.size - bool(once)
         layers = int(phase.layers.max())
         edges = np.linspace(0, layers, runs + 1).round()
         curves = [scale_curve(all_layers, float(count) / layers) for count in np.diff(edges)]
@@ -387,28 +397,6 @@ def _with_collectives(
     return tuple(operator for operator in graph.operators if computed_by(operator) in names)
 
 
-def replay_requests(
-    phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool,
-    chunk: float = np.inf,
-) -> ReplayedLatency:  # fmt: skip
-    """Return the latencies of requests that pass through the stations of ``graph``.
-
-    If ``aligned``, a request uses the replica with the same number at every station. ``chunk`` is
-    the size of prompt chunks in tokens, for chunked phases. Their latencies are those between
-    tokens, and their attainment counts requests that keep the TTFT limit too.
-    """
-    finish, prefilled = np.empty((2, requests.arrival_s.size))
-    ordered = _passes([phase], [requests], aligned=aligned, chunk=chunk)
-    visits = int(replay(graph, ordered, devices, finish, prefilled))
-    counted = requests.counted or slice(int(WARM_UP * finish.size), None)
-    if phase.service.phase != "chunked":
-        latency_s = (finish - requests.arrival_s) / ordered.passes  # per prompt, or per token
-        return _latencies(phase, latency_s[counted], visits)
-    in_time = prefilled - requests.arrival_s <= phase.service.ttft_s
-    latency_s = (finish - prefilled) / (ordered.passes - ordered.chunks)
-    return _latencies(phase, latency_s[counted], visits, in_time[counted])
-
-
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
 ) -> list[ReplayedLatency]:
@@ -418,30 +406,20 @@ def replay_together(
     common devices. The first draw of requests of each service is used, up to the end of the
     shortest one.
     """
-    graphs_and_devices = [
-        service._stations_of_placement(level)
-        for service, level in zip(replays, levels, strict=True)
-    ]
-    graphs, devices = [graph for graph, _ in graphs_and_devices], graphs_and_devices[0][1]
-    demands = [
-        level.as_planned(service.phase).demand
-        for service, level in zip(replays, levels, strict=True)
-    ]
-    common = _join_graphs(graphs, devices)
-    common = common._replace(
-        interference=joint_interference(demands, common.compute, common.bandwidth)
-    )
+    services = list(zip(replays, levels, strict=True))
+    layout = _join_layouts([service.layout_of_placement(level) for service, level in services])
+    demands = [level.as_planned(service.phase).demand for service, level in services]
+    interference = joint_interference(demands, layout.compute, layout.bandwidth)
     draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
     draws = [_requests_until(draw, end_s) for draw in draws]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
-    finish, prefilled = np.empty((2, requests.arrival_s.size))
-    visits = int(replay(common, requests, devices, finish, prefilled))
-    latency_s = (finish - requests.arrival_s) / requests.passes  # per prompt, or per token
+    run = replay(replace(layout, interference=interference).graph(), requests)
+    latency_s = (run.finish - requests.arrival_s) / requests.passes  # per prompt, or per token
     counted = requests.arrival_s >= WARM_UP * end_s
     return [
-        _latencies(service.phase, latency_s[counted & (requests.service == s)], visits)
+        _latencies(service.phase, latency_s[counted & (requests.service == s)], run)
         for s, service in enumerate(replays)
     ]
 
@@ -487,52 +465,44 @@ def _passes(
     )  # fmt: skip
 
 
-def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
-    """Return the stations of several services as one graph on common devices."""
-
-    def concatenate(name: str) -> FloatArray | IntArray:
-        """Return the arrays ``name`` of all graphs, one after the other."""
-        return np.concatenate([getattr(graph, name) for graph in graphs])
-
-    def joined_indices(name: str, sizes: list[int]) -> IntArray:
-        """Return the index arrays ``name`` of all graphs, shifted to index the joined arrays.
-
-        ``sizes`` are the lengths of the arrays that the indices of each graph point into.
-        """
-        shifts = np.r_[0, np.cumsum(sizes)][:-1]
-        parts = [getattr(graph, name) + shift for graph, shift in zip(graphs, shifts, strict=True)]
-        if name in ("children", "station"):
-            return np.concatenate(parts)
-        # Offsets end with the total, which is also the start of the next graph's offsets.
-        return np.concatenate([*(part[:-1] for part in parts), parts[-1][-1:]])
-
-    stations = [graph.batch.size for graph in graphs]
-    replicas = [graph.station.size for graph in graphs]
-    device = concatenate("device")
-    shard = joined_indices("shard", [graph.device.size for graph in graphs])
-    of_shard = np.repeat(np.arange(sum(replicas)), np.diff(shard))
-    return graphs[0]._replace(
-        **{name: concatenate(name) for name in JOINED},
-        curve=joined_indices("curve", [graph.curves.size for graph in graphs]),
-        child=joined_indices("child", [graph.children.size for graph in graphs]),
-        children=joined_indices("children", stations),
-        first=joined_indices("first", replicas),
-        station=joined_indices("station", stations),
-        shard=shard,
-        home=np.r_[0, np.cumsum(np.bincount(device, minlength=devices))].astype(np.int64),
-        housed=of_shard[np.argsort(device, kind="stable")],
-        span=joined_indices("span", stations),
+def _join_layouts(layouts: Sequence[StationLayout]) -> StationLayout:
+    """Return the stations of several services on common devices, service by service."""
+    stations = np.cumsum([0, *(len(layout.curves) for layout in layouts)]).tolist()
+    replicas = np.cumsum([0, *(layout.room.size for layout in layouts)]).tolist()
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(layout, name) for layout in layouts])
+        for name in (
+            "batch", "sticky", "places", "room", "hop_s", "row_s", "replicas", "device", "compute",
+            "bandwidth",
+        )
+    }  # fmt: skip
+    # Stations and replicas are numbered through all services.
+    edges = [
+        (first + u, first + v)
+        for first, layout in zip(stations[:-1], layouts, strict=True)
+        for u, v in layout.edges
+    ]
+    of_shard = [
+        first + layout.of_shard for first, layout in zip(replicas[:-1], layouts, strict=True)
+    ]
+    return replace(
+        layouts[0],
+        **joined,
+        curves=[curve for layout in layouts for curve in layout.curves],
+        edges=tuple(edges),
+        of_shard=np.concatenate(of_shard),
+        visited=None,
+        span=tuple(stations),
     )
 
 
 def _latencies(
-    phase: PhaseProblem, sojourn_s: FloatArray, visits: int,
-    in_time: npt.NDArray[np.bool_] | bool = True,
-) -> ReplayedLatency:  # fmt: skip
+    phase: PhaseProblem, sojourn_s: FloatArray, run: ReplayState, in_time: BoolArray | bool = True
+) -> ReplayedLatency:
     """Return attainment and latencies of requests that spent ``sojourn_s`` in the stations.
 
     NaN: never done, which counts as an infinite latency. ``in_time`` marks requests that kept their
-    other limit. ``visits`` is the number of visits at stations, the size of the replay.
+    other limit. ``run`` is the final state of the replay.
     """
     latency_s = np.where(np.isfinite(sojourn_s), sojourn_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
@@ -542,7 +512,7 @@ def _latencies(
         p95_s=float(np.quantile(latency_s, 0.95, method="lower")),
         p99_s=float(np.quantile(latency_s, 0.99, method="lower")),
         requests=latency_s.size,
-        visits=visits,
+        visits=int(run.count[VISITED]),
     )
 
 
@@ -552,19 +522,14 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
     Every replica sends equally to every replica of the next stations.
     """
     (_, placement), problem = level.placed, level.as_planned(phase).problem
-    count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
-    devices = placement.devices
+    count = len(problem.names)
     share_on_device = shares_on_devices(placement, count)
-    share_on_node = np.zeros((count, devices // per_node + 1))
-    np.add.at(share_on_node.T, np.arange(devices) // per_node, share_on_device.T)
-    to_other_device, to_other_node = np.zeros(count), np.zeros(count)
-    for v in range(count):
-        following = [w for u, w in problem.edges if u == v]
-        if following:
-            to_other_device[v] = np.mean(
-                [1.0 - share_on_device[v] @ share_on_device[w] for w in following]
-            )
-            to_other_node[v] = np.mean(
-                [1.0 - share_on_node[v] @ share_on_node[w] for w in following]
-            )
+    first_of_nodes = np.arange(0, placement.devices, phase.service.gpu.gpus_per_node)
+    share_on_node = np.add.reduceat(share_on_device, first_of_nodes, axis=1)
+    # [V, V] share of a station's output that goes to each of the next stations, evenly
+    sent = np.zeros((count, count))
+    for u, v in problem.edges:
+        sent[u, v] = 1.0 / sum(1 for sender, _ in problem.edges if sender == u)
+    to_other_device = (sent * (1.0 - share_on_device @ share_on_device.T)).sum(axis=1)
+    to_other_node = (sent * (1.0 - share_on_node @ share_on_node.T)).sum(axis=1)
     return to_other_device, to_other_node

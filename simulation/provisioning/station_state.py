@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.arrays import FloatArray
-
 
 class Graph(NamedTuple):
     """The stations ``[V]`` of a replay, with their replicas ``[Q]`` and the edges between stations.
@@ -93,18 +91,13 @@ class ReplayState(NamedTuple):
     next_admitted: Any  # [S] next request of each service to admit; -1: none
 
 
-def initial_state(
-    graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
-) -> ReplayState:
-    """Return the state of a replay on ``devices`` devices before the first arrival.
-
-    The replay will write completion times to ``finish``, and those of prompts to ``prefilled``.
-    """
+def initial_state(graph: Graph, requests: Passes) -> ReplayState:
+    """Return the state of a replay before the first arrival."""
+    devices = graph.home.size - 1
     n, stations, replicas = requests.arrival_s.size, graph.batch.size, graph.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()
     flights = 2 * n + 16
     idle = [np.arange(graph.first[v + 1] - 1, graph.first[v] - 1, -1) for v in range(stations)]
-    finish[:] = prefilled[:] = np.nan
     return ReplayState(
         after=np.full((stations, n), -1, np.int64),
         head=np.full(replicas, -1, np.int64),
@@ -134,7 +127,7 @@ def initial_state(
         next_pass=np.zeros(n, np.int64),
         to_check=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
         checks=np.zeros(1, np.int64),
-        finish=finish,
-        prefilled=prefilled,
+        finish=np.full(n, np.nan),
+        prefilled=np.full(n, np.nan),
         next_admitted=requests.heads.copy(),
     )

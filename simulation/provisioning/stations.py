@@ -33,7 +33,7 @@ from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, ReplayState, initial_state
 
 NEVER = np.inf
-FLYING, FREE, VISITS, NEXT_PASS = range(4)  # indices of ReplayState.count
+FLYING, FREE, VISITED, NEXT_PASS = range(4)  # indices of ReplayState.count
 LANDS, SLOT = range(2)  # columns of ReplayState.flights, a heap
 STATION, FIRST = range(2)  # columns of ReplayState.flight
 PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.before
@@ -225,7 +225,7 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
         if r < 0:
             run.tail[q] = last_waiting
     run.waiting[q] -= decodes + prompts
-    run.count[VISITS] += decodes + prompts
+    run.count[VISITED] += decodes + prompts
     return first, decodes, context, tokens, pairs
 
 
@@ -502,14 +502,12 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
         _start_free_replicas(graph, requests, run, t)
 
 
-def replay(
-    graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
-) -> int:
-    """Replay all requests, and return the number of visits of requests at stations.
+def replay(graph: Graph, requests: Passes) -> ReplayState:
+    """Replay all requests and return the final state.
 
-    ``finish [requests]`` gets the completion times in seconds, and ``prefilled`` the times at which
-    prompts of chunked requests were done. NaN means that the request never fitted in memory.
+    ``finish`` and ``prefilled`` have the times at which requests, and the prompts of chunked
+    requests, were done. NaN means that the request never fitted in memory.
     """
-    run = initial_state(graph, requests, devices, finish, prefilled)
+    run = initial_state(graph, requests)
     _replay_loop(graph, requests, run)
-    return int(run.count[VISITS])
+    return run

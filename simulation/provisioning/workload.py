@@ -7,7 +7,7 @@ it. Consecutive operators may run on different GPUs, so their tensors cross the 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -166,41 +166,51 @@ def phase_problem(
     in place of the physical model. Raises SimulationError if the GPU has no link speed.
     """
     gpu = service.gpu
+    if not gpu.link_bytes_s:
+        raise SimulationError(
+            f"{gpu.name} has no published link speed, which handing tensors between GPUs needs. "
+            "Add link_bytes_s to it."
+        )
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     iterations = service.iteration(np.asarray(batches, np.float64))
     names = _operator_names(graphs[0], iterations, timing)
-    arrays = _Arrays.zeros(len(names), len(batches), len(parallel))
-    floor_w = gpu.idle_w
+    # By operator and parallelism
+    work = [
+        [_operator_work(g[name], iterations, service, timing) for g in graphs] for name in names
+    ]
+
+    def stacked(field: str) -> FloatArray:
+        """Return a field of ``_OperatorWork`` for all operators, ``[V, ..., P]``."""
+        values = [[getattr(each, field) for each in row] for row in work]
+        return np.ascontiguousarray(np.moveaxis(np.array(values, np.float64), 1, -1))
+
+    latency_s, measured_s = stacked("latency_s"), np.moveaxis(stacked("measured_s"), 1, 0)
+    compute, bandwidth, kv_bytes = (stacked(f) for f in ("compute", "bandwidth", "kv_bytes"))
+    memory_bytes = stacked("memory_bytes")
+    floor_w, above_w = gpu.idle_w, dynamic_w(gpu, service.phase) * np.maximum(compute, bandwidth)
     if power is not None:
         floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
-    for j, graph in enumerate(graphs):
         for v, name in enumerate(names):
-            operator = graph[name]
-            arrays.fill(v, j, operator, iterations, service, timing)
-            if power is not None:
-                call_s = arrays.latency_s[v, :, j] / operator.count
-                drawn_w = operator_watts(power, gpu, operator, iterations, call_s)
-                arrays.active_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
-        _add_collectives(
-            arrays.latency_s[:, :, j], arrays.measured_s[:, :, :, j], graph, names, timing,
-            iterations,
-        )  # fmt: skip
-    _mark_memory_bound(arrays.kinds, arrays.bandwidth_share > arrays.compute_share)
-    active_w = arrays.active_w
-    if power is None:
-        used_share = np.maximum(arrays.compute_share, arrays.bandwidth_share)
-        active_w = dynamic_w(gpu, service.phase) * used_share
-    board_power_share = np.zeros_like(active_w)
+            for j, graph in enumerate(graphs):
+                call_s = latency_s[v, :, j] / graph[name].count
+                drawn_w = operator_watts(power, gpu, graph[name], iterations, call_s)
+                above_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
+    board = np.zeros_like(above_w)  # share of the board power above the floor
     if gpu.tdp_w:
-        active_w = np.minimum(active_w, gpu.tdp_w - floor_w)
-        board_power_share = active_w / (gpu.tdp_w - floor_w)
+        above_w = np.minimum(above_w, gpu.tdp_w - floor_w)
+        board = above_w / (gpu.tdp_w - floor_w)
+    for j, graph in enumerate(graphs):
+        _add_collectives(
+            latency_s[:, :, j], measured_s[:, :, :, j], graph, names, timing, iterations
+        )
+    operators = [graphs[0][name] for name in names]
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
         batches=np.asarray(batches, np.int64),
         parallel=np.asarray(parallel, np.int64),
-        latency_s=arrays.latency_s,
-        transfer_s=arrays.transfer_s,
+        latency_s=latency_s,
+        transfer_s=stacked("transfer_s"),
         rate=service.rate,
         slo_s=service.time_budget_s,
     )
@@ -208,87 +218,58 @@ def phase_problem(
         service=service,
         problem=problem,
         demand=Demand(
-            arrays.resident_bytes, arrays.compute_share, arrays.bandwidth_share, arrays.kv_bytes,
-            arrays.kinds, interference, board_power_share,
+            memory_bytes, compute, bandwidth, kv_bytes,
+            _interference_kinds(operators, bandwidth > compute), interference, board,
         ),
-        replica_s=arrays.latency_s.sum(axis=0),
-        replica_bytes=arrays.resident_bytes.sum(axis=0),
-        kv_bytes=arrays.kv_bytes.sum(axis=0),
+        replica_s=latency_s.sum(axis=0),
+        replica_bytes=memory_bytes.sum(axis=0),
+        kv_bytes=kv_bytes.sum(axis=0),
         reserve_s=service.time_budget_s,
-        power=PhasePower(gpu.idle_w, floor_w, active_w),
-        layers=arrays.layers,
-        measured=arrays.measured_s / arrays.latency_s,
+        power=PhasePower(gpu.idle_w, floor_w, above_w),
+        layers=np.array([operator.count for operator in operators], np.int64),
+        measured=measured_s / latency_s,
         names=names,
         timing=timing,
         weights=weights,
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Arrays:
-    """Times, memory and power of operators, ``[V, B, P]`` (see ``PhaseProblem``) unless stated."""
+class _OperatorWork(NamedTuple):
+    """Time and memory of all layers of one operator at one parallelism, ``[B]`` by batch."""
 
     latency_s: FloatArray
     transfer_s: FloatArray
-    resident_bytes: FloatArray  # weights and transient memory
-    compute_share: FloatArray  # of the arithmetic that kernels reach
-    bandwidth_share: FloatArray  # of the bandwidth that kernels reach
-    active_w: FloatArray  # power above the floor
-    kv_bytes: FloatArray  # [V, P]
-    kinds: FloatArray  # [V, K] by SHARED_KINDS
-    layers: IntArray  # [V]
-    measured_s: FloatArray  # [2, V, B, P] from measured kernels, and extrapolated
+    memory_bytes: FloatArray  # weights and transient memory
+    compute: FloatArray  # share of the arithmetic that kernels reach
+    bandwidth: FloatArray  # share of the bandwidth that kernels reach
+    measured_s: FloatArray  # [2, B] of ``latency_s``: from measured kernels, and extrapolated
+    kv_bytes: float  # KV cache in flight
 
-    @classmethod
-    def zeros(cls, operators: int, batches: int, parallel: int) -> Self:
-        """Return arrays to fill in."""
-        shape = (operators, batches, parallel)
-        return cls(
-            latency_s=np.zeros(shape),
-            transfer_s=np.zeros(shape),
-            resident_bytes=np.zeros(shape),
-            compute_share=np.zeros(shape),
-            bandwidth_share=np.zeros(shape),
-            active_w=np.zeros(shape),
-            kv_bytes=np.zeros((operators, parallel)),
-            kinds=np.zeros((operators, len(SHARED_KINDS))),
-            layers=np.ones(operators, np.int64),
-            measured_s=np.zeros((2, *shape)),
-        )
 
-    def fill(
-        self,
-        v: int,
-        j: int,
-        operator: Operator,
-        iteration: Iteration,
-        service: PhaseLoad,
-        timing: Timing,
-    ) -> None:
-        """Fill in operator ``v`` at the parallelism with index ``j``, except its power.
-
-        Raises SimulationError if the GPU has no link speed.
-        """
-        if not service.gpu.link_bytes_s:
-            raise SimulationError(
-                f"{service.gpu.name} has no published link speed, which handing tensors between "
-                "GPUs needs. Add link_bytes_s to it."
-            )
-        count, work = operator.count, operator.work(iteration)
-        seconds = count * timing(operator, iteration)
-        self.latency_s[v, :, j] = seconds
-        self.transfer_s[v, :, j] = count * work.output_bytes / service.gpu.link_bytes_s
-        weight_bytes, traffic_bytes = count * operator.memory_bytes, count * work.memory_bytes
-        self.resident_bytes[v, :, j] = weight_bytes + operator.transient_bytes(iteration)
-        flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
-        self.compute_share[v, :, j] = np.minimum(count * work.flops / flops_s / seconds, 1.0)
-        self.bandwidth_share[v, :, j] = np.minimum(traffic_bytes / bytes_s / seconds, 1.0)
-        self.layers[v] = count
-        self.kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
-        _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, iteration)
-        if isinstance(operator, Attention):
-            token_bytes = count * operator.kv_row_bytes
-            self.kv_bytes[v, j] = service.kv_tokens_in_flight(operator) * token_bytes
+def _operator_work(
+    operator: Operator, iteration: Iteration, service: PhaseLoad, timing: Timing
+) -> _OperatorWork:
+    """Return time and memory of ``operator`` in the iterations, one for each batch size."""
+    gpu, count, work = service.gpu, operator.count, operator.work(iteration)
+    assert gpu.link_bytes_s
+    seconds = count * timing(operator, iteration)
+    measured_s = np.zeros((2, seconds.size))
+    _count_measured(measured_s, seconds, timing, operator, iteration)
+    # Shares of the published FLOP/s and bytes/s that kernels of this kind reach
+    reached = timing.reached_shares(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
+    flops_s, bytes_s = reached[0] * peak_flops(operator, gpu), reached[1] * bandwidth_of(gpu)
+    kv_bytes = 0.0
+    if isinstance(operator, Attention):
+        kv_bytes = service.kv_tokens_in_flight(operator) * (count * operator.kv_row_bytes)
+    return _OperatorWork(
+        latency_s=seconds,
+        transfer_s=count * work.output_bytes / gpu.link_bytes_s,
+        memory_bytes=count * operator.memory_bytes + operator.transient_bytes(iteration),
+        compute=np.minimum(count * work.flops / flops_s / seconds, 1.0),
+        bandwidth=np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0),
+        measured_s=measured_s,
+        kv_bytes=kv_bytes,
+    )
 
 
 def _add_collectives(
@@ -309,27 +290,26 @@ def _add_collectives(
             _count_measured(measured_s[:, owner], seconds, timing, collective, iteration)
 
 
-def _mark_memory_bound(kinds: FloatArray, more_traffic: BoolArray) -> None:
-    """Change the kind of matrix products to the memory-bound one if most choices wait for memory.
+def _interference_kinds(operators: Sequence[Operator], more_traffic: BoolArray) -> FloatArray:
+    """Return the kind of each operator in an interference table, ``[V, K]`` with 1 for its kind.
 
-    ``kinds [V, K]`` are shares by ``SHARED_KINDS``, changed in place. ``more_traffic [V, B, P]`` is
-    True where an operator uses more of the bandwidth than of the arithmetic.
+    Latent attention counts as attention. A matrix product is memory bound if more than half of
+    ``more_traffic [V, B, P]`` are True: it uses more of the bandwidth than of the arithmetic.
     """
-    gemm, memory_bound_gemm = SHARED_KINDS.index("gemm"), SHARED_KINDS.index(GEMM_MEMORY_BOUND)
-    memory_bound = more_traffic.mean(axis=(1, 2)) > 0.5
-    kinds[memory_bound, memory_bound_gemm] = kinds[memory_bound, gemm]
-    kinds[memory_bound, gemm] = 0.0
+    kinds = np.zeros((len(operators), len(SHARED_KINDS)))
+    for v, operator in enumerate(operators):
+        kind = kind_of(operator)
+        if kind == "latent_decode":
+            kind = "attention_decode"
+        elif kind == "gemm" and more_traffic[v].mean() > 0.5:
+            kind = GEMM_MEMORY_BOUND
+        kinds[v, SHARED_KINDS.index(kind)] = 1.0
+    return kinds
 
 
 def with_max_replicas(phase: PhaseProblem, max_replicas: int) -> PhaseProblem:
     """Return ``phase`` with at most ``max_replicas`` replicas of an operator."""
     return replace(phase, problem=replace(phase.problem, max_replicas=max_replicas))
-
-
-def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
-    """Return the FLOP/s and bytes/s that kernels of ``operator`` reach on the GPU."""
-    shares = timing.reached_shares(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
-    return shares[0] * peak_flops(operator, gpu), shares[1] * bandwidth_of(gpu)
 
 
 def _count_measured(
@@ -345,10 +325,9 @@ def _count_measured(
         into[1] += np.where(weight == 0.5, seconds, 0.0)
 
 
-def _interference_kind(operator: Operator) -> str:
-    """Return the operator's kind in an interference table; latent attention counts as attention."""
-    kind = kind_of(operator)
-    return "attention_decode" if kind == "latent_decode" else kind
+def with_slo(phase: PhaseProblem, slo_s: float) -> PhaseProblem:
+    """Return ``phase`` with another latency limit for its operators."""
+    return replace(phase, problem=replace(phase.problem, slo_s=slo_s))
 
 
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
@@ -370,14 +349,9 @@ def _scale_kv_cache(phase: PhaseProblem, factor: float) -> PhaseProblem:
     return replace(phase, demand=demand, kv_bytes=phase.kv_bytes * factor)
 
 
-def with_some_choices(
-    phase: PhaseProblem, batches: slice, parallel: slice = EVERY, *, slo_s: float | None = None
-) -> PhaseProblem:
-    """Return ``phase`` with only some of its batches and parallelisms, selected by index.
-
-    ``slo_s`` replaces the latency limit, if given.
-    """
-    problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)
+def with_some_choices(phase: PhaseProblem, batches: slice, parallel: slice = EVERY) -> PhaseProblem:
+    """Return ``phase`` with only some of its batches and parallelisms, selected by index."""
+    problem, demand, selection = phase.problem, phase.demand, (EVERY, batches, parallel)
     return replace(
         phase,
         problem=replace(
@@ -386,7 +360,6 @@ def with_some_choices(
             parallel=problem.parallel[parallel],
             latency_s=problem.latency_s[selection],
             transfer_s=problem.transfer_s[selection],
-            slo_s=problem.slo_s if slo_s is None else slo_s,
         ),
         demand=replace(
             demand,

@@ -27,8 +27,8 @@ from simulation.provisioning.replay import (
 )
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
-from simulation.provisioning.stations import replay
-from simulation.provisioning.workload import phase_problem, with_some_choices
+from simulation.provisioning.stations import VISITED, replay
+from simulation.provisioning.workload import phase_problem, with_slo
 from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
@@ -110,18 +110,17 @@ def layout(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, 
     )
 
 
-def ends(graph, arrival, devices, passes=1, key=()):
+def ends(graph, arrival, passes=1, key=()):
     arrival = np.asarray(arrival, float)
-    finish = np.empty(arrival.size)
     ones = np.ones(arrival.size, np.int64)
     following = np.r_[np.arange(1, arrival.size), -1]
     problem = Passes(
         arrival, ones, passes * ones, passes * ones, 0 * ones, following, np.zeros(1, np.int64),
         False, len(key) > 0, np.array([*key, 0.0]),
     )  # fmt: skip
-    visits = replay(graph, problem, devices, finish, np.empty(arrival.size))
-    assert visits == arrival.size * passes * (graph.batch.size)
-    return finish
+    run = replay(graph, problem)
+    assert run.count[VISITED] == arrival.size * passes * (graph.batch.size)
+    return run.finish
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
@@ -168,25 +167,25 @@ def test_what_shares_a_device_is_slower_by_hand():
     while both run, so the other's end is at 1.4 s. On devices of their own 1 s."""
     edges = ((0, 2), (1, 2))
     apart = stations(edges, [1.0, 1.0, 0.5], [1, 1, 1], [0, 1, 2], [1.0, 0.4, 0.1])
-    assert ends(apart, [0.0], 3) == pytest.approx([1.5])
+    assert ends(apart, [0.0]) == pytest.approx([1.5])
     same = stations(edges, [1.0, 1.0, 0.5], [1, 1, 1], [0, 0, 1], [1.0, 0.4, 0.1])
-    assert ends(same, [0.0], 2) == pytest.approx([1.9])
+    assert ends(same, [0.0]) == pytest.approx([1.9])
     # Two prompts, one behind the other in a pipeline: a hop of 0.1 s between the stages.
     line = stations(((0, 1),), [1.0, 2.0], [1, 1], [0, 1], [1.0, 1.0], hop=0.1)
-    assert ends(line, [0.0, 0.0], 2) == pytest.approx([3.1, 5.1])
+    assert ends(line, [0.0, 0.0]) == pytest.approx([3.1, 5.1])
     # Those that come while the first is at work are a batch.
     pair = stations(((0, 1),), [1.0, 2.0], [1, 1], [0, 1], [1.0, 1.0], batch=2)
-    assert ends(pair, [0.0, 0.1, 0.2], 2) == pytest.approx([3.0, 5.0, 5.0])
+    assert ends(pair, [0.0, 0.1, 0.2]) == pytest.approx([3.0, 5.0, 5.0])
 
 
 def test_the_shortest_go_first_by_hand():
     """One replica, a second each: who waits goes by length, of the same length as they came."""
     line = stations((), [1.0], [1], [0], [1.0])
-    assert ends(line, [0.0, 0.1, 0.2, 0.3, 0.4], 1, key=[9, 4, 2, 4, 7]) == pytest.approx(
+    assert ends(line, [0.0, 0.1, 0.2, 0.3, 0.4], key=[9, 4, 2, 4, 7]) == pytest.approx(
         [1.0, 3.0, 2.0, 4.0, 5.0]
     )
     pair = stations((), [1.0], [1], [0], [1.0], batch=2)
-    assert ends(pair, [0.0, 0.1, 0.2, 0.3], 1, key=[9, 4, 2, 3]) == pytest.approx([1, 3, 2, 2])
+    assert ends(pair, [0.0, 0.1, 0.2, 0.3], key=[9, 4, 2, 3]) == pytest.approx([1, 3, 2, 2])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -196,7 +195,7 @@ def test_whatever_the_order_as_many_are_done_by_then(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arrival, key = np.cumsum(rng.exponential(0.25, 300)), rng.permutation(300)
     servers = stations((), [0.9], [4], [0, 1, 2, 3], [1.0])
-    in_turn, shortest = ends(servers, arrival, 4), ends(servers, arrival, 4, key=key)
+    in_turn, shortest = ends(servers, arrival), ends(servers, arrival, key=key)
     assert np.sort(shortest) == pytest.approx(np.sort(in_turn))
     begin = shortest - 0.9
     for i in range(300):
@@ -207,7 +206,7 @@ def test_whatever_the_order_as_many_are_done_by_then(seed: int) -> None:
 def test_a_lone_station_waits_as_in_m_d_1():
     rng = np.random.default_rng(1)
     arrival = np.cumsum(rng.exponential(1.0, 60_000))
-    took = ends(stations((), [0.7], [1], [0], [1.0]), arrival, 1) - arrival
+    took = ends(stations((), [0.7], [1], [0], [1.0]), arrival) - arrival
     assert took.mean() == pytest.approx(0.7 + 0.7 * 0.7 / (2 * 0.3), rel=0.05)
 
 
@@ -272,11 +271,10 @@ def test_stations_go_as_the_slow_reference_says(seed: int) -> None:
     else:  # one of each, several on a device
         replicas = np.ones(count, int)
         device = np.r_[0, rng.integers(0, 3, count - 1)]
-    devices = int(device.max()) + 1
     compute, batch = rng.uniform(0.2, 1.0, count), int(rng.integers(1, 4))
     arrival = np.cumsum(rng.exponential(1.5, 60))
     graph = stations(edges, seconds, replicas, device, compute, batch=batch)
-    ours = ends(graph, arrival, devices)
+    ours = ends(graph, arrival)
     theirs = slow_reference(edges, seconds, replicas, device, compute, batch, arrival)
     assert ours == pytest.approx(theirs)
 
@@ -325,9 +323,8 @@ def chunked(graph, arrival, isl, chunks, decodes):
     requests = Passes(
         arrival, isl, chunks + decodes, chunks, 0 * isl, following, np.zeros(1, np.int64), False
     )
-    finish, prefilled = np.empty((2, arrival.size))
-    visits = replay(graph, requests, int(graph.device.max()) + 1, finish, prefilled)
-    return prefilled, finish, visits
+    run = replay(graph, requests)
+    return run.prefilled, run.finish, run.count[VISITED]
 
 
 BOTH_ATTENTIONS = np.array([[True, True], [True, False], [False, True], [True, True]])
@@ -380,7 +377,7 @@ def test_operators_with_chunked_prefill_keep_both_limits_in_a_replay() -> None:
     )
     phase = phase_problem(chunked_service(prefill, decode), timing, batches=(16,))
     limit = 0.7 * min(decode.slo_s, prefill.slo_s * 16 / decode.osl)
-    level = plan_level("operator", with_some_choices(phase, slice(0, 1), slo_s=limit), DEVICE)
+    level = plan_level("operator", with_slo(phase, limit), DEVICE)
     draws = [draw_requests(isl, osl, phase)]
     met = LevelReplay(phase, draws, DEVICE).latency_of(level)
     # Batches are smaller than planned where requests do not wait for each other.

@@ -15,7 +15,7 @@ def placed(operator: list[int], replica: list[int], device: list[int]) -> Placem
     count = max(device) + 1
     ends = np.arange(count, dtype=float)
     return Placement(
-        "by hand", count, np.array(operator), np.array(replica), np.array(device), ends, ends,
+        count, np.array(operator), np.array(replica), np.array(device), ends, ends,
         ends, np.ones(4), 1.0, True,
     )  # fmt: skip
 
