@@ -24,7 +24,7 @@ import polars as pl
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.profiles.kernel_files import KernelFile, read_frame, read_kernels
-from planner.inputs.profiles.kernel_files.layers import v1_layers
+from planner.inputs.profiles.kernel_files.layers import layer_rows
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
 from simulation.performance.memory import largest_batch
@@ -215,7 +215,7 @@ def iteration_error(data: Path) -> float:
             & (pl.col("kind") != "per_sequences")
         )
         totals: dict[float, tuple[float, float]] = {}
-        for _, row in v1_layers(chosen, shapes()):
+        for _, row in layer_rows(chosen, shapes()):
             sizes = _sizes(row)[_left_out_sizes(row)]
             for size, measured, predicted in zip(
                 sizes, *predict_left_out_sizes([row]), strict=True

@@ -26,7 +26,6 @@ from simulation.performance.estimate.estimate import (
     estimate_rows,
 )
 from simulation.performance.estimate.measured_corrections import (
-    LearnedCorrections,
     Times,
     Traits,
     contradictions,
@@ -79,16 +78,6 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
         yield Defect(
             "capped", f"requests wait {wait:.0%} of their time, as behind a capped batch or memory"
         )
-
-
-def cached_prefix_defects(measured_s: float, estimated_s: float, isl: float) -> Iterator[Defect]:
-    """Yield a defect if prompts of ``isl`` tokens probably came from the prefix cache.
-
-    The measured TTFT is then far below the estimated one.
-    """
-    if isl >= LONG_PROMPT and measured_s < TOO_FAST * estimated_s:
-        share = measured_s / estimated_s
-        yield Defect("prefix", f"its TTFT is {share:.0%} of the estimate, as with cached prompts")
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
@@ -246,8 +235,10 @@ def _comparable(
         if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
             continue
-        cached_prefix = cached_prefix_defects(row.ttft_s, answer.ttft_s, row.deployment.isl)
-        row = replace(row, defects=(*row.defects, *cached_prefix))
+        share = row.ttft_s / answer.ttft_s
+        if row.deployment.isl >= LONG_PROMPT and share < TOO_FAST:
+            words = f"its TTFT is {share:.0%} of the estimate, as with cached prompts"
+            row = replace(row, defects=(*row.defects, Defect("prefix", words)))
         defect_words = "; ".join(defect.words for defect in row.defects)
         if not row.weight:
             sentences.append(f"{row.place} is not used: {defect_words}.")
@@ -320,37 +311,24 @@ def changes(
     Without measurements, factors are 1 and the errors are those of the estimate.
     """
     traits = traits_of(deployments)
-    learnt = {
-        name: getattr(measurements.times, name)
-        if measurements
-        else learn_corrections(
-            fit.alike[name].likeness, traits.take(np.zeros(0, np.int64)), np.zeros(0)
-        )
-        for name in ("tbt", "ttft")
-    }
-    tbt, ttft = (_factors_and_errors(name, learnt[name], traits, fit) for name in learnt)
+    factors, errors = {}, {}
+    for name in ("tbt", "ttft"):
+        model = fit.alike[name]
+        if measurements:
+            learnt = getattr(measurements.times, name)
+        else:
+            no_rows = traits.take(np.zeros(0, np.int64))
+            learnt = learn_corrections(model.likeness, no_rows, np.zeros(0))
+        shift = learnt.at(traits)
+        factors[name] = np.exp(shift.shift).tolist()
+        half, nine_of_ten = model.stated.of_shift(traits.split, shift)
+        errors[name] = list(zip(half.tolist(), nine_of_ten.tolist(), strict=True))
     measured_rows = measurements.rows if measurements else ()
     measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
     row_counts = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
-    return [
-        Change(tbt_factor, ttft_factor, tbt_error, ttft_error, rows, measured.size - rows)
-        for (tbt_factor, tbt_error), (ttft_factor, ttft_error), rows in zip(
-            tbt, ttft, row_counts, strict=True
-        )
-    ]
-
-
-def _factors_and_errors(
-    name: str, learnt: LearnedCorrections, traits: Traits, fit: EstimateFit
-) -> list[tuple[float, tuple[float, float]]]:
-    """Return the factor on a time and its errors (see ``Change``) for each deployment.
-
-    ``name`` is "tbt" or "ttft", and ``traits`` describe the deployments.
-    """
-    shift = learnt.at(traits)
-    half, nine_of_ten = fit.alike[name].stated.of_shift(traits.split, shift)
-    errors = zip(half.tolist(), nine_of_ten.tolist(), strict=True)
-    return list(zip(np.exp(shift.shift).tolist(), errors, strict=True))
+    others = [measured.size - rows for rows in row_counts]
+    columns = (factors["tbt"], factors["ttft"], errors["tbt"], errors["ttft"], row_counts, others)
+    return [Change(*row) for row in zip(*columns, strict=True)]
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:

@@ -318,8 +318,8 @@ class _Reader:
         """Return the table with the bins of a second pass moved to one hour later.
 
         In autumn a clock shows one hour twice. Of two rows with a local time in that hour, the
-        later row is in the second pass. Raise Question if a change of clocks shows in times whose
-        zone is unknown.
+        later row is in the second pass. Times whose zone is unknown are checked instead for a
+        change of clocks, and for 12-hour times without AM and PM.
         """
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
@@ -328,27 +328,20 @@ class _Reader:
         is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         repeated_ns = table["ns"].filter(is_repeated).unique().to_list()
         if not when.zone:
-            self._check_clock_changes(table, when, repeated_ns)
+            hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
+            rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
+            change = consistency.clock_change(
+                when, jump_ns=repeated_ns, hours=rows_by_hour, bins=True
+            )
+            self._reading.check("clock_change", change, when.columns[0])
+            twelve_hours = consistency.twelve_hours(when, rows_by_hour)
+            self._reading.check("twelve_hours", twelve_hours, when.columns[0])
             return table
         first_pass_ns = [ns for ns in repeated_ns if clock.is_first_pass(ns, when.zone)]
         in_second_pass = is_repeated & table["ns"].is_in(first_pass_ns)
         return table.with_columns(
             pl.col("ns") + clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
         )
-
-    def _check_clock_changes(
-        self, table: pl.DataFrame, when: clock.Clock, repeated_ns: list[int]
-    ) -> None:
-        """Check times without a zone for a change of clocks, and for 12-hour times without AM/PM.
-
-        ``repeated_ns`` are times that occur twice.
-        """
-        hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-        rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
-        change = consistency.clock_change(when, jump_ns=repeated_ns, hours=rows_by_hour, bins=True)
-        self._reading.check("clock_change", change, when.columns[0])
-        twelve_hours = consistency.twelve_hours(when, rows_by_hour)
-        self._reading.check("twelve_hours", twelve_hours, when.columns[0])
 
     def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table with amounts per bin.

@@ -173,7 +173,15 @@ def _grids(
     count = np.diff(np.append(first, number.size))
     start = ns[first]
     bins = (ns[first + count - 1] - start) // width + 1
-    _check_bin_counts(bins, count, [identity["name"] for identity in identities], width, name)
+    left_by_earlier_series = MAX_BINS - (np.cumsum(bins) - bins)
+    most_bins = np.minimum(left_by_earlier_series, np.maximum(FREE_BINS, SPARSE * count))
+    if (bins > most_bins).any():
+        i = int((bins > most_bins).argmax())  # the first such series
+        raise IngestError(
+            f"{name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
+            f"{width / 1e9:g} s, and at most {max(0, most_bins[i]):,} for {count[i]:,} rows. Check "
+            "the times, or give bin_s."
+        )
     # The grids of all series follow each other in one array.
     edges = np.concatenate(([0], np.cumsum(bins)))
     index = edges[number] + (ns - start[number]) // width
@@ -196,23 +204,6 @@ def _grids(
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
         for identity, begin, (low, high) in parts
     ]
-
-
-def _check_bin_counts(
-    bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
-) -> None:
-    """Raise IngestError for more than MAX_BINS bins, or far more bins than rows in one series.
-
-    ``bins``, ``rows`` and ``names`` have an entry per series. ``name`` is the file's.
-    """
-    left_by_earlier_series = MAX_BINS - (np.cumsum(bins) - bins)
-    most_bins = np.minimum(left_by_earlier_series, np.maximum(FREE_BINS, SPARSE * rows))
-    if (bins > most_bins).any():
-        i = int((bins > most_bins).argmax())  # the first such series
-        raise IngestError(
-            f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and at "
-            f"most {max(0, most_bins[i]):,} for {rows[i]:,} rows. Check the times, or give bin_s."
-        )
 
 
 def _require_equal(

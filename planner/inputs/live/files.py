@@ -90,25 +90,16 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
         start_s = columns.start_s + columns.bin_s * np.arange(len(columns.requests))
         wide_bin = np.floor(start_s / bin_s + 1e-9).astype(np.int64)  # since the epoch
         first = int(wide_bin[0])
-        amounts = {
-            field: _sum_bins(values, wide_bin - first, round(per_bin))
-            for field, values in _amounts(columns).items()
-        }
+        amounts = {}
+        for field, values in _amounts(columns).items():
+            total = np.bincount(wide_bin - first, np.nan_to_num(values))
+            known = np.bincount(wide_bin - first, ~np.isnan(values))
+            # The sum is unknown if the amount of a narrow bin is unknown or missing.
+            amounts[field] = np.where(known >= round(per_bin), total, np.nan)
         bins = int(wide_bin[-1]) - first + 1
         start = (first + np.arange(bins, dtype=np.int64)) * bin_s
         tables.append(bins_frame(_table(columns, start, amounts)))
     return pl.concat(tables)
-
-
-def _sum_bins(values: FloatArray, wide_bin: np.ndarray, per_bin: int) -> FloatArray:
-    """Return the sums of a file's bins over the wider bins of the source, ``[wide bins]``.
-
-    ``wide_bin`` is the index of the wider bin of each value. Each wider bin has ``per_bin`` values.
-    Its sum is NaN if one of them is unknown or missing.
-    """
-    total = np.bincount(wide_bin, np.nan_to_num(values))
-    known = np.bincount(wide_bin, ~np.isnan(values))
-    return np.asarray(np.where(known >= per_bin, total, np.nan))
 
 
 def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:

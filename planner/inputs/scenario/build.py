@@ -327,7 +327,9 @@ def build_hardware(
         scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
     )
     gate = scenario.fleet.registration
-    serving = _serving_by_model(scenario)
+    serving_of_model = {section.model: section for section in scenario.serving}
+    for_all = serving_of_model.get(None, Serving())
+    serving = tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
     transfers = [settings.kv_transfer for settings in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
@@ -362,13 +364,6 @@ def build_hardware(
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
         committed=on_offer.committed,
     )
-
-
-def _serving_by_model(scenario: Scenario) -> tuple[Serving, ...]:
-    """Return each model's serving settings: its own, else those that name no model."""
-    settings_of_model = {settings.model: settings for settings in scenario.serving}
-    default = settings_of_model.get(None, Serving())
-    return tuple(settings_of_model.get(model.name, default) for model in scenario.models)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

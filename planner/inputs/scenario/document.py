@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -246,22 +247,17 @@ def _bare_value(value: Any) -> Any:
 
 
 def _text_of(data: CommentedMap) -> str:
-    """Return the document as text, without comments if they would change what the text means."""
-    out = io.StringIO()
-    _yaml().dump(data, out)
-    return out.getvalue() if _reads_as(out.getvalue(), data) else dump_mapping(_plain_values(data))
+    """Return the document as text, without comments if they would change what the text means.
 
-
-def _reads_as(text: str, data: CommentedMap) -> bool:
-    """Return whether ``text`` parses to ``data``.
-
-    ruamel.yaml may write text that does not: it garbles a block mapping after a flow mapping with a
-    comment, in a list that begins with a comment.
+    ruamel.yaml may write text that does not parse to the same data: it garbles a block mapping
+    after a flow mapping with a comment, in a list that begins with a comment.
     """
-    try:
-        return bool(_plain_values(_load(text, "scenario", cached=True)) == _plain_values(data))
-    except ScenarioError:
-        return False
+    out, plain = io.StringIO(), _plain_values(data)
+    _yaml().dump(data, out)
+    with suppress(ScenarioError):
+        if outline(out.getvalue()) == plain:
+            return out.getvalue()
+    return dump_mapping(plain)
 
 
 def with_traces(text: str, names: Mapping[int, str]) -> str:

@@ -29,7 +29,14 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         if isinstance(fault, faults.Controller):
             simulated.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        matching = tuple(i for i, pool in enumerate(pools) if _applies_to(fault, pool))
+        matching = tuple(  # a field without a value matches every pool
+            i
+            for i, pool in enumerate(pools)
+            if fault.model in (None, pool.model)
+            and fault.region in (None, pool.region)
+            and fault.gpu in (None, pool.gpu.name)
+            and (fault.role is None or ROLES[fault.role] == pool.role)
+        )
         if isinstance(fault, faults.Crash):
             simulated += [Crash(i, fault.at_s, fault.instance) for i in matching]
         elif isinstance(fault, faults.Slow):
@@ -43,15 +50,3 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         reclaimed = tuple(i for i, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
         simulated.append(RandomCrashes(rate, reclaimed))
     return tuple(simulated)
-
-
-def _applies_to(
-    fault: faults.Crash | faults.Crashes | faults.Slow | faults.FailedStarts, pool: Pool
-) -> bool:
-    """Return whether a fault applies to a pool; a field without a value matches every pool."""
-    return (
-        fault.model in (None, pool.model)
-        and fault.region in (None, pool.region)
-        and fault.gpu in (None, pool.gpu.name)
-        and (fault.role is None or ROLES[fault.role] == pool.role)
-    )

@@ -14,12 +14,11 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve, scaled_by_phase
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
-    LearnedCorrections,
     Times,
     layer_sizes_key,
     traits_of,
 )
-from simulation.performance.profile import Check, check
+from simulation.performance.profile import check
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
 LEFT_OUT = "measured rows of this deployment, each predicted from the others"
@@ -175,26 +174,19 @@ def measured_speed(
     if correction.is_negligible:
         return profile
     # Rows of decodes alone tell nothing about prefill, whose error then stays.
+    checks, own_rows = profile.checks, correction.own_rows
+    if own_rows.sum() >= 2:  # each row is predicted from the others
+        measured: FloatArray = np.exp(times.tbt.log_errors[own_rows])
+        predicted = np.exp(times.tbt.leave_one_out_errors()[own_rows])
+        checks = (check("TBT while serving", LEFT_OUT, measured, predicted),)
     measured_spread = correction.spread if times.ttft.rows.load.size else profile.spread
     return replace(
         profile,
         curve=correction.curve(profile.curve),
         start_s=correction.prefill * profile.start_s,
         spread=max(min(profile.spread, measured_spread), correction.residual),
-        checks=_errors_of_own_rows(times.tbt, correction.own_rows) or profile.checks,
+        checks=checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {correction.words}"
         ),
     )
-
-
-def _errors_of_own_rows(learnt: LearnedCorrections, own_rows: BoolArray) -> tuple[Check, ...]:
-    """Return the error of a deployment's rows, each predicted from the other rows.
-
-    ``own_rows`` is the mask of its rows. () for fewer than two rows.
-    """
-    if own_rows.sum() < 2:
-        return ()
-    measured: FloatArray = np.exp(learnt.log_errors[own_rows])
-    predicted = np.exp(learnt.leave_one_out_errors()[own_rows])
-    return (check("TBT while serving", LEFT_OUT, measured, predicted),)

@@ -72,7 +72,10 @@ def under_cap(
         )
     try:
         if sweep:
-            prefill, decode = _sweep_curves(sweep)
+            rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
+            cap, *speeds = np.array(rows).T
+            measured = Provenance("measured", "power sweep of the scenario")
+            prefill, decode = (CapCurve(cap, speed, measured) for speed in speeds)
             prefill_speed, decode_speed = prefill.speed_at(share), decode.speed_at(share)
         else:
             prefill, decode = cap_curves()
@@ -101,17 +104,6 @@ def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
         return None
     caps, clocks = zip(*rows, strict=True)
     return float(np.interp(share, caps, clocks))
-
-
-def _sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
-    """Return the speed of prefill and of decode by cap (share of TDP), from a measured sweep.
-
-    Raise SimulationError if a curve is not valid.
-    """
-    rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
-    cap, prefill, decode = np.array(rows).T
-    source = Provenance("measured", "power sweep of the scenario")
-    return CapCurve(cap, prefill, source), CapCurve(cap, decode, source)
 
 
 def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) -> float:

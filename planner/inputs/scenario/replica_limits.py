@@ -57,7 +57,10 @@ def replica_limits(
             maximum[:, :, g][~has_pool[other]] = 0
     minimum = np.zeros_like(maximum)
     for m, r in np.ndindex(maximum.shape[:2]):
-        for group in _columns_by_stage(columns_of, maximum[m, r]):
+        usable = {role: [g for g in gs if maximum[m, r, g] > 0] for role, gs in columns_of.items()}
+        # Aggregated columns, or else prefill columns and decode columns, need the minimum.
+        groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
+        for group in filter(None, groups):
             replica_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
@@ -98,20 +101,6 @@ def _limits_with_today(
         lowest = minimum[pool] if row.minimum is None else row.minimum
         minimum[pool] = min(lowest, maximum[pool])
     return ReplicaLimits(minimum, maximum, today, lent if lent.any() else None)
-
-
-def _columns_by_stage(columns_of: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
-    """Return the groups of columns that each need the minimum, for one model and region.
-
-    They are one group of aggregated columns, or a group of prefill and one of decode columns.
-    ``columns_of`` has the columns by role. Columns whose ``maximum`` is 0 are left out.
-    """
-    usable = {
-        role: [g for g in role_columns if maximum[g] > 0]
-        for role, role_columns in columns_of.items()
-    }
-    groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
-    return [group for group in groups if group]
 
 
 def column_of(

@@ -144,6 +144,9 @@ class Settings:
 def settings_of(scenario: Scenario) -> Settings:
     """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
+    until = scenario.traffic.until
+    if until is not None and until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
     # Generated requests before a launch are not a history to plan from.
     generated = all(source.launch is not None for source in scenario.traffic.sources)
     return Settings(
@@ -155,7 +158,7 @@ def settings_of(scenario: Scenario) -> Settings:
             tiers=tuple(tier.name for tier in scenario.tiers),
             sources=tuple(scenario.traffic.sources),
             bin_s=scenario.traffic.bin_s,
-            until_s=_epoch_s(scenario.traffic.until),
+            until_s=None if until is None else until.timestamp(),
             max_replayed=scenario.traffic.max_replayed,
             prefix_caching=any(row.prefix_caching for row in scenario.serving),
             seed=scenario.seed,
@@ -175,13 +178,6 @@ def settings_of(scenario: Scenario) -> Settings:
     )
 
 
-def _epoch_s(moment: datetime | None) -> float | None:
-    """Return epoch seconds; a time without a time zone is UTC."""
-    if moment is None:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 def _plan(scenario: Scenario) -> PlanSettings:
     """Return the plan settings in the scenario's objective, forecast and limits."""
     objective = scenario.objective
@@ -189,6 +185,11 @@ def _plan(scenario: Scenario) -> PlanSettings:
     serves_by_choice = objective.limited is not None or objective.utility_usd is not None
     has_utility = any(tier.utility > 0 for tier in scenario.tiers)
     charged = {"usd": 0.0} | {MEASURE[objective.minimise]: 1.0}
+    reroute = None
+    if objective.reroute is not None:
+        names = [region.name for region in scenario.regions]
+        shares = [objective.reroute.get(home, {}) for home in names]
+        reroute = np.array([[row.get(other, 0.0) for other in names] for row in shares])
     return PlanSettings(
         objective=objective,
         forecast=scenario.forecast,
@@ -199,7 +200,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
         ),
         in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
         spare=_spare(scenario),
-        reroute=_reroute(scenario),
+        reroute=reroute,
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
         by_utility=serves_by_choice and not priorities.tiers and has_utility,
@@ -215,15 +216,3 @@ def _spare(scenario: Scenario) -> SpareSettings:
             "region, or remove the key."
         )
     return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))
-
-
-def _reroute(scenario: Scenario) -> FloatArray | None:
-    """Return the largest share of each region's demand that each other region may serve.
-
-    The shape is ``[home region, serving region]``. None: no limit.
-    """
-    allowed = scenario.objective.reroute
-    if allowed is None:
-        return None
-    names = [region.name for region in scenario.regions]
-    return np.array([[allowed.get(home, {}).get(other, 0.0) for other in names] for home in names])

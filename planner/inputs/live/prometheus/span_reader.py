@@ -96,7 +96,10 @@ def increases(
     if highest is not None:
         rose_before_reset = fell & adjacent & (highest > previous)
         amount[rose_before_reset] += (highest - previous)[rose_before_reset]
-    target_seen_before = _target_seen_before(scraped, targets)
+    # Whether any series of the same target was scraped at the point before.
+    seen = np.zeros((int(targets.max(initial=-1)) + 1, last.shape[1] + 1), bool)
+    np.logical_or.at(seen[:, 1:], targets, scraped)
+    target_seen_before = seen[targets, :-1]
     new_label = is_first & target_seen_before
     amount[new_label] = last[new_label]
     if lowest is not None:
@@ -127,18 +130,6 @@ def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
     previous = np.take_along_axis(last, np.maximum(column, 0), axis=1)
     previous[column < 0] = np.nan
     return previous, column
-
-
-def _target_seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
-    """Return where any series of the same target was scraped at the point before.
-
-    The shape is that of ``scraped [series, points]``. ``targets [series]`` is the number of the
-    target of each series.
-    """
-    seen = np.zeros((int(targets.max(initial=-1)) + 1, scraped.shape[1]), bool)
-    np.logical_or.at(seen, targets, scraped)
-    seen_before = np.hstack([np.zeros((len(seen), 1), bool), seen[:, :-1]])
-    return np.asarray(seen_before[targets])
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:

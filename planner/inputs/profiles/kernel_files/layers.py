@@ -130,39 +130,20 @@ def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
         yield GPUS[node], _kernel_rows("all_reduce", columns, {}, inside.seconds("median_ms", 1e-3))
 
 
-def v0_layers(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v0_layers``, which has ns.
-
-    Layers ran in eager PyTorch. So the projections of attention and of the FFN, which engines fuse,
-    are rows of their own.
-    """
-    return _layer_rows(frame, shapes, V0_LAYERS, "input_tokens", ("latency_ns", 1e-9), fused=False)
-
-
-def v1_layers(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield (GPU type, kernel rows) of a file ``llmservingsim_v1_layers``: vLLM's layers, in us."""
-    return _layer_rows(frame, shapes, V1_LAYERS, "n", ("time_us", 1e-6), fused=True)
-
-
-def _layer_rows(
-    frame: Frame,
-    shapes: Shapes,
-    operators: dict[str, str],
-    tokens: str,
-    time: tuple[str, float],
-    *,
-    fused: bool,
-) -> Rows:
+def layer_rows(frame: Frame, shapes: Shapes) -> Rows:
     """Yield (GPU type, kernel rows) of a file of LLMServingSim with a row per layer and call.
 
-    ``operators`` maps its names of layers to operators of the graph. ``tokens`` is the column of
-    tokens, and ``time`` the column of the time with its unit in seconds. Without ``fused``, the
-    projections that engines fuse are rows too. Other layers are counted as left out.
+    Version 1 has vLLM's layers, in us. Version 0 has ns of layers in eager PyTorch: projections of
+    attention and FFN, which engines fuse, are rows of their own. Layers that are no operator of the
+    graph are counted as left out.
     """
+    fused = "time_us" in frame.data.columns
+    tokens, operators = ("n", V1_LAYERS) if fused else ("input_tokens", V0_LAYERS)
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
-        counts, seconds = part.numbers(tokens, 1), part.seconds(*time)
+        counts = part.numbers(tokens, 1)
+        seconds = part.seconds("time_us", 1e-6) if fused else part.seconds("latency_ns", 1e-9)
         widths = {} if fused else _projection_widths(shape, _int(tp))
         if layer in widths:
             sizes = {"n": widths[layer], "k": shape.hidden}

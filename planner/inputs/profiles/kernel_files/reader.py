@@ -58,13 +58,13 @@ FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "vidur_network": (("node_sku", "collective", "size_bytes"), layers.vidur_network),
     "llmservingsim_v0_layers": (
         ("hardware", "model", "layer", "input_tokens", "latency_ns"),
-        layers.v0_layers,
+        layers.layer_rows,
     ),
     "llmservingsim_v0_attention": (
         ("hardware", "model", "kv_cache_size", "attn_decode_ms"),
         layers.v0_attention,
     ),
-    "llmservingsim_v1_layers": (("hardware", "model", "layer", "n", "time_us"), layers.v1_layers),
+    "llmservingsim_v1_layers": (("hardware", "model", "layer", "n", "time_us"), layers.layer_rows),
     "llmservingsim_v1_attention": (
         ("hardware", "model", "prefill_chunk", "kv_decode", "time_us"),
         layers.v1_attention,
@@ -262,9 +262,11 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
         data = _with_gpu(data, "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
     if "device" in data.columns and "system" not in data.columns:
-        data = data.rename(renamed).with_columns(
-            system=data["device"].map_elements(_system, return_dtype=pl.String)
-        )
+        # A driver's name, such as "NVIDIA H100 80GB HBM3", is kept if it has no known word.
+        word = rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)"
+        known = pl.col("device").str.extract(word)
+        system = known.replace_strict(_DEVICES, default=pl.col("device"))
+        data = data.rename(renamed).with_columns(system=system)
         if "backend" in data.columns and "kernel_source" in data.columns:
             data = data.with_columns(kernel_source=pl.col("backend"))
     return data
@@ -277,12 +279,3 @@ def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFr
     if not gpu:
         raise IngestError(f"{name} names no GPU in its columns. Name the measured GPU.")
     return data.with_columns(pl.lit(gpu).alias(column))
-
-
-def _system(device: str) -> str:
-    """Return aiconfigurator's name of a device (``h100_sxm``) from the driver's name of it.
-
-    The driver's name is returned if it is not known, such as ``NVIDIA H100 80GB HBM3``.
-    """
-    words = re.split(r"[^A-Za-z0-9]+", device)
-    return next((_DEVICES[word] for word in words if word in _DEVICES), device)
