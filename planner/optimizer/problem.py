@@ -148,6 +148,21 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """The result of a search for the plan of a window, by any method.
+
+    ``target`` is None unless the status is optimal or feasible.
+    """
+
+    status: str  # optimal, feasible, infeasible or timeout
+    target: IntArray | None  # [l, r, g]
+    bound: float  # lower bound on the objective; 0 if nothing was proven
+    died: str = ""  # message if the solver ended unexpectedly
+    build_s: float = 0.0  # seconds to build the program
+    solve_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WindowPlan:
     """The plan of one window.
 

@@ -4,18 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
-import numpy as np
-
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.conflict import conflict_sentences, unserved_sentence
-from planner.optimizer.decomposition import (
-    Cells,
-    Outcome,
-    compile_kernels,
-    compiled_repair,
-    decompose,
-)
+from planner.optimizer.decomposition import Cells, compile_kernels, compiled_repair, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
@@ -23,6 +15,7 @@ from planner.optimizer.objective import price, start_price, totals, true_bound
 from planner.optimizer.problem import (
     INFEASIBLE,
     TIMEOUT,
+    Outcome,
     PlanningProblem,
     WindowPlan,
     single_period,
@@ -74,8 +67,7 @@ def solve_window(
     """
     validate(problem)
     check = throttled(check) if check else lambda: None
-    effort = Effort(solver, gap, time_limit_s, stable, check)
-    effort = replace(effort, gap=_objective_gap(problem, gap))
+    effort = Effort(solver, _objective_gap(problem, gap), time_limit_s, stable, check)
     solve = SOLVE[_chosen_method(problem, method, solver)]
     outcome = _checked_outcome(problem, solve, effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
@@ -138,13 +130,6 @@ def _chosen_method(problem: PlanningProblem, method: str, solver: str) -> str:
     return PULP if (problem.theta_tps > 0).any() else WHOLE
 
 
-def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> Outcome:
-    """Solve the program in PuLP."""
-    solved, target, build_s, solve_s = solve_window_program(problem, effort)
-    bound = solved.bound if np.isfinite(solved.bound) else 0.0
-    return Outcome(solved.status, target, bound, build_s=build_s, solve_s=solve_s)
-
-
 def _solve_undivided(problem: PlanningProblem, effort: Effort) -> Outcome:
     """Solve the window as one program, built from arrays instead of in PuLP."""
     began = perf_counter()
@@ -157,11 +142,10 @@ def _solve_undivided(problem: PlanningProblem, effort: Effort) -> Outcome:
 
 def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
     """Return the whole instances and the bound of a solved program."""
-    bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
         target = search.draft.round_counts(solved.values, search.draft.x)[0]
-    return Outcome(solved.status, target, bound, solved.died)
+    return Outcome(solved.status, target, solved.known_bound, solved.died)
 
 
 def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
@@ -172,34 +156,27 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     # Compile before the clock starts, so that the time limit does not pay for it.
     compile_kernels()
     compiled_repair()
-    began, limit_s = perf_counter(), effort.time_limit_s
+    began = perf_counter()
     cells = Cells.from_problem(problem)
     built = perf_counter()
     if cells is None:
         return Outcome(INFEASIBLE, target=None, bound=0.0, build_s=built - began)
-    outcome = decompose(cells, gap=effort.gap, time_limit_s=limit_s, check=effort.check)
+    outcome = decompose(cells, gap=effort.gap, time_limit_s=effort.time_limit_s, check=effort.check)
     ended = perf_counter()
-    if outcome is None:
-        rest = replace(effort, time_limit_s=max(LEAST_S, limit_s - (ended - began)))
-        by_program = _solve_undivided(problem, rest)
-        return replace(
-            by_program,
-            build_s=built - began + by_program.build_s,
-            solve_s=ended - built + by_program.solve_s,
-        )
+    left_s = effort.time_limit_s - (ended - built)
     is_small = cells.need.size < STABLE_BELOW
-    left_s = limit_s - (ended - built)
-    if effort.stable and is_small and left_s > 0 and outcome.target is not None:
+    if outcome is None:
+        outcome = _solve_undivided(problem, replace(effort, time_limit_s=max(LEAST_S, left_s)))
+    elif effort.stable and is_small and left_s > 0 and outcome.target is not None:
         search = Search.from_problem(single_period(problem), effort)
         search = replace(search, until=ended + left_s)
         values = search.draft.values_of(outcome.target[None])
         stable = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
         outcome = replace(_outcome_of_solution(search, stable), bound=outcome.bound)
-        ended = perf_counter()
-    return replace(outcome, build_s=built - began, solve_s=ended - built)
+    return replace(outcome, build_s=built - began, solve_s=perf_counter() - built)
 
 
-SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_undivided, DECOMPOSED: _solve_decomposed}
+SOLVE = {PULP: solve_window_program, WHOLE: _solve_undivided, DECOMPOSED: _solve_decomposed}
 
 
 def _checked_outcome(

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from planner.errors import ScenarioError
 from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.roles import role_sides
@@ -62,13 +60,3 @@ def test_by_region_any_of_its_columns_may_lose_it():
     two = replace(random_columns(0), stages=None, spot=None, spare=1, by_pool=False)
     assert len(role_sides(two)) == (two.theta_tps > 0).any(axis=0).sum()
     assert not can_decompose(two)
-
-
-def test_a_region_alone_cannot_be_lost():
-    none = np.zeros((1, 1, 1), np.int64)
-    alone = one_model(
-        regions=("a",), current=none, minimum=none, maximum=none + 9, capacity_gpus=np.array([[9]]),
-        usd_per_hour=none + 1.0, start_usd=none + 0.0, demand_tps=none + 250.0, lose_region=True,
-    )  # fmt: skip
-    with pytest.raises(ScenarioError, match="region"):
-        solve_window(alone)

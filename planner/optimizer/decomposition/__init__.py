@@ -12,4 +12,4 @@ Where there are too many columns for HiGHS, ``repair`` makes a plan from the pri
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compile_kernels
 from planner.optimizer.decomposition.repair import compiled_repair
-from planner.optimizer.decomposition.solve import Outcome, decompose
+from planner.optimizer.decomposition.solve import decompose

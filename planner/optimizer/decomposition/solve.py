@@ -22,7 +22,7 @@ from planner.optimizer.decomposition.master import (
     widest_band,
 )
 from planner.optimizer.decomposition.repair import repair_plan
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, Outcome
 from simulation.arrays import IntArray
 
 # shares of the time limit at which the ascent of prices and the column generation end
@@ -43,21 +43,6 @@ WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another rou
 # width of a band of columns (``master.Band``) as a share of a cell's mean cost: the widest at the
 # start, and a narrow one
 BAND, NARROW = 1.0, 0.05
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """The proven result of a search.
-
-    ``target`` is None unless the status is optimal or feasible.
-    """
-
-    status: str  # optimal, feasible, infeasible or timeout
-    target: IntArray | None  # [l, r, g]
-    bound: float  # lower bound on the objective; 0 if nothing was proven
-    died: str = ""  # message if the solver ended unexpectedly
-    build_s: float = 0.0  # seconds to build the program
-    solve_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

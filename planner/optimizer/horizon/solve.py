@@ -30,7 +30,7 @@ from planner.optimizer.program.variables import Draft
 from planner.optimizer.reservations import cheapest_reservation
 from planner.optimizer.roles import carried_tps
 from planner.optimizer.solvers import Solution
-from planner.optimizer.validation import validate_horizon
+from planner.optimizer.validation import validate
 from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import FloatArray, IntArray
 
@@ -60,7 +60,8 @@ def solve_horizon(
 
     Raises ``ScenarioError`` for invalid input.
     """
-    validate_horizon(problem)
+    for window in problem.windows:
+        validate(window)
     ask = throttled(check) if check else lambda: None
     effort = Effort(solver, gap, time_limit_s, stable, ask)
     if check:
@@ -159,7 +160,7 @@ def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
     """Return the unserved tokens/s by period, tier and model, ``[period, tier, model]``."""
     demand = draft.problem.demand
     periods, tiers, models = len(draft.x), len(demand), len(draft.problem.first.models)
-    if draft.unserved_local is None or draft.unserved_joint is None:
+    if draft.problem.priority is None:
         return np.zeros((periods, tiers, models))
     of_regions = values[draft.unserved_local].reshape(tiers, periods, models, -1).sum(axis=3)
     unserved: FloatArray = (of_regions + values[draft.unserved_joint]).transpose(1, 0, 2)

@@ -21,7 +21,7 @@ from planner.optimizer.pools import capacity_curve, fewest_instances, is_nonline
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import role_sides
-from planner.optimizer.solvers.arrays import INF, Entry
+from planner.optimizer.solvers.arrays import INF
 from simulation.arrays import FloatArray, IntArray
 
 COLUMNS = 4  # most GPU columns; with more, the hull has too many points
@@ -37,7 +37,7 @@ def add_cover_cuts(draft: Draft) -> None:
     They are the facets of the whole replicas with capacity for a demand: for each local need of a
     region and for each joint demand of all regions. Nothing is added if demand may stay unserved.
     """
-    if draft.unserved_local is not None:
+    if draft.problem.priority is not None:
         return
     first = draft.problem.first
     for side in role_sides(first):
@@ -75,9 +75,7 @@ def _add_facets(
     cells = np.flatnonzero(inside)
     row = np.arange(len(facet_rows))[:, None]
     coefficients = facet_rows[:, np.searchsorted(columns, draft.column[cells])]
-    entries: list[Entry] = [(row, draft.x[period, cells][None], coefficients)]
-    if draft.lent is not None:
-        entries.append((row, draft.lent[period, cells][None], -coefficients))
+    entries = draft.serving_instances(period, row, coefficients, cells)
     draft.builder.add("whole", entries, facet_rows[:, -1], INF, len(facet_rows))
 
 

@@ -91,8 +91,7 @@ def add_local_coverage(draft: Draft) -> None:
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
         entries = draft.served_tps(period, all_pairs)
-        if draft.unserved_local is not None:
-            entries += [(all_pairs, tier[period], 1.0) for tier in draft.unserved_local]
+        entries += [(all_pairs, tier[period], 1.0) for tier in draft.unserved_local]
         words = partial(_own_words, window, draft.problem.period_suffix(period))
         draft.builder.add("local", entries, need, INF, draft.pairs, words)
 
@@ -105,9 +104,8 @@ def add_global_coverage(draft: Draft) -> None:
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     for period, window in enumerate(draft.problem.windows):
         entries = draft.served_tps(period, model_of)
-        if draft.unserved_local is not None and draft.unserved_joint is not None:
-            entries += [(model_of, tier[period], 1.0) for tier in draft.unserved_local]
-            entries += [(models, tier[period], 1.0) for tier in draft.unserved_joint]
+        entries += [(model_of, tier[period], 1.0) for tier in draft.unserved_local]
+        entries += [(models, tier[period], 1.0) for tier in draft.unserved_joint]
         words = partial(_joint_words, window, draft.problem.period_suffix(period))
         draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
 
@@ -129,9 +127,8 @@ def add_region_loss(draft: Draft) -> None:
         for lost, name in enumerate(window.regions):
             remains = (region != lost).astype(float)
             entries = draft.served_tps(period, model, remains)
-            if draft.unserved_local is not None and draft.unserved_joint is not None:
-                entries += [(model, tier[period], 1.0) for tier in draft.unserved_local]
-                entries += [(all_models, tier[period], 1.0) for tier in draft.unserved_joint]
+            entries += [(model, tier[period], 1.0) for tier in draft.unserved_local]
+            entries += [(all_models, tier[period], 1.0) for tier in draft.unserved_joint]
             words = partial(_joint_words, window, f" but {name}{problem.period_suffix(period)}")
             draft.builder.add("regions", entries, need, INF, models, words)
 
@@ -208,10 +205,7 @@ def add_minimums(draft: Draft) -> None:
         if period < draft.problem.lead:
             minimums = np.minimum(minimums, draft.problem.first.current[draft.cell])
         cells = np.flatnonzero(minimums > 0)
-        rows = np.arange(len(cells))
-        entries: list[Entry] = [(rows, draft.x[period, cells], 1.0)]
-        if draft.lent is not None:
-            entries.append((rows, draft.lent[period, cells], -1.0))
+        entries = draft.serving_instances(period, np.arange(len(cells)), 1.0, cells)
         words = partial(
             _bound_words, draft, "at least", minimums, cells, draft.problem.period_suffix(period)
         )
@@ -237,11 +231,9 @@ def add_tiers(draft: Draft) -> None:
     sum_r u[k,p,l,r] + v[k,p,l] <= demand of the tier  for every k, p, l. The demand is the larger
     of the tier's joint peak and the sum of its local needs.
     """
-    if draft.unserved_local is None or draft.unserved_joint is None:
-        return
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     tier_demand = np.maximum(draft.problem.own_demand.sum(axis=3), draft.problem.joint_demand)
-    for tier, period in np.ndindex(tier_demand.shape[:2]):
+    for tier, period in np.ndindex(draft.unserved_joint.shape[:2]):
         entries: list[Entry] = [(model_of, draft.unserved_local[tier, period], 1.0)]
         entries.append((models, draft.unserved_joint[tier, period], 1.0))
         draft.builder.add("tiers", entries, -INF, tier_demand[tier, period], len(models))
@@ -290,9 +282,8 @@ def _add_flows(
         max_flow = np.minimum(1.0, shares) * rho[:, None]
         flow = draft.builder.grid(shares.shape, upper=max_flow)
         entries: list[Entry] = [(pair[:, None], flow, 1.0)]
-        if draft.unserved_local is not None and draft.unserved_joint is not None:
-            entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
-            entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
+        entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
+        entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
         words = partial(_home_words, window, words_before + problem.period_suffix(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         # What each region serves must be at least the flows into it.

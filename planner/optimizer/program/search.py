@@ -168,13 +168,9 @@ class Search:
 
         It is above 0 for variables of unserved demand (tokens/s over a period), else 0.
         """
-        draft, priority = self.draft, self.draft.problem.priority
+        draft, priority = self.draft, self.draft.problem.priority  # [k, l]
         values = np.zeros(len(self.program.cost))
-        if (
-            draft.unserved_local is not None
-            and draft.unserved_joint is not None
-            and priority is not None
-        ):
+        if priority is not None:
             per_pair = np.repeat(priority, len(draft.problem.first.regions), axis=1)  # [k, l * r]
             values[draft.unserved_local] = per_pair[:, None, :] * draft.problem.hours
             values[draft.unserved_joint] = priority[:, None, :] * draft.problem.hours

@@ -22,7 +22,7 @@ from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.highs import run
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import capacity_curve, fewest_instances, linear_pieces
-from planner.optimizer.problem import TIMEOUT, PlanningProblem
+from planner.optimizer.problem import TIMEOUT, Outcome, PlanningProblem
 from planner.optimizer.program.cuts import cover_facets
 from planner.optimizer.program.search import STABLE_SHARE, Effort
 from planner.optimizer.roles import Side, role_sides
@@ -248,26 +248,26 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
         run(lp.solverModel, self.check)
 
 
-def solve_window_program(
-    problem: PlanningProblem, effort: Effort
-) -> tuple[Solution, IntArray | None, float, float]:
-    """Return the solution, its replicas, and the seconds to build and to solve.
+def solve_window_program(problem: PlanningProblem, effort: Effort) -> Outcome:
+    """Solve the program in PuLP.
 
-    Replicas are ``[model, region, GPU column]``. ``effort.gap`` is relative to the objective. With
-    ``effort.stable``, the plan has the fewest starts and stops among those within the gap that the
-    time allows to find.
+    ``effort.gap`` is relative to the objective. With ``effort.stable``, the plan has the fewest
+    starts and stops among those within the gap that the time allows to find.
     """
     began = perf_counter()
     program = window_program(problem)
     built = perf_counter()
     if built - began >= effort.time_limit_s:
-        return Solution(TIMEOUT, None, -np.inf), None, built - began, 0.0
+        return Outcome(TIMEOUT, target=None, bound=0.0, build_s=built - began)
     solved = _solve(program.program, effort, effort.time_limit_s)
     target = None if solved.values is None else program.target()
     seconds_left = effort.time_limit_s - (perf_counter() - built)
     if effort.stable and effort.gap > 0 and target is not None and seconds_left > 0:
         target = _with_fewer_changes(problem, program, solved, effort, seconds_left)
-    return solved, target, built - began, perf_counter() - built
+    return Outcome(
+        solved.status, target, solved.known_bound,
+        build_s=built - began, solve_s=perf_counter() - built,
+    )  # fmt: skip
 
 
 def _with_fewer_changes(

@@ -19,6 +19,8 @@ from planner.optimizer.roles import Side, carried_tps, role_sides
 from planner.optimizer.solvers.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
+ALL_CELLS = slice(None)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
@@ -41,8 +43,9 @@ class Draft:
     reserved: IntArray | None  # [r * t] GPUs reserved; None without an offer
     used: IntArray | None  # [p, r * t] reserved GPUs in use
     served: IntArray | None  # [p, l * r] tokens/s that every side carries; None with one side
-    unserved_local: IntArray | None  # [k, p, l * r] of local needs; None if all must be served
-    unserved_joint: IntArray | None  # [k, p, l] of joint peaks beyond the local needs
+    # Tokens/s that may stay unserved; no tier (k = 0) if all demand must be served.
+    unserved_local: IntArray  # [k, p, l * r] of local needs
+    unserved_joint: IntArray  # [k, p, l] of joint peaks beyond the local needs
 
     @classmethod
     def from_problem(cls, problem: HorizonProblem) -> Draft:
@@ -69,7 +72,7 @@ class Draft:
         shape, hours = start_usd.shape, problem.hours
         x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
         starts = builder.grid(shape, cost=start_usd * hours, upper=max_starts, integral=True)
-        lent = served = unserved_local = unserved_joint = None
+        lent = served = None
         if problem.lend_usd is not None:
             earnings = problem.lend_usd[cell] * problem.first.weights.usd * hours
             max_lent = np.where(earnings > 0, np.inf, 0.0)
@@ -78,10 +81,11 @@ class Draft:
         pools = _capacity_variables(builder, problem, cell, max_counts)
         if len(role_sides(problem.first)) > 1:
             served = builder.grid((periods, problem.own_demand[0, 0].size))
-        if problem.priority is not None:
-            local_need = problem.own_demand.reshape(len(problem.demand), periods, -1)
-            unserved_local = builder.grid(local_need.shape, upper=local_need)
-            unserved_joint = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
+        tiers = 0 if problem.priority is None else len(problem.demand)
+        local_need = problem.own_demand.reshape(len(problem.demand), periods, -1)[:tiers]
+        unserved_local = builder.grid(local_need.shape, upper=local_need)
+        joint_demand = problem.joint_demand[:tiers]
+        unserved_joint = builder.grid(joint_demand.shape, upper=joint_demand)
         return cls(problem, builder, *cell, pools, x, starts, lent, reserved, used, served,
                    unserved_local, unserved_joint)  # fmt: skip
 
@@ -109,12 +113,16 @@ class Draft:
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
     def serving_instances(
-        self, period: int, row: npt.ArrayLike, coefficient: npt.ArrayLike
+        self,
+        period: int,
+        row: npt.ArrayLike,
+        coefficient: npt.ArrayLike,
+        cells: IntArray | slice = ALL_CELLS,
     ) -> list[Entry]:
-        """Return entries for the instances of each cell that serve: running, and not lent."""
-        entries: list[Entry] = [(row, self.x[period], coefficient)]
+        """Return entries for the instances of ``cells`` that serve: running, and not lent."""
+        entries: list[Entry] = [(row, self.x[period, cells], coefficient)]
         if self.lent is not None:
-            entries.append((row, self.lent[period], -np.asarray(coefficient, float)))
+            entries.append((row, self.lent[period, cells], -np.asarray(coefficient, float)))
         return entries
 
     def served_tps(

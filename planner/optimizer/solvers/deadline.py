@@ -40,6 +40,11 @@ class Solution:
     died: str = ""  # message if the solver ended unexpectedly
     cut: bool = False  # True if the time limit or a crash ended it
 
+    @property
+    def known_bound(self) -> float:
+        """Return the lower bound, or 0 if nothing was proven: no plan costs less than nothing."""
+        return self.bound if np.isfinite(self.bound) else 0.0
+
 
 def solve_program(
     program: LinearProgram,

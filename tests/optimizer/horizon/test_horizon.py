@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from planner.errors import RunCancelled, ScenarioError
+from planner.errors import RunCancelled
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
@@ -167,32 +167,6 @@ def test_cancel_comes_out(monkeypatch):
 
     with pytest.raises(RunCancelled):
         solve_horizon(random_horizon(FEASIBLE[0]), gap=0.0, check=cancel)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"windows": ()}, "no period to plan"),
-        ({"period_s": 0.0}, "A period lasts 0.0 s"),
-        ({"lead": -1}, "lead is -1 periods"),
-        ({"names": ("one",)}, "one name for every period"),
-        ({"budget_usd": -1.0}, "budget_usd is -1.0"),
-        ({"lend_usd": np.ones((2, 2, 2))}, "lend_usd has shape"),
-        ({"reroute": np.array([[-1.0]])}, "reroute must hold"),
-        ({"priority": np.array([[0.0]])}, "priority must hold one number above 0"),
-        ({"tier_tps": np.ones((1, 2, 1, 1, 1))}, "add up to the demand"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_horizon(replace(steps([100, 200]), **changes))
-
-
-def test_periods_of_other_hardware_are_refused():
-    toy = steps([100, 200])
-    other = replace(toy.windows[1], theta_tps=np.array([[5.0]]))
-    with pytest.raises(ScenarioError, match="unlike period 2"):
-        solve_horizon(replace(toy, windows=(toy.windows[0], other)))
 
 
 @pytest.mark.parametrize("seed", range(12))
