@@ -196,7 +196,13 @@ def _clock_of_column(
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock((column,), aware=aware), zone)
     numbers = time_numbers(series)
-    if ranges := _are_ranges(_text(series)):
+    # A time with the offset -09:00 looks like a range such as 08:00-09:00. But ranges have one
+    # length, and different begins.
+    edges = [_text(series).str.extract(_UNSPACED_RANGE, i).cast(pl.Int32) for i in (2, 3, 4, 5)]
+    begin_min, end_min = edges[0] * 60 + edges[1], edges[2] * 60 + edges[3]
+    lengths = ((end_min - begin_min) % 1440).drop_nulls()
+    ranges = bool(lengths.n_unique() == 1 and begin_min.drop_nulls().n_unique() > 1)
+    if ranges:
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
     form = _date_format(text, dates, name, column)
@@ -214,17 +220,6 @@ def _clock_of_column(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
         f"rows ({example[:40]!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
     )
-
-
-def _are_ranges(text: pl.Series) -> bool:
-    """Return whether cells are ranges of time, such as 08:00-09:00.
-
-    A time with the offset -09:00 looks the same. Ranges have one length, and different begins.
-    """
-    parts = [text.str.extract(_UNSPACED_RANGE, group).cast(pl.Int32) for group in (2, 3, 4, 5)]
-    begin, end = parts[0] * 60 + parts[1], parts[2] * 60 + parts[3]
-    lengths = ((end - begin) % 1440).drop_nulls()
-    return bool(lengths.n_unique() == 1 and begin.drop_nulls().n_unique() > 1)
 
 
 def _local(clock: Clock, zone: str) -> Clock:
@@ -359,7 +354,14 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         times = Times((count.set(outside, 0) * factor).fill_null(0).to_numpy(), refused)
     else:
         times = _read_text(series, clock)
-    return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
+    if not clock.zone:
+        return times
+    # The first rows in an hour that the clock repeats are in its first pass, until times jump back.
+    local = pl.Series(times.ns).cast(pl.Datetime("ns"))
+    in_first_pass = _in_zone(local, clock.zone, "earliest")
+    in_second_pass = _in_zone(local, clock.zone, "latest")
+    is_second = _is_second_pass(times.ns, order or Order())
+    return replace(times, ns=np.where(is_second, in_second_pass, in_first_pass))
 
 
 def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int) -> pl.Series:
@@ -384,22 +386,11 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int)
     return date.str.replace(r"[ T]00:00.*$", "") + " " + time
 
 
-def _to_utc(times: Times, zone: str, order: Order) -> Times:
-    """Return local times as UTC.
-
-    The first rows in a repeated hour count as its first pass, until the times jump back. A time
-    that the clock skips in spring is read as if the clock had not been set.
-    """
-    local = pl.Series(times.ns).cast(pl.Datetime("ns"))
-    in_first_pass = _in_zone(local, zone, "earliest")
-    in_second_pass = _in_zone(local, zone, "latest")
-    return replace(
-        times, ns=np.where(_is_second_pass(times.ns, order), in_second_pass, in_first_pass)
-    )
-
-
 def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
-    """Return local times in UTC ns; those in a repeated hour are in the pass ``which``."""
+    """Return local times in UTC ns; those in a repeated hour are in the pass ``which``.
+
+    A time that the clock skips in spring is read as if the clock had not been set.
+    """
     hour = UNITS_NS["h"]
     in_zone = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
     if in_zone.null_count():  # times that the clock skips

@@ -116,7 +116,13 @@ def _refusal_reason(text: str, ids: str | None) -> str:
     value = json_object(text)
     if value is None:
         return NOT_JSON
-    return BAD_IDS if ids and not _is_ids(value.get(ids)) else ""
+    numbers = value.get(ids) if ids else None
+    if numbers is None:
+        return ""
+    are_int64 = isinstance(numbers, list) and all(
+        isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in numbers
+    )
+    return "" if are_int64 else BAD_IDS
 
 
 def json_object(text: str) -> dict[str, Any] | None:
@@ -136,11 +142,3 @@ def _finite(number: str) -> float:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def _is_ids(value: object) -> bool:
-    """Return whether a value is a list of whole numbers of 64 bits, or absent."""
-    return value is None or (
-        isinstance(value, list)
-        and all(isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in value)
-    )

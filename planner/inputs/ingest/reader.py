@@ -233,15 +233,9 @@ def preview(path: Path | str, name: str) -> Preview:
     with opened_table(path, IngestOptions(name=name)) as table:
         first = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
         rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
-    return Preview(table.columns, rows, _guess_mapping(table.columns))
-
-
-def _guess_mapping(columns: tuple[str, ...]) -> dict[str, str]:
-    """Return column -> field for the columns with a well-known name; each field occurs once."""
-    fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
-    find = Resolver(columns, IngestOptions(), "")
-    guessed: dict[str, str] = {}
-    for field in fields:
-        if known := find.column(field):
-            guessed.setdefault(known, field)
-    return guessed
+    find = Resolver(table.columns, IngestOptions(), "")
+    guess: dict[str, str] = {}
+    for field in DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS:
+        if column := find.column(field):
+            guess.setdefault(column, field)
+    return Preview(table.columns, rows, guess)

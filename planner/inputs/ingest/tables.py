@@ -10,7 +10,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +38,7 @@ from planner.inputs.ingest.source import (
     foreign_file_type,
     sha256_file,
 )
-from planner.inputs.ingest.unfold import as_lines, documents, path_of, path_steps
+from planner.inputs.ingest.unfold import documents, path_of, path_steps, unfold_rows
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,13 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     """Open the table in ``source``; a compressed Parquet file is unpacked in folder ``scratch``."""
     stream, name = _Stream(source.pieces()), source.name
     if stream.head.startswith(PARQUET_MAGIC):
-        return _open_parquet(source, options, stream, scratch)
+        if source.compression == PLAIN:
+            return ParquetTable(source, options, source.path, digest=None)
+        scratch.mkdir(parents=True, exist_ok=True)
+        unpacked = scratch / "unpacked.parquet"  # Parquet needs random access
+        with unpacked.open("wb") as out:
+            out.writelines(stream)
+        return ParquetTable(source, options, unpacked, source.digest)
     if ".parquet" in name.lower():
         raise IngestError(f"{name} is named a Parquet file but is not one. Write it again.")
     if stream.head.startswith(UTF16):
@@ -96,10 +102,9 @@ def _open_text(source: Source, options: IngestOptions, stream: _Stream) -> TextT
     is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
     if is_json and (nested := _path_to_rows(stream.head, name)) is not None:
         is_document, path = nested
-        rows = as_lines(documents(stream, name), path)
         unit = "row" if is_document else "request"
         expansion = Expansion(name, source.bytes, options.max_expanded_bytes)
-        stream = _Stream(_join_lines(rows, expansion))
+        stream = _Stream(_json_lines(documents(stream, name), path, expansion))
         if not stream.head:
             raise IngestError(f"{name} holds no row. Export it again.")
     if (lines := unwrap_envelopes(stream, stream.head, name, options.chunk_bytes)) is not None:
@@ -134,8 +139,15 @@ class _Stream:
         yield from self._rest
 
 
-def _join_lines(lines: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
-    """Yield the lines in pieces of 1024; raise IngestError if they expand the file too much."""
+def _json_lines(
+    values: Iterator[object], path: Sequence[str], expansion: Expansion
+) -> Iterator[bytes]:
+    """Yield the rows at ``path`` in JSON values as JSON lines, in pieces of 1024.
+
+    Raise IngestError if they expand the file too much.
+    """
+    rows = (row for value in values for row in unfold_rows(value, path))
+    lines = (json.dumps(row).encode() + b"\n" for row in rows)
     while piece := b"".join(itertools.islice(lines, 1024)):
         expansion.add(len(piece))
         yield piece
@@ -163,7 +175,14 @@ def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None
     if is_array or values:
         is_one_object = not is_array and len(values) == 1
         return True, path_of(values[0] if values else None, document=is_one_object)
-    return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
+    if len(head) < PROBE_BYTES:
+        return None
+    # ``head`` is a part of one object. The first tool's format whose keys are all in it counts.
+    for connector in CONNECTORS.values():
+        path = path_steps(connector.rows)
+        if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
+            return True, path
+    return True, ()
 
 
 def _values(head: bytes, name: str) -> Iterator[object]:
@@ -172,18 +191,6 @@ def _values(head: bytes, name: str) -> Iterator[object]:
         yield from documents(iter([head]), name)
     except IngestError:
         return
-
-
-def _path_in_text(head: bytes) -> tuple[str, ...]:
-    """Return the path to the rows of a document that ``head``, its first bytes, is a part of.
-
-    It is the path of the first tool's format whose keys are all in ``head``; () if there is none.
-    """
-    for connector in CONNECTORS.values():
-        path = path_steps(connector.rows)
-        if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
-            return path
-    return ()
 
 
 def _text_head(head: bytes, name: str) -> bytes:
@@ -269,19 +276,6 @@ class TextTable:
             else:
                 paths = {column: self._paths[column] for column in needed}
                 yield json_text.batch(lines, paths, ids, name)
-
-
-def _open_parquet(
-    source: Source, options: IngestOptions, stream: Iterable[bytes], scratch: Path
-) -> Table:
-    """Open a Parquet file; a compressed one is first unpacked, as Parquet needs random access."""
-    if source.compression == PLAIN:
-        return ParquetTable(source, options, source.path, digest=None)
-    scratch.mkdir(parents=True, exist_ok=True)
-    unpacked = scratch / "unpacked.parquet"
-    with unpacked.open("wb") as out:
-        out.writelines(stream)
-    return ParquetTable(source, options, unpacked, source.digest)
 
 
 class ParquetTable:

@@ -188,10 +188,3 @@ def _complete_values(text: str, position: int, *, last: bool) -> Iterator[tuple[
         if position == len(text) and not last and not isinstance(value, dict | list):
             return  # a number may go on in the next piece
         yield value, position
-
-
-def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
-    """Yield the rows at ``path`` in each value as JSON lines."""
-    for value in values:
-        for row in unfold_rows(value, path):
-            yield json.dumps(row).encode() + b"\n"

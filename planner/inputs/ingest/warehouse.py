@@ -89,7 +89,12 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggreg
         raise IngestError(
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
         )
-    lengths = pl.concat([_length_histogram(good, field) for field in ("input", "output")])
+    histograms = []
+    for side in ("input", "output"):
+        counts = good.group_by(tokens=good[f"{side}_tokens"]).aggregate(requests=good.count())
+        histograms.append(
+            _fetch(counts).sort("tokens").select(pl.lit(side).alias("of"), "tokens", "requests")
+        )
     requests = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
     if not requests:
@@ -100,7 +105,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggreg
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
-    return TraceAggregates(demand, lengths, total, total - requests)
+    return TraceAggregates(demand, pl.concat(histograms), total, total - requests)
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
@@ -114,13 +119,6 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
     tokens = {name: table[columns[name]].cast("int64") for name in NEEDED[1:]}
     labels = {name: table[columns[name]].cast("string") for name in LABELS if name in columns}
     return table.select(bin=bins, **tokens, **labels)
-
-
-def _length_histogram(rows: Any, field: str) -> pl.DataFrame:
-    """Return the number of requests of each length of ``field``, "input" or "output"."""
-    histogram = rows.group_by(tokens=rows[f"{field}_tokens"]).aggregate(requests=rows.count())
-    lengths = _fetch(histogram).sort("tokens")
-    return lengths.select(pl.lit(field).alias("of"), "tokens", "requests")
 
 
 def _fetch(expression: Any) -> pl.DataFrame:
