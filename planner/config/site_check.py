@@ -1,12 +1,13 @@
 """Check the running site as a new user would: log in, and open the results of the demo."""
 
+import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from html.parser import HTMLParser
 from http.cookiejar import CookieJar
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlencode, urljoin
 
 from planner.config.supervisor import Stopped
@@ -14,32 +15,19 @@ from planner.config.supervisor import Stopped
 WORKER_WITHIN_S = 120.0
 DEMO_WITHIN_S = 1800.0  # enough for a busy machine; a run that ends early is reported at once
 OVER = ("failed", "errored", "cancelled")  # states in which the demo's run has no results
+CSRF_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+LOGIN_FIELD = 'name="password"'
+FILE_TAG = re.compile(r'<script[^>]*\ssrc="[^>]*>|<img[^>]*>|<link[^>]*rel="stylesheet"[^>]*>')
+FILE = re.compile(r'\s(?:src|href)="([^"]+)"')
+DEMO_RUN = re.compile(r'data-demo-run="([^"]*)"\s+data-demo-results="([^"]*)"')
+CHART = 'id="over-time-1"'
 
 
-class Page(HTMLParser):
-    """A page; ``elements`` has the attributes of each of its elements, in order."""
+class Page(NamedTuple):
+    """A page: its address after redirects, and its HTML."""
 
-    def __init__(self, url: str, text: str) -> None:
-        super().__init__()
-        self.url = url
-        self.elements: list[dict[str, str]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append({name: value or "" for name, value in attrs})
-
-    def first(self, **attributes: str | None) -> dict[str, str] | None:
-        """Return the first element with these attributes, or None.
-
-        A value of None matches any. ``_`` in a name stands for ``-``.
-        """
-        wanted = {key.replace("_", "-"): value for key, value in attributes.items()}
-        for element in self.elements:
-            if all(
-                name in element and value in (None, element[name]) for name, value in wanted.items()
-            ):
-                return element
-        return None
+    url: str
+    html: str
 
 
 class Visitor:
@@ -54,16 +42,11 @@ class Visitor:
 
         Raises Stopped if the site refuses.
         """
-        final_url, text = self.read(url, fields)
-        return Page(final_url, text)
-
-    def read(self, url: str, fields: dict[str, str] | None = None) -> tuple[str, str]:
-        """Return the address after redirects and the text there; see ``get``."""
         data = urlencode(fields).encode() if fields else None
         request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
         try:
             with self._opener.open(request, timeout=60) as response:
-                return response.url, response.read().decode("utf-8", "replace")
+                return Page(response.url, response.read().decode("utf-8", "replace"))
         except (urllib.error.URLError, TimeoutError, ConnectionError) as problem:
             raise Stopped(f"Check: {url} did not answer well: {problem}.") from None
 
@@ -74,14 +57,10 @@ def page_check(url: str, *, say: Callable[[str], None]) -> None:
     ``say`` prints a sentence.
     """
     visitor = Visitor()
-    login = _login_page(visitor, url)
-    linked = [
-        element.get("src") or element["href"]
-        for element in login.elements
-        if "src" in element or element.get("rel") == "stylesheet"
-    ]
+    login, _ = _login_page(visitor, url)
+    linked = [file for tag in FILE_TAG.findall(login.html) for file in FILE.findall(tag)]
     for file in linked:
-        visitor.read(urljoin(login.url, file))
+        visitor.get(urljoin(login.url, file))
     say(f"the login page and its {len(linked)} files answer")
 
 
@@ -98,24 +77,13 @@ def worker_check(
     say("a worker is ready")
 
 
-def _login_page(visitor: Visitor, url: str) -> Page:
-    """Return the page with the login form; raise Stopped if the site shows none."""
+def _login_page(visitor: Visitor, url: str) -> tuple[Page, str]:
+    """Return the page with the login form and its CSRF token; raise Stopped if there is none."""
     login = visitor.get(f"{url}/")
-    if login.first(name="csrfmiddlewaretoken") is None or login.first(name="password") is None:
+    token = CSRF_TOKEN.search(login.html)
+    if token is None or LOGIN_FIELD not in login.html:
         raise Stopped(f"Check: {login.url} shows no login form.")
-    return login
-
-
-def _log_in(visitor: Visitor, url: str, user: str, password: str) -> Page:
-    """Log in, and return the home page; raise Stopped if the site refuses."""
-    login = _login_page(visitor, url)
-    token = login.first(name="csrfmiddlewaretoken")
-    assert token is not None
-    fields = {"username": user, "password": password, "next": "/"}
-    home = visitor.get(login.url, fields | {"csrfmiddlewaretoken": token["value"]})
-    if home.first(name="password") is not None:
-        raise Stopped("Check: the site refused the demo login.")
-    return home
+    return login, token[1]
 
 
 def demo_check(
@@ -131,13 +99,20 @@ def demo_check(
     While this waits for the demo's run, it calls ``still_alive``, which may raise Stopped.
     """
     visitor = Visitor()
-    home = _log_in(visitor, url, user, password)
+    login, token = _login_page(visitor, url)
+    fields = {"username": user, "password": password, "next": "/", "csrfmiddlewaretoken": token}
+    home = visitor.get(login.url, fields)
+    if LOGIN_FIELD in home.html:
+        raise Stopped("Check: the site refused the demo login.")
     say("the demo login works")
 
     deadline = time.monotonic() + DEMO_WITHIN_S
-    while (state := (home.first(data_demo_run=None) or {}).get("data-demo-run")) != "completed":
-        if state is None or state in OVER:
-            raise Stopped(f"Check: the home page shows the demo's run as {state or 'missing'}.")
+    while True:
+        state, results_path = (DEMO_RUN.findall(home.html) or [("missing", "")])[0]
+        if state == "completed":
+            break
+        if state in ("missing", *OVER):
+            raise Stopped(f"Check: the home page shows the demo's run as {state}.")
         if time.monotonic() > deadline:
             raise Stopped(f"Check: the demo's run was still {state} after {DEMO_WITHIN_S:.0f} s.")
         still_alive()
@@ -145,10 +120,7 @@ def demo_check(
         home = visitor.get(f"{url}/")
     say("the demo's run is completed")
 
-    link = home.first(data_demo_results=None)
-    if link is None or not link.get("href"):
-        raise Stopped("Check: the home page has no link to the demo's results.")
-    results = visitor.get(urljoin(home.url, link["href"]))
-    if results.first(id="over-time-1") is None:
+    results = visitor.get(urljoin(home.url, results_path))
+    if CHART not in results.html:
         raise Stopped(f"Check: {results.url} shows no chart of recommended replicas.")
     say(f"{results.url} shows the recommended replicas")

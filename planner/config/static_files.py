@@ -22,17 +22,13 @@ SHEET = "vendor/tabler/tabler.min.css"
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 # A class of which a template inserts a part: bg-{{ colour }}-lt, or text-{% if met %}success.
 COMPOSED = re.compile(r"([\w-]+-)\{(?:\{[^}]*\}\}([\w-]*)|%)")
-# Pieces of CSS in which braces and semicolons have no meaning: quoted texts and comments.
-QUOTED = r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|/\*.*?\*/"
-COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-# What stands before a rule's block or a statement's semicolon, such as selectors.
-PRELUDE = re.compile(rf"((?:{QUOTED}|[^\"'{{}};])*)([{{;]|$)", re.DOTALL)
-BRACE = re.compile(rf"{QUOTED}|[{{}}]", re.DOTALL)
-GROUPS = ("@media", "@supports", "@layer", "@container")  # rules that contain rules
-CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
+# A comment, or a rule without rules in it: its selectors, and its declarations with quoted texts.
+RULE = re.compile(r'/\*.*?\*/|([^{};]+)\{((?:"[^"]*"|[^{}"])*)\}', re.DOTALL)
+EMPTY_GROUP = re.compile(r"@[^{};]+\{\}")  # such as @media, after all of its rules were removed
+CLASS = re.compile(r"\.((?:\\.|[A-Za-z_-])(?:\\.|[\w-])*)")
 VARIABLE = re.compile(r"--[\w-]+")
 # A variable and its value, such as "--tblr-red:#f00;".
-SETTING = re.compile(rf"(--[\w-]+):(?:{QUOTED}|[^\"';{{}}])*(?:;|(?=\}}))", re.DOTALL)
+SETTING = re.compile(r"(--[\w-]+):(?:\"[^\"]*\"|'[^']*'|[^\"';{}])*(?:;|(?=\}))")
 INNER = re.compile(r"\([^()]*\)")  # the arguments of :not, :is and others
 
 
@@ -72,29 +68,19 @@ class UsedClasses:
 
 def trim(sheet: str, used: UsedClasses) -> str:
     """Return the CSS text ``sheet`` without the rules that need a class which no page has."""
-    parts: list[str] = []
-    position = 0
-    while position < len(sheet):
-        found = PRELUDE.match(sheet, position)
-        if found is None:  # no rule: leave the rest as it is
-            return "".join([*parts, sheet[position:]])
-        prelude, end = found.groups()
-        position = found.end()
-        parts += COMMENT.findall(prelude)  # the licence; its words are no selectors
-        prelude = COMMENT.sub("", prelude)
-        if end != "{":
-            parts.append(prelude + end)
-            continue
-        close = _closing_brace(sheet, position)
-        body, position = sheet[position:close], close + 1
-        if prelude.lstrip().startswith(GROUPS):
-            body = trim(body, used)
-        elif not prelude.lstrip().startswith("@"):
-            needed = (selector for selector in _selectors(prelude) if _may_match(selector, used))
-            prelude = ",".join(needed)
-        if prelude and body:
-            parts.append(f"{prelude}{{{body}}}")
-    return "".join(parts)
+
+    def with_needed_selectors(rule: re.Match[str]) -> str:
+        """Return a rule with the selectors that a page may need; "" if there is none."""
+        selectors, declarations = rule.groups()
+        if selectors is None or selectors.lstrip().startswith("@"):  # a comment, or @font-face
+            return rule[0]
+        needed = [selector for selector in _selectors(selectors) if _may_match(selector, used)]
+        return f"{','.join(needed)}{{{declarations}}}" if needed and declarations else ""
+
+    trimmed = RULE.sub(with_needed_selectors, sheet)
+    while EMPTY_GROUP.search(trimmed):  # a group may hold groups
+        trimmed = EMPTY_GROUP.sub("", trimmed)
+    return trimmed
 
 
 def trim_variables(sheet: str, texts: Sequence[str]) -> str:
@@ -104,16 +90,6 @@ def trim_variables(sheet: str, texts: Sequence[str]) -> str:
     shorter = SETTING.sub(lambda setting: setting[0] if setting[1] in used else "", sheet)
     # Repeat, since the values of removed variables may be the only users of others.
     return sheet if shorter == sheet else trim_variables(shorter, texts)
-
-
-def _closing_brace(sheet: str, start: int) -> int:
-    """Return the index of the brace that closes the block whose content begins at ``start``."""
-    depth = 1
-    for brace in BRACE.finditer(sheet, start):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if not depth:
-            return brace.start()
-    return len(sheet)
 
 
 def _selectors(prelude: str) -> list[str]:

@@ -3,7 +3,9 @@
 ``reason_for_review`` decides by the difference whether a person has to review a scheduled plan.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -83,27 +85,34 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
 
     Each is a list of its pools. Class Difference says which times are compared.
     """
-    times, step = _comparison_times(plan)
+    times, spacing = _comparison_times(plan)
+    hours_per_time = spacing / HOUR
     before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
     keys = list(dict.fromkeys((*after, *before)))
-    # The active plan repeats after its end, but the new plan is compared only until its own end.
-    old = np.stack([_replicas_at(before.get(key), active, times) for key in keys])
-    new = np.stack([_replicas_at(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
+    # Replicas by pool and time, [pool, time]. NaN: the plan does not cover the time. The active
+    # plan repeats after its end, but the new plan is compared only until its own end.
+    old = np.array([_replicas(before.get(key), active, times, CYCLES) for key in keys])
+    new = np.array([_replicas(after.get(key), plan, times, CYCLES[:1]) for key in keys])
     comparable = ~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0)
     compared_times = [times[i] for i in np.flatnonzero(comparable)]
     old = old[:, comparable]
     new = new[:, comparable]
-    hours_per_step = step / HOUR
+    # Both plans at the new plan's prices, so that only replicas make a difference. Pools that the
+    # new plan lacks have their old price.
+    prices = {
+        pool.key: pool.usd_per_hour for pool in (*active, *plan) if pool.usd_per_hour is not None
+    }
     old_usd, usd = (
-        _cost_usd(counts * hours_per_step, keys, before, after) for counts in (old, new)
+        _cost_usd(replicas.sum(axis=1) * hours_per_time, [prices.get(key) for key in keys])
+        for replicas in (old, new)
     )
-    changed = float(np.abs(new - old).sum()) * hours_per_step
-    total = float(old.sum()) * hours_per_step
+    changed = float(np.abs(new - old).sum()) * hours_per_time
+    total = float(old.sum()) * hours_per_time
     return Difference(
-        hours=len(compared_times) * hours_per_step,
-        left_out=(len(times) - len(compared_times)) * hours_per_step,
-        replica_hours=float(new.sum()) * hours_per_step,
+        hours=len(compared_times) * hours_per_time,
+        left_out=(len(times) - len(compared_times)) * hours_per_time,
+        replica_hours=float(new.sum()) * hours_per_time,
         replica_hours_was=total,
         replicas_changed=changed / total if total else float(changed > 0),
         largest=_largest_change(old, new, keys, compared_times),
@@ -127,60 +136,48 @@ def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedel
     return [begins + n * spacing for n in range(count)], spacing
 
 
-def _replicas_at(
+def _replicas(
     pool: PoolPlan | None,
     pools: Sequence[PoolPlan],
     times: Sequence[datetime],
-    cycles: Sequence[timedelta] = CYCLES,
-) -> FloatArray:
-    """Return the replicas of ``pool`` that its plan has at each time, ``[time]``.
+    cycles: Sequence[timedelta],
+) -> list[float]:
+    """Return the replicas that a plan has of ``pool`` at each time; NaN if it does not cover it.
 
-    ``pools`` are all pools of the plan; ``pool`` None is one that the plan lacks, with 0 replicas.
-    A time after the plan's end counts as the same time earlier in the plan, a whole number of
-    cycles before. ``cycles`` are their lengths; the first that leads into the plan applies. NaN if
-    the plan does not cover the time.
+    ``pools`` are all pools of the plan. It has 0 replicas of the pool None at times that it covers.
     """
-    # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
-    steps = (pool or pools[0]).steps
-    replicas = np.full(len(times), np.nan)
-    if not steps:
-        return replicas
-    moments = np.array(times, "datetime64[us]")
-    begins, ends = (
-        np.array([getattr(step, edge) for step in steps], "datetime64[us]")
-        for edge in ("begins", "ends")
-    )
-    counts = np.array([step.replicas if pool else 0 for step in steps], float)
-    for cycle in reversed(cycles):  # reversed, so that the first cycles overwrite the later ones
-        cycles_late = 0  # cycles by which a time lies after the end of the plan
-        if cycle:
-            cycles_late = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0)
-        same_time_in_plan = moments - cycles_late * np.timedelta64(cycle)
-        index = np.searchsorted(begins, same_time_in_plan, side="right") - 1
-        covered = (index >= 0) & (same_time_in_plan < ends[index])
-        replicas[covered] = counts[index[covered]]
-    return replicas
+    steps = (pool or pools[0]).steps  # every pool covers the same times
+    counts = (_replicas_at(steps, time, cycles) for time in times)
+    return [math.nan if count is None else count if pool else 0 for count in counts]
 
 
-def _cost_usd(
-    replica_hours: FloatArray,
-    keys: Sequence[PoolKey],
-    before: Mapping[PoolKey, PoolPlan],
-    after: Mapping[PoolKey, PoolPlan],
-) -> float | None:
-    """Return the cost (USD) of the pools ``keys``; None if one with replicas has no known price.
+def _replicas_at(steps: Sequence[Step], time: datetime, cycles: Sequence[timedelta]) -> int | None:
+    """Return the replicas of ``steps`` at a time; None if they do not cover it.
 
-    ``replica_hours`` is ``[pool, time]``. Prices are those of the plan ``after`` also for the plan
-    ``before``, so that only replicas make a difference; pools that ``after`` lacks have their old
-    price.
+    A time after the last step counts as the same time earlier, a whole number of cycles before.
+    ``cycles`` are their lengths; the first that leads into a step applies.
+    """
+    for cycle in cycles:
+        same_time = time
+        if cycle and time >= steps[-1].ends:
+            cycles_late = (time - steps[-1].ends) // cycle + 1
+            same_time = time - cycles_late * cycle
+        index = bisect_right(steps, same_time, key=lambda step: step.begins) - 1
+        if index >= 0 and same_time < steps[index].ends:
+            return steps[index].replicas
+    return None
+
+
+def _cost_usd(replica_hours: FloatArray, prices: Sequence[float | None]) -> float | None:
+    """Return the cost (USD) of pools; None if one with replicas has no known price.
+
+    ``replica_hours`` is ``[pool]``. ``prices`` are in USD per replica and hour.
     """
     total = 0.0
-    for row, key in zip(replica_hours, keys, strict=True):
-        prices = [pool.usd_per_hour for plan in (after, before) if (pool := plan.get(key))]
-        price = next((price for price in prices if price is not None), None)
-        if price is None and row.any():
+    for hours, usd_per_hour in zip(replica_hours.tolist(), prices, strict=True):
+        if hours and usd_per_hour is None:
             return None
-        total += float(row.sum()) * (price or 0.0)
+        total += hours * (usd_per_hour or 0.0)
     return total
 
 

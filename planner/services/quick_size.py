@@ -1,6 +1,6 @@
 """Answer how many GPUs serve a number of users or a request rate, without trace or scenario."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Annotated, Any
@@ -83,10 +83,8 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     """
     if (question.users is None) == (question.rps is None):
         raise PlannerError("Give either users (requests in flight) or rps.")
-    if question.users is not None:
-        size = _fewest_for_users(question)
-    elif question.cached_share:
-        size = _fewest_for_cached_rate(question)
+    if question.users is not None or question.cached_share:
+        size = _fewest_by_estimates(question)
     else:
         size = _cheapest_for_rate(question)
     price = price_of(size.gpu, {})
@@ -122,42 +120,11 @@ def loads_of(users: int) -> list[int]:
     return sorted((load for load in loads if load <= MAX_PER_REPLICA), reverse=True)
 
 
-def _fewest_for_users(question: SizeQuestion) -> QuickSize:
-    """Return the fewest GPUs on which the mean latencies of ``users`` meet both limits."""
-    users = question.users or 1
-    size = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
-    return replace(
-        size,
-        users_per_replica=users / size.replicas,
-        tokens_per_s=size.tokens_per_s * size.replicas,
-        assumptions=(f"{users:,} requests run or wait at any time.", *size.assumptions),
-    )
-
-
-def _fewest_for_cached_rate(question: SizeQuestion) -> QuickSize:
-    """Return the fewest GPUs for a rate of requests whose prompts are partly cached."""
-    tokens_per_s = (question.rps or 0.0) * question.osl
-    size = _fewest_gpus(
-        question, loads_of(MAX_PER_REPLICA), lambda _, answer: tokens_per_s / answer.tokens_per_s
-    )
-    return replace(
-        size,
-        rps_per_replica=size.tokens_per_s / question.osl,
-        tokens_per_s=tokens_per_s,
-        assumptions=(f"{question.rps:g} requests arrive per second.", *size.assumptions),
-    )
-
-
-def _fewest_gpus(
-    question: SizeQuestion,
-    loads: Sequence[int],
-    replicas_needed: Callable[[int, EstimateAnswer], float],
-) -> QuickSize:
+def _fewest_by_estimates(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs on which the mean latencies meet both limits.
 
-    ``loads`` are the requests in flight per replica to try. ``replicas_needed(load, estimate)``
-    returns how many replicas are needed if each has this load. ``tokens_per_s`` of the result is
-    that of one replica. Raises PlannerError if no load meets the limits.
+    The load is of users at once, or a rate of requests whose prompts are partly cached. Raises
+    PlannerError if no replica meets the limits.
     """
     name = catalogue.model_name(question.model)
     gpu_type = catalogue.gpu_name(question.gpu)
@@ -167,7 +134,7 @@ def _fewest_gpus(
             "concurrency": load, "rounds": STEADY_ROUNDS, "prefix_hit_rate": question.cached_share,
         }
         for width in WIDTHS
-        for load in loads
+        for load in loads_of(question.users or MAX_PER_REPLICA)
     ]  # fmt: skip
     answers = estimate_many(rows)
     fits: list[tuple[int, int, EstimateAnswer]] = []  # GPUs of all replicas, GPUs of one, estimate
@@ -175,7 +142,7 @@ def _fewest_gpus(
         if isinstance(answer, Refused):
             continue
         if answer.ttft_ms <= question.ttft_ms and answer.tbt_ms <= question.tbt_ms:
-            replicas = ceil(replicas_needed(row["concurrency"], answer))
+            replicas = _replicas_needed(question, row["concurrency"], answer)
             fits.append((replicas * row["tp"], row["tp"], answer))
     if not fits:
         raise PlannerError(
@@ -183,21 +150,39 @@ def _fewest_gpus(
             f"{_nearest(answers, question)}"
         )
     gpus, width, answer = min(fits, key=lambda fit: fit[:2])
-    return QuickSize(
+    replicas = gpus // width
+    size = QuickSize(
         gpus=gpus,
-        replicas=gpus // width,
+        replicas=replicas,
         tp=width,
         gpu=gpu_type,
         model=name,
         ttft_ms=answer.ttft_ms,
         tbt_ms=answer.tbt_ms,
-        tokens_per_s=answer.tokens_per_s,
+        tokens_per_s=answer.tokens_per_s * replicas,
         expected_error=answer.expected_error,
         assumptions=(
+            f"{question.users:,} requests run or wait at any time."
+            if question.users is not None
+            else f"{question.rps:g} requests arrive per second.",
             "TTFT is the mean of steady traffic. It is higher while all users start at once.",
             *answer.assumptions,
         ),
     )
+    if question.users is not None:
+        return replace(size, users_per_replica=question.users / replicas)
+    return replace(
+        size,
+        rps_per_replica=answer.tokens_per_s / question.osl,
+        tokens_per_s=(question.rps or 0.0) * question.osl,
+    )
+
+
+def _replicas_needed(question: SizeQuestion, load: int, answer: EstimateAnswer) -> int:
+    """Return how many replicas serve the question if each has ``load`` requests in flight."""
+    if question.users is not None:
+        return ceil(question.users / load)
+    return ceil((question.rps or 0.0) * question.osl / answer.tokens_per_s)
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
