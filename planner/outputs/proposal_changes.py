@@ -29,7 +29,6 @@ from planner.selectors.run_comparison import RunComparison, compare_runs, window
 from planner.selectors.run_comparison_figures import (
     BETTER,
     WORSE,
-    Attainment,
     ComparedFigure,
     Group,
     Setting,
@@ -98,7 +97,12 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
         notes += [*unfair_notes, *_unfinished_replay_note(proposal)]
     policies = results[1].policies
     if outcome_run != run:
-        notes.append(_separate_run_note(outcome_run, policies[policy]))
+        figures = policies[policy]
+        notes.append(
+            f"The proposed plan had no simulation. Its schedule was replayed as run "
+            f"{outcome_run.pk}: SLO {shares_in_time(figures.slo_attainment)} for "
+            f"${figures.cost_usd:,.2f}."
+        )
     elif policy not in policies:
         notes.append(_not_simulated_note(run, proposal.outcome))
     rows = [row for group in simulated for row in group.rows]
@@ -191,14 +195,6 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
     return run, proposal.policy
 
 
-def _separate_run_note(outcome_run: Run, figures: StoredPolicy) -> str:
-    """Return the note on a proposed schedule that was simulated in a separate run."""
-    return (
-        f"The proposed plan had no simulation. Its schedule was replayed as run {outcome_run.pk}: "
-        f"SLO {shares_in_time(figures.slo_attainment)} for ${figures.cost_usd:,.2f}."
-    )
-
-
 def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
     """Return the note on a proposal that was not simulated.
 
@@ -275,23 +271,11 @@ def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
         return None
     if (equal := saving_at_equal(proposed, base)) is not None:
         return equal
-    if proposed.slo_attainment and _attainment_differs(
-        proposed.slo_attainment, base.slo_attainment
-    ):
-        return None
-    return 1 - proposed.cost_usd / base.cost_usd
-
-
-def _attainment_differs(proposed: Attainment, base: Attainment) -> bool:
-    """Return whether the SLO attainment of any tier differs by more than ``EQUAL_SLO``.
-
-    An attainment that is not known counts as different.
-    """
-    for tier, share in proposed.items():
-        base_share = base.get(tier)
+    for tier, share in proposed.slo_attainment.items():
+        base_share = base.slo_attainment.get(tier)
         if share is None or base_share is None or abs(share - base_share) > EQUAL_SLO:
-            return True
-    return not base
+            return None
+    return 1 - proposed.cost_usd / base.cost_usd
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:

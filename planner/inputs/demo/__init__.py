@@ -67,7 +67,10 @@ def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
     hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
     frames = []
     for service in services:
-        shape = _relative_rate(service, hour)
+        # The rate relative to its weekly mean, interpolated between the middles of the hours.
+        values = np.concatenate([service.weekday * 5, service.weekend * 2])
+        shape = np.interp(hour, np.arange(len(values)) + 0.5, values, period=len(values))
+        shape /= shape.mean()
         for region, region_share in REGIONS.items():
             drift = _drift(bins, rng)
             for tier, tier_share in service.tiers.items():
@@ -86,17 +89,6 @@ def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
                 frames.append(pl.DataFrame(columns))
     moment = pl.from_epoch("time").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     return pl.concat(frames).sort("time", maintain_order=True).with_columns(time=moment)
-
-
-def _relative_rate(service: Service, hour: FloatArray) -> FloatArray:
-    """Return a service's rate relative to its weekly mean, at each ``hour`` since Monday.
-
-    It is interpolated between the middles of the hours, ``[bins]``.
-    """
-    values = np.concatenate([service.weekday * 5, service.weekend * 2])
-    middles = np.arange(len(values)) + 0.5
-    shape = np.interp(hour, middles, values, period=len(values))
-    return np.asarray(shape / shape.mean(), np.float64)
 
 
 def _drift(bins: int, rng: np.random.Generator) -> FloatArray:

@@ -46,7 +46,12 @@ def scaled_object_row(body: Body) -> Row | None:
     formula = one_line(spec, "advanced", "scalingModifiers", "formula")
     # Saturations above which the formula scales out, and below which it scales in.
     band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", formula, re.DOTALL)
-    row = _latency_policy(band, queries) if band else _load_policy(queries)
+    row = _load_policy(queries)
+    if band:
+        row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
+        for query, _ in queries:
+            limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
+            row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
     if row.get("name") == "epp-queue" and "pending" in formula:
         # The formula states the targets. KEDA ignores the triggers' thresholds then.
         row["name"] = "epp-queue-guard"
@@ -85,18 +90,6 @@ def _load_policy(queries: Queries) -> Row:
     if row.keys() == {"second_target"}:  # requests in flight are a policy without a first trigger
         by_requests = any("llm_d_epp_request_running" in query for query, _ in queries)
         return {"name": "epp-inflight", "target": row["second_target"]} if by_requests else {}
-    return row
-
-
-def _latency_policy(band: re.Match[str], queries: Queries) -> Row:
-    """Return the latency-based policy of triggers with the limits (ms) in their queries.
-
-    ``band`` matches the saturations above and below which it scales out and in.
-    """
-    row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
-    for query, _ in queries:
-        limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
-        row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
     return row
 
 

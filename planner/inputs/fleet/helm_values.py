@@ -92,8 +92,12 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
     model_name = model_name or model_of_path(one_line(artifacts, "uri"))
     scaling = section(body, "eppKedaSaturation")
     standalone = section(body, "standalone")
-    parts = {role: section(body, role) for role in ("prefill", "decode")}
-    enabled = {role: part for role, part in parts.items() if part and _is_enabled(part)}
+    enabled = {}
+    for role in ("prefill", "decode"):
+        part = section(body, role)
+        is_on = part.get("enabled", part.get("create", True))
+        if part and is_on and whole_number(part, "replicas") != 0:
+            enabled[role] = part
     if standalone.get("enabled"):
         enabled = {"decode": standalone}
     for role, part in enabled.items():
@@ -108,12 +112,6 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
         if scaling.get("enabled") and role == "decode":
             pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
         yield pool
-
-
-def _is_enabled(part: Body) -> bool:
-    """Return whether a role of llm-d is switched on, and has replicas."""
-    enabled = part.get("enabled", part.get("create", True))
-    return bool(enabled) and whole_number(part, "replicas") != 0
 
 
 def _pool_of_role(part: Body) -> RunningPool:

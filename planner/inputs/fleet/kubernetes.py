@@ -71,9 +71,13 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
             (key for key in pools if key[1] == scaler.target and scaler.namespace in ("", key[0])),
             (scaler.namespace, scaler.target),
         )
-        scaled = pools.get(key_of_target) or replace(
-            _named_model(scaler.kind, scaler.target), name=scaler.target
-        )
+        scaled = pools.get(key_of_target)
+        if scaled is None:
+            scaled = RunningPool(name=scaler.target)
+            # AIBrix gives a deployment the name of its model. Others may do so too.
+            if scaler.target and (scaler.kind == "aibrix" or is_catalogue_model(scaler.target)):
+                note = "its model is taken from the name of its target"
+                scaled = replace(scaled, model=scaler.target, notes=(note,))
         pools[key_of_target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
     if planners and not pools:
@@ -383,17 +387,6 @@ def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
         Trigger("aibrix", one_line(row, "targetMetric"), number(row, "targetValue"))
         for row in sources
     )
-
-
-def _named_model(kind: str, target: str) -> RunningPool:
-    """Return a pool whose model is the name of an autoscaler's target, or an empty pool.
-
-    AIBrix (``kind``: aibrix) gives a deployment the name of its model. For other autoscalers, the
-    name counts if the catalogue has such a model.
-    """
-    if not target or (kind != "aibrix" and not is_catalogue_model(target)):
-        return RunningPool()
-    return RunningPool(model=target, notes=("its model is taken from the name of its target",))
 
 
 # By kind of object: the autoscaler, and its rank if several scale one object.

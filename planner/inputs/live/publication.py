@@ -84,7 +84,11 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in GRID_AMOUNTS}
         for field in AMOUNTS:
             amounts[field][bin_index] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        raised += _raise_to_one_per_request(amounts)
+        # Engines count tokens and requests at different times. A request has at least one token.
+        fewer = [amounts[field] < amounts["requests"] for field in LENGTH_FIELDS]
+        for field, rows in zip(LENGTH_FIELDS, fewer, strict=True):
+            amounts[field][rows] = amounts["requests"][rows]
+        raised += int(np.logical_or(*fewer).sum())
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
@@ -100,19 +104,6 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
             "different times. These bins get one token per request."
         )
     return grids, notes
-
-
-def _raise_to_one_per_request(amounts: dict[str, FloatArray]) -> int:
-    """Raise the tokens of each bin to at least one per request, in place.
-
-    Returns the number of changed bins.
-    """
-    requests, changed = amounts["requests"], np.zeros(len(amounts["requests"]), bool)
-    for field in LENGTH_FIELDS:
-        fewer = amounts[field] < requests
-        amounts[field][fewer] = requests[fewer]
-        changed |= fewer
-    return int(changed.sum())
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:

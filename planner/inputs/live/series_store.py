@@ -92,12 +92,19 @@ class GrowingSeries:
         )
 
     def histograms(self, until_s: float | None, since_s: float | None) -> pl.DataFrame:
-        """Return only the histograms of :meth:`read`.
+        """Return only the histograms of :meth:`read`, summed over their origins.
 
         They have many times more rows than the bins, so limit the time.
         """
         latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
-        return _joined_histograms(_bins_before(latest, self.bin_s, until_s))
+        histograms = _bins_before(latest, self.bin_s, until_s)
+        if histograms.is_empty():
+            return no_histograms().drop("origin")
+        return (
+            histograms.group_by(*_BIN_KEYS, "what", "least", "most")
+            .agg(pl.col("count").sum())
+            .sort(*_BIN_KEYS, pl.col("what").cast(pl.Enum(COUNTED)), "most")
+        )
 
     def origins(self) -> pl.DataFrame:
         """Return a row for each bin and each origin (a file or a reading) that reported it.
@@ -195,15 +202,3 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
 def _bins_before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
     """Return the bins that end by ``until_s`` (epoch seconds); None: all."""
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
-
-
-def _joined_histograms(histograms: pl.DataFrame) -> pl.DataFrame:
-    """Return histograms summed over their origins, sorted by series, bin and quantity."""
-    if histograms.is_empty():
-        return no_histograms().drop("origin")
-    order = pl.Enum(COUNTED)
-    return (
-        histograms.group_by(*_BIN_KEYS, "what", "least", "most")
-        .agg(pl.col("count").sum())
-        .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
-    )

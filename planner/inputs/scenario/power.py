@@ -18,7 +18,6 @@ from simulation.performance.power import (
     Power,
     PowerAtLoad,
     PowerCap,
-    PowerModel,
     PowerOfSides,
     cap_power,
 )
@@ -80,7 +79,11 @@ def under_cap(
         else:
             prefill, decode = cap_curves()
             prefill_speed = prefill.speed_at(share / power.model.prefill)
-            decode_speed = decode.speed_at(share / _full_batch_share(power, profile, model))
+            context = typical_context(model.max_context)
+            batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
+            seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
+            full_batch_w = float(power.watts(seconds, batch, batch * context))
+            decode_speed = decode.speed_at(share / (full_batch_w / gpu.tdp_w))
     except SimulationError as error:
         words = f"profiles: power cap {share:g} of {profile.model} on {profile.gpu}: {error}"
         raise ScenarioError(words) from None
@@ -106,18 +109,6 @@ def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
     return float(np.interp(share, caps, clocks))
 
 
-def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) -> float:
-    """Return the power of a GPU that decodes its largest batch, as a share of TDP.
-
-    Sequences have the model's typical context.
-    """
-    context = typical_context(model.max_context)
-    batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
-    seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
-    watts = float(power.watts(seconds, batch, batch * context))
-    return watts / float(power.gpu.tdp_w or watts)
-
-
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
     """Return the watts of a server per GPU, without the GPU, and their source.
 
@@ -134,17 +125,14 @@ def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]
     watts, host = host_of(gpu)
     facts = []
     if load is not None:
-        facts.append((f"Power by load of {gpu.name}", _power_source(load.model)))
+        model = load.model.provenance
+        errors = "; ".join(
+            f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
+            for check in load.model.checks
+        )
+        source = f"{model.source}; {errors}" if errors else model.source
+        facts.append((f"Power by load of {gpu.name}", Provenance(model.kind, source)))
     if host is not None:
         what = f"Power of servers without their {gpu.name}"
         facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
     return facts
-
-
-def _power_source(model: PowerModel) -> Provenance:
-    """Return the source of a power model, with its measured errors."""
-    errors = "; ".join(
-        f"error {check.mape:.0%} on {check.rows} rows ({check.against})" for check in model.checks
-    )
-    source = model.provenance.source
-    return Provenance(model.provenance.kind, f"{source}; {errors}" if errors else source)

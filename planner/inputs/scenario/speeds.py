@@ -78,7 +78,14 @@ def speed_of(
 
     Raises ScenarioError if there is no such profile, or if it cannot be estimated.
     """
-    speed = _uncapped_speed(section, model, gpu, user_facts)
+    if section.kind == "roofline":
+        speed = _roofline(section, model, gpu, user_facts)
+    elif section.name is not None:
+        speed = _stored_profile(section, user_facts)
+    elif section.in_full:
+        speed = _stated_profile(section, model, gpu)
+    else:
+        speed = _built_in(section)
     if section.power_cap is None:
         return speed
     # A stored profile, or one stated in full, was measured under the cap.
@@ -86,19 +93,6 @@ def speed_of(
         clock_mhz = clock_at(section.power_cap, sweep)
         return adjust_profile(speed, cap=PowerCap(section.power_cap, 1.0, clock_mhz))
     return under_cap(speed, model, gpu, section.power_cap, sweep)
-
-
-def _uncapped_speed(
-    section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: UserFacts
-) -> Speed:
-    """Return the speed profile of a section without its power cap, or raise ScenarioError."""
-    if section.kind == "roofline":
-        return _roofline(section, model, gpu, user_facts)
-    if section.name is not None:
-        return _stored_profile(section, user_facts)
-    if section.in_full:
-        return _stated_profile(section, model, gpu)
-    return _built_in(section)
 
 
 def _built_in(section: Profile) -> Speed:

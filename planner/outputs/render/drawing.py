@@ -147,15 +147,19 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
             for px, py in _points(series, x, y):
                 parts.append(Box(px - 2.5, py - 2.5, 5.0, 5.0, colour))
         elif series.shape is Shape.AREA:
-            edge = _upper_edge(series, below)
-            high = _points(series, x, y, edge)
-            low = _points(series, x, y, below or (0.0,) * len(edge))
+            lower = below or (0.0,) * len(series.y)
+            edge = tuple((v or 0.0) + (w or 0.0) for v, w in zip(series.y, lower, strict=True))
+            high, low = _points(series, x, y, edge), _points(series, x, y, lower)
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
             below = edge
         elif series.shape is Shape.BAND:
             high, low = _points(series, x, y), _points(series, x, y, series.low)
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
-        elif (points := _points(series, x, y)) and not _off_scale(series, chart.y):
+        elif (
+            chart.y.top is not None and min((v or 0.0 for v in series.y), default=0.0) > chart.y.top
+        ):
+            continue  # all values are beyond the upper end of the axis
+        elif points := _points(series, x, y):
             width = 2.4 if series.role is Role.RECOMMENDED else 1.6
             parts.append(Path(tuple(points), colour, width, dashed=series.role in DASHED))
     if len(chart.series) > 1:
@@ -184,17 +188,6 @@ def _legend(chart: Chart) -> Iterator[Path | Text]:
         yield Path(((x, y), (x + 18, y)), colour, 2.0, series.role in DASHED)
         yield Text(x + 23, y + 3, series.label)
         x += width
-
-
-def _off_scale(series: Series, axis: Axis) -> bool:
-    """Return whether all values are beyond the upper end of the axis."""
-    return axis.top is not None and min(y or 0.0 for y in series.y) > axis.top
-
-
-def _upper_edge(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the y values of the upper edge of an area, stacked on the edge ``below`` (): zero)."""
-    lower = below or (0.0,) * len(series.y)
-    return tuple((y or 0.0) + (low or 0.0) for y, low in zip(series.y, lower, strict=True))
 
 
 def _points(
@@ -326,19 +319,11 @@ def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[
     times = []
     moment = first
     while moment <= ends:
+        if clock != "utc":  # days of the trace
+            day, _, time_of_day = when(moment, clock).partition(", ")
+        else:
+            day, time_of_day = f"{moment.day} {moment:%b}", f"{moment:%H:%M}"
         if moment >= begins:
-            times.append((moment, _time_label(moment, step, clock)))
+            times.append((moment, day if step >= 24 else time_of_day))
         moment += timedelta(hours=step)
     return times
-
-
-def _time_label(moment: datetime, step: int, clock: str) -> str:
-    """Return the label of a tick: the day if ticks are a day or more apart, else the time of day.
-
-    ``step`` is the distance of ticks in hours. For a ``clock`` other than "utc", days are days of
-    the trace.
-    """
-    if clock != "utc":
-        day, _, time = when(moment, clock).partition(", ")
-        return day if step >= 24 else time
-    return f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"

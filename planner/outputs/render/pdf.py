@@ -162,22 +162,15 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         _text(report.title, TITLE),
         _text(f"{about}{cover.sentence}", SMALL),
         _answer(report.answer),
-        *(
-            part
-            for text in (report.opening, report.why)
-            if text
-            for part in (_text(text), Spacer(0, 6))
-        ),
-        _facts(report.facts),
-        *([Spacer(0, 6), _facts(report.trust)] if report.trust else []),
-        *(
-            [Spacer(0, 6), _facts(tuple(alternative.price for alternative in report.alternatives))]
-            if report.alternatives
-            else []
-        ),
-        *(KeepTogether(_chart(chart, report.clock)) for chart in report.charts),
-        *(_text(warning, WARNING, bulletText="•") for warning in document.warnings),
     ]
+    for text in filter(None, (report.opening, report.why)):
+        story += [_text(text), Spacer(0, 6)]
+    story.append(_facts(report.facts))
+    prices = tuple(alternative.price for alternative in report.alternatives)
+    for facts in filter(None, (report.trust, prices)):
+        story += [Spacer(0, 6), _facts(facts)]
+    story += [KeepTogether(_chart(chart, report.clock)) for chart in report.charts]
+    story += [_text(warning, WARNING, bulletText="•") for warning in document.warnings]
     for section in document.decision:
         story += _section(section, report.clock)
     if cover.sign_offs:
@@ -186,20 +179,15 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         story += [PageBreak(), _text("Appendix", TITLE)]
     for section in document.appendix:
         story += _section(section, report.clock)
-    if _has_unknown_letter(report):
+    cells = [str(value) for table in report.tables for row in table.rows for value in row]
+    content = "\n".join((report.title, report.answer, *cells))
+    if printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER):
         note = (
             f"Letters outside western European scripts show as {UNKNOWN_LETTER}. See the HTML or "
             "XLSX."
         )
         story.append(_text(note, SMALL))
     return story
-
-
-def _has_unknown_letter(report: Report) -> bool:
-    """Return whether the fonts lack a letter of the title, the answer or a table cell."""
-    cells = [str(value) for table in report.tables for row in table.rows for value in row]
-    text = "\n".join((report.title, report.answer, *cells))
-    return printable(text).count(UNKNOWN_LETTER) > text.count(UNKNOWN_LETTER)
 
 
 def _answer(text: str) -> Flowable:
@@ -354,17 +342,10 @@ def _widths(table: Table) -> list[float]:
 
 def _signs(cover: Cover) -> Flowable:
     """Return the lines for signatures."""
-    heads = ["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]
-    rows: list[list[Any]] = [
-        heads,
-        *(
-            [
-                _text(word, CELL)
-                for word in (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)
-            ]
-            for sign_off in cover.sign_offs
-        ),
-    ]
+    rows: list[list[Any]] = [["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]]
+    for sign_off in cover.sign_offs:
+        words = (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)
+        rows.append([_text(word, CELL) for word in words])
     line = colors.HexColor(GRID)
     grid = Grid(rows, colWidths=[TEXT_WIDTH * share for share in (0.2, 0.3, 0.3, 0.2)],
                 rowHeights=[14, *[26] * len(cover.sign_offs)],

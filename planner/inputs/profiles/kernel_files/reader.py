@@ -171,7 +171,12 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
     frames = [batch.frame for batch in batches]
     data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
     lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
-    return Frame(name, table.unit, data.with_columns(_numeric_columns(data)), lines)
+    for column in data.select(pl.col(pl.String)):
+        text = column.replace("", None)
+        numbers = text.cast(pl.Float64, strict=False)
+        if numbers.null_count() == text.null_count():  # no text that is not a number
+            data = data.with_columns(numbers)
+    return Frame(name, table.unit, data, lines)
 
 
 def is_json(path: Path, name: str) -> bool:
@@ -180,18 +185,6 @@ def is_json(path: Path, name: str) -> bool:
 
 def _options(name: str, max_bytes: int) -> IngestOptions:
     return IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=4 * max_bytes)
-
-
-def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
-    """Return the text columns with only numbers and empty cells, as numbers."""
-    numeric = []
-    for column in data:
-        if column.dtype == pl.String:
-            text = column.replace("", None)
-            numbers = text.cast(pl.Float64, strict=False)
-            if numbers.null_count() == text.null_count():  # no text that is not a number
-                numeric.append(numbers)
-    return numeric
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
