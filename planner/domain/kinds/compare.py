@@ -155,7 +155,10 @@ def run(
             show(assurance=preview.assurance | {name: figures})
         # Simulate the window with the policies that the test days have tuned.
         choice, candidates = choices.get(LEVELS[level], (None, []))
-        alternatives, others = alternatives_of(choices, LEVELS[level])
+        by_name = {policy.key: policy for policy in policies}
+        alternatives, others = alternatives_of(
+            choices, LEVELS[level], lambda row: trials.plan_key(by_name[row.policy], row)
+        )
         window_runs = replace(
             window_runs,
             candidates={candidate.policy: candidate for candidate in candidates},

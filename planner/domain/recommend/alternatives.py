@@ -1,6 +1,6 @@
 """Name the plans that a user can choose: one per level of assurance, and the static fleet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from planner.domain.recommend.rule import Candidate, Choice
 from planner.domain.recommend.trials import STATIC
@@ -16,7 +16,9 @@ def level_of(key: str) -> str:
 
 
 def alternatives_of(
-    choices: Mapping[str, tuple[Choice, Sequence[Candidate]]], chosen: str
+    choices: Mapping[str, tuple[Choice, Sequence[Candidate]]],
+    chosen: str,
+    plan_key: Callable[[Candidate], Hashable],
 ) -> tuple[dict[str, str], dict[str, Candidate]]:
     """Return the plans that a user can choose, and those of them that remain to be simulated.
 
@@ -24,21 +26,16 @@ def alternatives_of(
     The first value maps a level, or "static", to the key of the run that simulates its plan. The
     second value maps the keys that are not simulated yet to their candidates. ``chosen`` is the
     level whose candidates are simulated anyway, under the keys of their policies. The candidate of
-    another level gets a key of its own, unless it is the same plan.
+    another level gets a key of its own, unless it is the same plan: then ``plan_key`` is equal.
     """
-    known = {_plan_key(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
+    known = {plan_key(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
     alternatives: dict[str, str] = {}
     others: dict[str, Candidate] = {}
     for level, (choice, _) in choices.items():
         candidate = choice.candidate
-        plan = _plan_key(candidate)
+        plan = plan_key(candidate)
         if plan not in known:
             known[plan] = f"{candidate.policy}{SEPARATOR}{LABEL}{level}"
             others[known[plan]] = candidate
         alternatives[level] = known[plan]
     return alternatives | {"static": STATIC}, others
-
-
-def _plan_key(candidate: Candidate) -> tuple[str, float | None, bool]:
-    """Return a key of a candidate's plan: policy, parameter value, whether it has a spare."""
-    return candidate.policy, candidate.value, candidate.spare

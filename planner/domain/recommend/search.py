@@ -333,17 +333,19 @@ class LevelSearch:
     ) -> dict[Trial, tuple[int, int, CaseResult]]:
         """Simulate value number ``start`` on the forecast day and the hardest case, in parallel.
 
-        ``start`` is the index of the value that passed at the level below; None if none did. If
-        all losses of a replica are alike, a loss is simulated too. Otherwise the result of the
-        forecast day must first tell which loss is the worst. Returns (index of the value, index of
-        the case, result) by trial; empty if there is nothing to simulate.
+        ``start`` is the index of the value that passed at the level below; None if none did. A
+        loss is simulated only if all losses are alike. Otherwise the result of the forecast day
+        must first tell which one is the worst. Returns (index of the value, index of the case,
+        result) by trial; empty if there is nothing to simulate.
         """
         trials = self.trials
         if self.below is None or start is None or self._cannot_win(policy, start):
             return {}
         cases = [trials.cases[0], self.checks[0][1]]
-        if trials.keeps_spare(policy, self.level) and len(losses_of(trials.study)) == 1:
+        if trials.keeps_spare(policy, self.level):
             cases += [case for _, case in self.checks if case.lost]
+        if len(losses_of(trials.study)) > 1:
+            cases = [case for case in cases if not case.lost]
         to_simulate = [*dict.fromkeys(self._trial(policy, start, case) for case in cases)]
         if to_simulate[0] in trials.results:
             return {}

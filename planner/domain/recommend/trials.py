@@ -7,7 +7,7 @@ is left out early.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import RLock
@@ -107,6 +107,9 @@ class Trials:
     # Called with the test days and the candidates tried last, after new results.
     show: Callable[[Sequence[TestDay], Sequence[Candidate]], None] | None = None
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
+    # Simulations to the end of a day in this process. Other processes have others, so they must
+    # not affect which trials follow.
+    _simulated: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _kept: dict[Planned, Kept] = field(default_factory=dict, init=False)
@@ -267,7 +270,7 @@ class Trials:
                 stored = self._static_result(case, counts)
                 if stored is not None and not (whole and stored.cut):
                     return stored
-            stored = self.result_of_same_decisions(policy, trial, self.results)
+            stored = self.result_of_same_decisions(policy, trial, self.results | self._simulated)
             if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
                 return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
@@ -299,7 +302,9 @@ class Trials:
             )
         attainment = dict(run.summary.slo_attainment)
         usd = run.summary.cost_usd * self._scale(study)
-        return CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
+        result = CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
+        self._simulated[trial] = result
+        return result
 
     def _scale(self, study: Study) -> float:
         """Return the length of the planned window divided by that of the window of ``study``.
@@ -415,8 +420,9 @@ class Trials:
         It saves a simulation of ``trial``. None if no trial of ``policy`` is sure to decide so.
         """
         for other, result in [*results.items()]:
-            same_day = (other.policy, other.case) == (policy.key, trial.case)
-            if same_day and not result.dear and self._decide_equally(policy, trial, other):
+            if (other.policy, other.case) != (policy.key, trial.case) or result.dear:
+                continue
+            if other == trial or self._decide_equally(policy, trial, other):
                 return result
         return None
 
@@ -557,6 +563,17 @@ class Trials:
 
         results = {i: tuple(known(case) for case in day.cases) for i, day in enumerate(self.days)}
         return replace(candidate, results={i: its for i, its in results.items() if any(its)})
+
+    def plan_key(self, policy: Policy, candidate: Candidate) -> Hashable:
+        """Return a key of the plan of a candidate: candidates with equal keys decide equally.
+
+        A policy without a forecast plan is known by the replicas that it always keeps.
+        """
+        trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
+        floor = self._permanent_replicas(policy, trial).floor
+        if floor is not None:
+            return candidate.policy, floor.tobytes()
+        return candidate.policy, candidate.value, candidate.spare
 
     def last(self, policy: Policy) -> int:
         """Return the index of the safest (last) parameter value of a policy."""

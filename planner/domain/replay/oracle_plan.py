@@ -8,7 +8,7 @@ nor a static fleet is cheaper than the oracle.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class Oracle:
     replays: int = 0
     _best: tuple[Candidate, float] | None = None  # with its cost in dollars
     _near: int = -1  # index of the smallest factor that held in the last search; -1: none
+    _plans: dict[float, Candidate | None] = field(default_factory=dict)  # solved so far, by factor
 
     def smallest(self) -> BuiltPolicy | None:
         """Return a policy with the cheapest schedule found; None if none meets every tier.
@@ -192,12 +193,14 @@ class Oracle:
 
     def _plan_at(self, factor: float) -> Candidate | None:
         """Return the optimal plan for ``factor`` times the demand; None if none is feasible."""
-        periods = Periods.of(self.study.plan_input, self.load.times(factor))
-        try:
-            plan = solve_periods(periods, silent)
-        except Infeasible:
-            return None
-        return Candidate(plan.target, self.study.window, plan)
+        if factor not in self._plans:
+            periods = Periods.of(self.study.plan_input, self.load.times(factor))
+            try:
+                plan = solve_periods(periods, silent)
+                self._plans[factor] = Candidate(plan.target, self.study.window, plan)
+            except Infeasible:
+                self._plans[factor] = None
+        return self._plans[factor]
 
     def _plan_by_bin(self, factor: float) -> Candidate:
         """Return a schedule with the fewest replicas for ``factor`` times the demand of each bin.

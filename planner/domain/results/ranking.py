@@ -155,7 +155,7 @@ def _policy_warnings(
     yield from warnings.no_spare(current if any_deployable else runs)
     yield from warnings.over_power(runs)
     if about_plan:
-        yield from warnings.plan_is_constant(_run_of_plan(by_name, best))
+        yield from warnings.plan_is_constant(best or _run_of_plan(by_name, best))
     # What the recommended policy and today's autoscaler miss is in the headline or next to it.
     described = set() if best is None else {best.name, _autoscaler_of_today(by_name)}
     yield from warnings.misses([run for run in requested if run.name not in described])

@@ -54,11 +54,11 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
         f"${static_usd} ({lower_first(static.label)}{oracle})"
     )
     if not planned.meets_slo:
-        return [f"{fleet}. The plan costs ${plan_usd} and misses an SLO."]
+        return [f"{fleet}. {planned.label} costs ${plan_usd} and misses an SLO."]
     if static_usd == plan_usd:
-        return [f"{fleet}, no more than the plan."]
+        return [f"{fleet}, no more than {lower_first(planned.label)}."]
     difference = _attainment_differs_sentence(static, planned)
-    return [f"{fleet}. The plan costs ${plan_usd}.{difference}"]
+    return [f"{fleet}. {planned.label} costs ${plan_usd}.{difference}"]
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
@@ -108,13 +108,16 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 
 
 def plan_is_constant(planned: PolicyRun | None) -> list[str]:
-    """Return a warning if the plan meets every SLO but never changes the fleet; else [].
+    """Return a warning if a plan meets every SLO but never changes the fleet; else [].
 
     ``planned`` is the run of the plan; None: there is none.
     """
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
-    return ["The plan never changes in this window: a static fleet of the same size does the same."]
+    return [
+        f"{planned.label} never changes in this window: a static fleet of the same size does the "
+        "same."
+    ]
 
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
