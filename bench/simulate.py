@@ -36,6 +36,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
 from simulation.policies.utilization_gated import UtilizationGated
@@ -82,7 +83,9 @@ def features() -> dict[str, Any]:
     tps = float(trace.input_tokens.sum()) / trace.duration_s / len(pools)
 
     def policy() -> ScalingPolicy:
-        return UtilizationGated([0.0, 3600.0], [[20, 20]] * 2, forecast_tps=np.full((2, 2), tps))
+        return UtilizationGated(
+            FixedSchedule([0.0, 3600.0], [[20, 20]] * 2), forecast_tps=np.full((2, 2), tps)
+        )
 
     totals = simulate(trace, fleet, policy()).totals
     return {

@@ -83,10 +83,6 @@ def serve_limited(
     Raises ``ScenarioError`` for invalid input, including minimums that do not fit.
     """
     validate(problem)
-    if policy not in GREEDY:
-        raise ScenarioError(f"Policy {policy!r} is not known: use one of {', '.join(GREEDY)}.")
-    if weight.shape != (len(problem.models),) or not np.all(np.isfinite(weight) & (weight > 0)):
-        raise ScenarioError("weight must hold one number above 0 for every model.")
     if np.any(gpus_used(problem, problem.minimum) > problem.capacity_gpus):
         raise ScenarioError("The minimums take more GPUs than there are: lower one of them.")
     if np.isfinite(problem.churn):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
-from planner.errors import ScenarioError, SolverFailed
+from planner.errors import SolverFailed
 from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.conflict import conflict_sentences, unserved_sentence
 from planner.optimizer.decomposition import Cells, compile_kernels, compiled_repair, decompose
@@ -26,7 +26,7 @@ from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate
 
-AUTO, PULP, WHOLE, DECOMPOSED = METHODS = ("auto", "pulp", "whole", "decomposed")
+AUTO, PULP, WHOLE, DECOMPOSED = "auto", "pulp", "whole", "decomposed"
 # Pools (models x regions x GPU columns) below which ``auto`` solves the program in PuLP. Seconds to
 # a gap of 1e-4 for seeded windows, as one program and decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x
 # 3 in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
@@ -58,18 +58,25 @@ def solve_window(
 
     ``method`` is ``pulp`` (the program of ``program.section5``), ``whole`` (the same as arrays),
     ``decomposed`` (see ``decomposition``) or ``auto``. On HiGHS, ``auto`` uses ``pulp`` below
-    ``PULP_BELOW`` pools, else ``decomposed`` if it can solve the problem, else ``whole``.
+    ``PULP_BELOW`` pools, else ``decomposed`` if it can solve the problem, else ``whole``. With
+    another solver, it is ``whole``.
     ``stable`` prefers, among plans within the gap, one with few starts and stops (``decomposed``:
     only below ``STABLE_BELOW`` pairs of model and region). ``check`` is called about twice a
     second; an exception from it ends the search and is raised here (cancel).
 
-    Raises ``ScenarioError`` for invalid input.
+    Raises ``ScenarioError`` for invalid arrays.
     """
     validate(problem)
     check = throttled(check) if check else lambda: None
     effort = Effort(solver, _objective_gap(problem, gap), time_limit_s, stable, check)
-    solve = SOLVE[_chosen_method(problem, method, solver)]
-    outcome = _checked_outcome(problem, solve, effort)
+    if method == AUTO:
+        if solver == "highs" and problem.current.size < PULP_BELOW and problem.theta_tps.any():
+            method = PULP
+        elif solver == "highs" and problem.current.size >= PULP_BELOW and can_decompose(problem):
+            method = DECOMPOSED
+        else:
+            method = WHOLE
+    outcome = _checked_outcome(problem, SOLVE[method], effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
     conflict = ""
     if outcome.status == INFEASIBLE:
@@ -104,30 +111,6 @@ def can_decompose(problem: PlanningProblem) -> bool:
     limit on spot, or losses of different instances. Nor can it if a region may be lost.
     """
     return len(role_sides(problem)) == 1 and not problem.lose_region
-
-
-def _chosen_method(problem: PlanningProblem, method: str, solver: str) -> str:
-    """Return ``method``, or for ``auto`` the one that suits the size and kind of ``problem``.
-
-    Raises ``ScenarioError`` if the method does not exist, or does not fit ``problem`` or
-    ``solver``.
-    """
-    if method not in METHODS:
-        raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
-    if method in (PULP, DECOMPOSED) and solver != "highs":
-        raise ScenarioError(f"The method {method} runs on HiGHS: use the solver highs with it.")
-    if method == DECOMPOSED and not can_decompose(problem):
-        raise ScenarioError(
-            "The decomposition supports no prefill and decode columns, no limit on spot, no "
-            "region loss, and no spare by region on several columns. Use the method whole."
-        )
-    if method != AUTO:
-        return method
-    if solver != "highs":
-        return WHOLE
-    if problem.current.size >= PULP_BELOW:
-        return DECOMPOSED if can_decompose(problem) else WHOLE
-    return PULP if (problem.theta_tps > 0).any() else WHOLE
 
 
 def _solve_undivided(problem: PlanningProblem, effort: Effort) -> Outcome:

@@ -37,7 +37,7 @@ def warm_up() -> float:
     trace = Trace(
         zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
     )
-    schedule = FixedSchedule("flat", [0.0], np.ones((1, 2), np.int64))
+    schedule = FixedSchedule([0.0], np.ones((1, 2), np.int64))
     guarded = GuardedPlan(schedule, np.inf, np.inf, np.inf, interval_s=1.0, recorded=1)
     policies = _PolicyWithEveryAction(), Static([1, 1], interval_s=1.0), guarded
     runs = [

@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policies.parts.pool_metrics import (
@@ -152,10 +151,6 @@ class PodAutoscaler(ScalingPolicy):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.strategy not in ("apa", "kpa"):
-            raise SimulationError(f"There is no strategy {self.strategy!r}. Use apa or kpa.")
-        if not np.all(np.asarray(self.target) > 0) or self.max_down_rate <= 0:
-            raise SimulationError("The target and the rates of AIBrix must be above 0.")
         self.name = self.name or f"aibrix-{self.strategy}"
         self.wants_signals = self.metric in NEEDS_SIGNALS
 

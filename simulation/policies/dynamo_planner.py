@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import Profile, iteration_s
 from simulation.policies.parts.arima_predictor import ArimaPredictor
@@ -209,8 +208,6 @@ class DynamoPlanner(ScalingPolicy):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.target not in ("throughput", "latency", "load", "sla"):
-            raise SimulationError(f"There is no target {self.target!r}.")
         self.interval_s = self.interval_s or (THROUGHPUT_S if self.target == "sla" else LOAD_S)
         self.name = self.name or f"dynamo-{self.target}"
         self._prefill_thresholds = PREFILL.get(self.target, self.prefill_tokens)
@@ -240,8 +237,6 @@ class DynamoPlanner(ScalingPolicy):
         pools = len(fleet.pools)
         capacities = np.full(pools, np.nan)
         if self.target == "sla":
-            if len(self.lengths) != pools:
-                raise SimulationError(f"Policy {self.name!r} needs mean lengths of every pool.")
             # A limit of NaN is none, so the engine may take any time.
             ttft_s, itl_s = (
                 np.broadcast_to(np.nan_to_num(limit, nan=np.inf), pools)

@@ -177,8 +177,6 @@ class EndpointPicker(ScalingPolicy):
     wants_signals: bool = True
 
     def __post_init__(self) -> None:
-        if self.signal not in SETTINGS:
-            raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SETTINGS)}.")
         published = SETTINGS[self.signal]
         self._settings = replace(
             published,
@@ -188,8 +186,6 @@ class EndpointPicker(ScalingPolicy):
             down=self.down or published.down,
         )
         self.name = self.name or f"epp-{self.signal}"
-        if self.signal == "latency" and self._settings.second >= self._settings.target:
-            raise SimulationError(f"Policy {self.name!r}: second_target must be below target.")
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Reset the windows, read roles, speeds and limits; return the first counts."""

@@ -51,10 +51,6 @@ class Feedback(ServiceController):
     shrink: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.signal not in (TTFT, TBT):
-            raise SimulationError(f"There is no latency {self.signal!r}. Use {TTFT} or {TBT}.")
-        if not 0 <= self.gamma_in < self.beta_out <= self.alpha_out:
-            raise SimulationError("Latency thresholds must be gamma_in < beta_out <= alpha_out.")
         self.name = self.name or f"{self.signal}-feedback"
 
     @property

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
 from simulation.policies.parts import guard
@@ -92,7 +91,8 @@ class GuardedPlan(ScalingPolicy):
         # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
         unlimited = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
         stated_tps = [
-            self._per_pool(tps, len(counts)) for tps in (self.prefill_tps, self.decode_tps)
+            np.broadcast_to(np.asarray(tps, np.float64), len(counts))
+            for tps in (self.prefill_tps, self.decode_tps)
         ]
         tps = np.where(unlimited, np.inf, stated_tps)  # [2, pools] prompt and output tokens/s
         groups = [
@@ -113,7 +113,7 @@ class GuardedPlan(ScalingPolicy):
         self._guard = Guard(
             pools=np.array([  # in the order of ``guard.POOLS``
                 *tps,
-                self._per_pool(self.in_flight, len(counts)),
+                np.broadcast_to(np.asarray(self.in_flight, np.float64), len(counts)),
                 [groups.index(group) for group in groups],  # equal for pools that share requests
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
                 [allowed_late_share(fleet, [p]) for p in range(len(counts))],
@@ -193,17 +193,6 @@ class GuardedPlan(ScalingPolicy):
             ComputedParameter(TPOT_LIMIT, tpot_s),
             *shares,
         )
-
-    def _per_pool(self, value: Each, pools: int) -> FloatArray:
-        """Return ``value`` as one number above 0 per pool; raise SimulationError for others."""
-        numbers = np.asarray(value, np.float64)
-        wrong_shape = numbers.shape not in ((), (pools,))
-        if wrong_shape or not np.all(numbers > 0):
-            raise SimulationError(
-                f"Policy {self.name!r}: give what a replica shows as one number above 0, or as "
-                f"one for each of the {pools} pools."
-            )
-        return np.broadcast_to(numbers, pools)
 
 
 def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:

@@ -10,12 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import get_args
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policies.parts.pool_metrics import (
@@ -57,22 +55,11 @@ class Hpa(ScalingPolicy):
     name: str = "hpa"
 
     def __post_init__(self) -> None:
-        if self.metric not in get_args(Metric):
-            metrics = ", ".join(get_args(Metric))
-            raise SimulationError(f"There is no metric {self.metric!r}. Use {metrics}.")
-        self._stated_target = np.asarray(self.target, np.float64)
-        if self._stated_target.ndim > 1 or not np.all(self._stated_target > 0):
-            raise SimulationError(f"Policy {self.name!r}: the target must be above 0.")
         self.wants_signals = self.metric in NEEDS_SIGNALS
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
-        if self._stated_target.ndim and len(self._stated_target) != len(counts):
-            raise SimulationError(
-                f"Policy {self.name!r} has {len(self._stated_target)} targets for {len(counts)} "
-                "pools. Give one, or one per pool."
-            )
-        self._target = np.broadcast_to(self._stated_target, len(counts))
+        self._target = np.broadcast_to(np.asarray(self.target, np.float64), len(counts))
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._least = np.where(counts > 0, self.min_replicas, 0)
         # The initial fleet counts as recommended.

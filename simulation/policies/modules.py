@@ -28,7 +28,6 @@ from math import exp, log
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
@@ -115,8 +114,6 @@ class ModuleScaling(ScalingPolicy):
     _pools: dict[int, _PoolState] = field(default_factory=dict)
 
     def reset(self, fleet: Fleet) -> IntArray:
-        if len(self.layouts) != len(fleet.pools):
-            raise SimulationError("Module scaling needs a layout for every pool of the fleet.")
         self._fleet = fleet
         self.events.clear()
         self.standings.clear()

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.service_controller import (
@@ -86,12 +85,7 @@ class Proportional(ServiceController):
     in_flight: float | Sequence[float] | FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.signal not in SIGNALS:
-            raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SIGNALS)}.")
         self.name = self.name or self.signal
-        self._stated_target = np.asarray(self.target, np.float64)
-        if self._stated_target.ndim > 1 or not np.all(self._stated_target > 0):
-            raise SimulationError(f"Policy {self.name!r}: every target must be above 0.")
 
     @property
     def driving_role(self) -> str:
@@ -104,13 +98,7 @@ class Proportional(ServiceController):
         )
         # Ready instances and requests in flight of each service at the last decision.
         self._last_seen = [(0, 0.0)] * len(self.services)
-        try:
-            self._target = np.broadcast_to(self._stated_target, len(fleet.pools))
-        except ValueError:
-            raise SimulationError(
-                f"Policy {self.name!r} has {self._stated_target.size} targets for "
-                f"{len(fleet.pools)} pools. Give one, or one per pool."
-            ) from None
+        self._target = np.broadcast_to(np.asarray(self.target, np.float64), len(fleet.pools))
         return counts
 
     def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:

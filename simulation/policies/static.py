@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policy import Hold, Observation, ScalingPolicy
 
@@ -23,11 +22,6 @@ class Static(ScalingPolicy):
         self._counts = np.array(self.counts, np.int64)
 
     def reset(self, fleet: Fleet) -> IntArray:
-        if len(self._counts) != len(fleet.pools):
-            raise SimulationError(
-                f"Policy {self.name!r} names {len(self._counts)} counts for "
-                f"{len(fleet.pools)} pools. Give one per pool."
-            )
         return self._counts.copy()
 
     def decide(self, observation: Observation) -> IntArray:

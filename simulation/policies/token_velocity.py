@@ -17,7 +17,6 @@ from math import ceil
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet, replica_switch_key
 from simulation.performance.profile import iteration_s
 from simulation.policies.endpoint_picker import VELOCITY, idle_prefill_tps
@@ -72,8 +71,6 @@ class TokenVelocity(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
-        if len(self.lengths) != len(counts):
-            raise SimulationError(f"Policy {self.name!r} needs mean lengths for each pool.")
         self._ends = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.has_separate_roles]

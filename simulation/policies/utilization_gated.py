@@ -9,13 +9,7 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees
-from simulation.policies.parts.schedule import (
-    Counts,
-    FixedSchedule,
-    Schedule,
-    ScheduleStep,
-    Times,
-)
+from simulation.policies.parts.schedule import Schedule, ScheduleStep
 from simulation.policy import Actions, Gauge, Hold, Observation, ScalingPolicy
 
 ROUNDING_S = 1e-6
@@ -42,15 +36,13 @@ class UtilizationGated(ScalingPolicy):
     instances serve, as in their code. At night, the load of one instance is five times a forecast
     near 0.
 
-    ``times_s`` and ``targets`` are a schedule (see ``ScheduleFollower``); ``schedule`` replaces it.
     ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps [bins,
     pools]``, in bins of ``bin_s`` (default: a period), is the expected interactive input tokens/s
     of the pool's model and region. It is compared with those of the last ``observed_s`` (a minute,
     as the authors do).
     """
 
-    times_s: Times = ()
-    targets: Counts = ()
+    schedule: Schedule
     period_s: float = 3600.0
     forecast_tps: FloatArray | None = None
     bin_s: float | None = None
@@ -64,12 +56,7 @@ class UtilizationGated(ScalingPolicy):
     overestimated: float = 0.5
     observed_s: float = 60.0
     interval_s: float = 15.0
-    name: str = ""
-    schedule: Schedule | None = None
-
-    def __post_init__(self) -> None:
-        self.name = self.name or ("lt-u" if self.forecast_tps is None else "lt-ua")
-        self._schedule = self.schedule or FixedSchedule(self.name, self.times_s, self.targets)
+    name: str = "lt-u"
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
@@ -77,15 +64,15 @@ class UtilizationGated(ScalingPolicy):
         self._arrived: deque[tuple[float, FloatArray]] = deque()
         self._last_decision_s = 0.0
         self._held: Hold | None = None
-        return self._schedule.reset(fleet)
+        return self.schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         """Change endpoints by one instance where utilization or unexpected traffic requires it."""
         ends = self._ends
         now = observation.time_s
         targets = observation.ready + observation.starting
-        self._schedule.observe(observation)
-        planned = self._schedule.step_at(now)
+        self.schedule.observe(observation)
+        planned = self.schedule.step_at(now)
         missing = planned.counts - targets  # instances of each pool to its plan; below 0: too many
         gap = ends.total(missing)  # of each endpoint
         utilisation = ends.reading(observation, self.sees)
@@ -132,7 +119,7 @@ class UtilizationGated(ScalingPolicy):
         )
         if limits is None:
             return None
-        return Hold(self._schedule.next_change_s(observation.time_s), targets, limits=limits)
+        return Hold(self.schedule.next_change_s(observation.time_s), targets, limits=limits)
 
     def gauge(self, observation: Observation) -> Gauge:
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)

@@ -4,9 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
-from planner.errors import ScenarioError
 from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE, PlanningProblem
 
@@ -62,8 +60,3 @@ def test_spot_carries_no_more_than_its_share():
     assert few.status == INFEASIBLE and "spot_share above 0.5" in few.conflict
     nothing = solve_window(replace(marked, spot_share=1.0, capacity_gpus=np.array([[0, 0]])))
     assert nothing.status == INFEASIBLE and "spot_share" not in nothing.conflict
-
-
-def test_the_decomposition_says_what_it_cannot_do():
-    with pytest.raises(ScenarioError, match="Use the method whole"):
-        solve_window(one_model(), method="decomposed")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import RunCancelled, ScenarioError
+from planner.errors import RunCancelled
 from planner.optimizer import solve_window
 from planner.optimizer.decomposition import Cells
 from planner.optimizer.decomposition.ascent import ascend
@@ -256,18 +256,6 @@ def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
 
     with pytest.raises(RunCancelled):
         solve_window(middling(5), gap=0.0, method=method, check=cancel)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"method": "guessed"}, "guessed"),
-        ({"method": "decomposed", "solver": "cbc"}, "use the solver highs"),
-    ],
-)
-def test_a_way_that_is_not_there_is_refused(options, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_window(problem(), **options)
 
 
 def test_a_cell_that_nothing_covers_has_no_plan():

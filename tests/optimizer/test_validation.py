@@ -50,11 +50,3 @@ def test_gpus_that_are_not_there_need_no_price():
     plan = solve_window(problem(**none_there))
     assert plan.status == "optimal"
     assert plan.target[:, 0, 0].sum() == 0
-
-
-@pytest.mark.parametrize(
-    "options", [{"solver": "gurobi"}, {"gap": -0.1}, {"gap": np.nan}, {"time_limit_s": 0.0}]
-)
-def test_options_that_make_no_sense(options):
-    with pytest.raises(ScenarioError):
-        solve_window(problem(), **options)

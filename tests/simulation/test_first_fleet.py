@@ -5,6 +5,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.faults import FailedStarts
 from simulation.metrics import summarise
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.start_times import StartUp
@@ -44,7 +45,12 @@ def test_a_start_is_paid_alike_before_the_window_and_in_it():
     before = summary(pool(SLOW, startup_s=120.0, today=1), counts=[2])
     served = fleet(pool(SLOW, startup_s=120.0, today=1))
     inside = summarise(
-        simulate(NOBODY, served, ScheduleFollower([0.0, 60.0], [[1], [2]]), duration_s=780.0)
+        simulate(
+            NOBODY,
+            served,
+            ScheduleFollower(FixedSchedule([0.0, 60.0], [[1], [2]])),
+            duration_s=780.0,
+        )
     )
     assert before.wasted_gpu_hours == pytest.approx(inside.wasted_gpu_hours)
     assert before.starts == inside.starts

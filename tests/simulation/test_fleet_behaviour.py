@@ -8,6 +8,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
@@ -16,7 +17,8 @@ from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, linear_seconds, p
 
 def steps(*counts, every=60.0):
     """One pool, ``counts[i]`` instances from ``i * every`` seconds on."""
-    return ScheduleFollower(np.arange(len(counts)) * every, [[c] for c in counts], interval_s=every)
+    schedule = FixedSchedule(np.arange(len(counts)) * every, [[c] for c in counts])
+    return ScheduleFollower(schedule, interval_s=every)
 
 
 def test_start_up_delays_service_and_is_wasted_time():
@@ -91,7 +93,7 @@ def test_region_without_the_model_is_served_from_elsewhere():
 def test_request_on_the_wire_to_a_drained_region_is_routed_again():
     wire = [[0, 2.0], [2.0, 0]]
     pools = (pool(SLOW, region="a", startup_s=5.0), pool(SLOW, region="b"))
-    policy = ScheduleFollower([0.0, 60.0, 120.0], [[0, 1], [0, 0], [1, 0]])
+    policy = ScheduleFollower(FixedSchedule([0.0, 60.0, 120.0], [[0, 1], [0, 0], [1, 0]]))
     result = simulate(
         trace([59.0], 10, 1, regions=("a",)),
         fleet(*pools, regions=("a", "b"), latency=wire),

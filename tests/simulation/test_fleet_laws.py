@@ -202,11 +202,11 @@ def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time(bl
         for holds, asked in (
             tuple(kind(counts[0], interval_s=interval_s) for kind in (Static, AskedStatic)),
             tuple(
-                kind(times_s, counts, interval_s=interval_s)
+                kind(FixedSchedule(times_s, counts), interval_s=interval_s)
                 for kind in (ScheduleFollower, AskedFollower)
             ),
             tuple(
-                kind(FixedSchedule("plan", times_s, counts), **quick)
+                kind(FixedSchedule(times_s, counts), **quick)
                 for kind in (GuardedPlan, AskedGuarded)
             ),
         ):  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo, summarise
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.results import COMPLETED
@@ -23,7 +24,7 @@ def test_energy_cost_and_carbon_by_hand():
     result = simulate(
         trace([100.0], 10, 9),
         fleet(pool(SLOW, startup_s=30.0, usd=3.0)),
-        ScheduleFollower([0.0, 60.0], [[0], [1]]),
+        ScheduleFollower(FixedSchedule([0.0, 60.0], [[0], [1]])),
         duration_s=600.0,
     )
     s = summarise(result)

@@ -44,10 +44,22 @@ from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.second_process import begin
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
-from simulation.policies.parts.schedule import ScheduleTable
 from simulation.policies.schedule_follower import ScheduleFollower
 
 CONTROL_S = ScheduleFollower.interval_s  # interval at which an active plan is applied
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScheduleTable:
+    """A plan as arrays with a row per step; a step lasts until the next one starts."""
+
+    times_s: FloatArray  # [step] from the window's start
+    targets: IntArray  # [step, model, region, GPU column] replicas
+    lent: IntArray | None  # the same: those of ``targets`` that are lent as spot
+    # [step, model, region, region] shares of each home region's tokens by serving region
+    shares: FloatArray | None
+    # [step, model, region] ``Actions.release_tokens``
+    release: FloatArray | None
 
 
 def plan_window(

@@ -103,7 +103,7 @@ class Oracle:
         else:
             # Nothing is lent or left unserved here, so the counts are the whole schedule.
             times, counts = counts_over_time(candidate.counts, candidate.window)
-            schedule = FixedSchedule("plan", times, study.pools(counts))
+            schedule = FixedSchedule(times, study.pools(counts))
             start = schedule.reset(study.fleet(study.pools(study.today)))  # its first counts
         follower = ScheduleFollower(schedule=schedule, name=self.key)
         whole_plan = None if plan is None else lambda: plan

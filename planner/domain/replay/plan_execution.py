@@ -121,7 +121,6 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
     """
     scheduled = schedule_of(plan, study.window)
     schedule = FixedSchedule(
-        "plan",
         scheduled.times_s,
         study.pools(scheduled.targets),
         None if scheduled.lent is None else study.pools(scheduled.lent),

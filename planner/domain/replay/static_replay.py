@@ -138,7 +138,7 @@ class FlatWindow:
         deferrable = any(tier.deferrable for tier in study.hardware.tiers)
         if study.cells > 1 or deferrable or decisions > MOST_RECORDED:
             return Static(counts)
-        schedule = FixedSchedule("flat", [0.0], counts[None])
+        schedule = FixedSchedule([0.0], counts[None])
         return GuardedPlan(schedule, np.inf, np.inf, np.inf, recorded=decisions, name="flat")
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:

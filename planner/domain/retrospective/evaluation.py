@@ -128,9 +128,7 @@ def _replay_counts(
     Times are seconds from the start of the window.
     """
     policy = PlannedPolicy(name="lt-i", label="Active plan")
-    rule = ScheduleFollower(
-        schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key
-    )
+    rule = ScheduleFollower(FixedSchedule(times_s, counts), name=policy.key)
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
     return replay_policy(
         study, policy, built, seed=study.settings.seed, progress=progress, options=BRIEF

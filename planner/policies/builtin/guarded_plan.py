@@ -109,7 +109,7 @@ class Guarded(Policy):
             plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
             return plan.schedule, plan.start, plan
         counts = np.ceil(context.deployable_static() * self.load_factor - 1e-9).astype(np.int64)
-        return FixedSchedule(self.key, [0.0], counts[None]), counts, None
+        return FixedSchedule([0.0], counts[None]), counts, None
 
 
 def _capacity_shares(capacity_tps: FloatArray) -> FloatArray:

@@ -83,7 +83,7 @@ class Periodic(Policy):
             applies = [step.applies_to(pool) for pool in pools]
             counts[start_s] = current = np.where(applies, step.replicas, current)
         policy = Rule(
-            list(counts),
+            np.array(list(counts)),
             np.array(list(counts.values())),
             offset_s=(context.start_s - MONDAY_S) % WEEK_S,
             day_s=WEEK_S,

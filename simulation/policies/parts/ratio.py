@@ -7,7 +7,6 @@ from math import ceil
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import ROUNDING
@@ -39,19 +38,6 @@ class PdRatio:
     decode_tps: float | Sequence[float] | FloatArray | None = None
     half_life_s: float = 900.0
     tolerance: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.kind not in (FIXED, OBSERVED):
-            raise SimulationError(
-                f"There is no P/D ratio {self.kind!r}. Use {FIXED} or {OBSERVED}."
-            )
-        if self.kind == OBSERVED and (self.prefill_tps is None or self.decode_tps is None):
-            raise SimulationError(
-                "An observed P/D ratio needs prefill_tps and decode_tps: the load of a replica of "
-                "each role."
-            )
-        if self.value is not None and np.any(np.asarray(self.value, np.float64) <= 0):
-            raise SimulationError("The P/D ratio must be above 0.")
 
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
         """Set each service's ratio: the stated one, else that of its initial instances."""

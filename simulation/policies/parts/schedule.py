@@ -1,7 +1,6 @@
 """Define a schedule: from time t on, n replicas of each pool.
 
-``Steps`` is the step function itself, and ``ScheduleTable`` a schedule as arrays. A policy follows
-a ``Schedule``, which is fixed or planned period by period.
+A policy follows a ``Schedule``, which is fixed or planned period by period.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,62 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
 from simulation.policy import Guard, Hold, Observation
-
-Times = Sequence[float] | FloatArray
-Counts = Sequence[Sequence[int]] | IntArray
-
-
-class Steps:
-    """A step function: ``counts[i]`` from ``times_s[i]`` on, and the initial instances before.
-
-    ``times_s [steps]`` increases, ``counts`` has the shape ``[steps, pools]``. Raises
-    SimulationError for other shapes. ``policy`` and ``what`` name the counts in its message.
-    """
-
-    def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
-        self._policy, self._what = policy, what
-        self.times_s = np.array(times_s, np.float64)
-        self.counts = np.array(counts, np.int64)
-        if self.counts.ndim != 2 or len(self.counts) != len(self.times_s):
-            raise SimulationError(f"Policy {policy!r}: {what} must be steps by pools.")
-        if np.any(np.diff(self.times_s) <= 0):
-            raise SimulationError(f"Policy {policy!r}: times_s must increase.")
-
-    def reset(self, fleet: Fleet) -> None:
-        """Read the initial instances; raise SimulationError unless there is a column per pool."""
-        if self.counts.shape[1] != len(fleet.pools):
-            raise SimulationError(
-                f"Policy {self._policy!r} has {self._what} for {self.counts.shape[1]} pools, the "
-                f"fleet has {len(fleet.pools)}. Give one column per pool."
-            )
-        self._initial = initial_counts(fleet)
-
-    def step(self, time_s: float) -> int:
-        """Return the index of the current step, -1 before the first."""
-        return int(np.searchsorted(self.times_s, time_s, side="right")) - 1
-
-    def at(self, time_s: float) -> IntArray:
-        """Return a copy of the counts at ``time_s``."""
-        step = self.step(time_s)
-        counts: IntArray = self._initial if step < 0 else self.counts[step]
-        return counts.copy()
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleTable:
-    """A schedule as arrays with a row per step; a step lasts until the next one starts."""
-
-    times_s: FloatArray  # [steps]
-    targets: IntArray  # [steps, pools] instances
-    lent: IntArray | None  # [steps, pools] those of ``targets`` that are lent as spot
-    # [steps, models, regions, regions] shares of each home region's tokens by serving region
-    shares: FloatArray | None = None
-    # [steps, models, regions] ``Actions.release_tokens``
-    release: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,49 +60,47 @@ def hold_step(schedule: Schedule, time_s: float, guard: Guard | None = None) -> 
 class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
-    Shapes are as in ``ScheduleTable``. Before the first step the fleet keeps its initial instances.
-    Raises SimulationError, which names ``policy``, for wrong shapes. With ``lent`` None, no
-    instance is lent. With ``shares`` None, regions are chosen by latency and load. With ``release``
-    None, deferred requests are released without a limit.
+    ``times_s [steps]`` increases, ``targets`` and ``lent`` are ``[steps, pools]``, and ``shares``
+    and ``release`` are the arrays of ``ScheduleStep`` for each step. Before the first step the
+    fleet keeps its initial instances. With ``lent`` None, no instance is lent. With ``shares``
+    None, regions are chosen by latency and load. With ``release`` None, deferred requests are
+    released without a limit.
     """
 
     def __init__(
         self,
-        policy: str,
-        times_s: Times,
-        targets: Counts,
+        times_s: Sequence[float] | FloatArray,
+        targets: Sequence[Sequence[int]] | IntArray,
         lent: IntArray | None = None,
         shares: FloatArray | None = None,
         release: FloatArray | None = None,
     ) -> None:
-        self._steps = Steps(policy, "targets", times_s, targets)
-        self._lent = None if lent is None else np.array(lent, np.int64)
-        self._shares, self._release = shares, release
-        counts = self._steps.counts
-        if self._lent is not None and not (
-            self._lent.shape == counts.shape and np.all(self._lent <= counts)
-        ):
-            raise SimulationError(f"Policy {policy!r}: lent must be part of the targets.")
+        self._times_s = np.array(times_s, np.float64)
+        self._targets = np.array(targets, np.int64)
+        self._lent, self._shares, self._release = lent, shares, release
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._steps.reset(fleet)
-        return self._steps.at(0.0)
+        self._initial = initial_counts(fleet)
+        return self.step_at(0.0).counts
 
     def observe(self, observation: Observation) -> None:
         pass
 
     def step_at(self, time_s: float) -> ScheduleStep:
         """Return the present step. Before the first one, nothing is lent."""
-        counts, step = self._steps.at(time_s), self._steps.step(time_s)
+        step = int(np.searchsorted(self._times_s, time_s, side="right")) - 1
         if step < 0:
-            return ScheduleStep(counts, None if self._lent is None else np.zeros_like(counts))
-        lent = None if self._lent is None else self._lent[step].copy()
-        shares = None if self._shares is None else self._shares[step]
-        release = None if self._release is None else self._release[step]
-        return ScheduleStep(counts, lent, shares, release)
+            no_instances = np.zeros_like(self._initial)
+            return ScheduleStep(self._initial.copy(), None if self._lent is None else no_instances)
+        return ScheduleStep(
+            self._targets[step].copy(),
+            None if self._lent is None else self._lent[step].copy(),
+            None if self._shares is None else self._shares[step],
+            None if self._release is None else self._release[step],
+        )
 
     def next_change_s(self, time_s: float) -> float:
-        return _next_after(self._steps.times_s, time_s)
+        return _next_after(self._times_s, time_s)
 
 
 # Plans a period from its index and the ready and starting instances ``[pools]`` at its decision;

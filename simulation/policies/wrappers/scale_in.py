@@ -25,7 +25,6 @@ class ScaleInOptions(Wrapper):
         super().__init__(policy)
         self._soft_s = soft_s
         self._lend = lend
-        self._spot = np.zeros(0, np.bool_)
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._spot = np.array([pool.spot for pool in fleet.pools], np.bool_)
@@ -36,7 +35,7 @@ class ScaleInOptions(Wrapper):
         actions = actions_of(self._policy.decide(observation))
         lend = actions.lend
         if lend is None and self._lend:
-            lend = ~self._spot if len(self._spot) else np.ones(len(actions.targets), np.bool_)
+            lend = ~self._spot
         if lend is actions.lend and not self._soft_s:
             return actions
         return replace(actions, soft_s=actions.soft_s or self._soft_s, lend=lend)

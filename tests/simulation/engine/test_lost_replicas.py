@@ -18,7 +18,7 @@ TIMES_S = [0.0, 300.0, 600.0]
 
 
 def follower(*counts: int) -> ScheduleFollower:
-    schedule = FixedSchedule("plan", TIMES_S, np.array(counts)[:, None])
+    schedule = FixedSchedule(TIMES_S, np.array(counts)[:, None])
     return ScheduleFollower(schedule=schedule, name="plan")
 
 

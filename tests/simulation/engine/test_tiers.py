@@ -9,6 +9,7 @@ from simulation.engine.control_loop import Observer
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from tests.simulation.builders import SLOW_ALONE as SLOW
@@ -39,7 +40,7 @@ def test_tiers_served_by_the_same_pools_are_one_service():
 
 def test_instance_of_a_mixed_pool_takes_what_waited_for_either_tier():
     mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, startup_s=0.0))
-    policy = ScheduleFollower([0.0, 60.0], [[0, 0], [0, 1]])
+    policy = ScheduleFollower(FixedSchedule([0.0, 60.0], [[0, 0], [0, 1]]))
     result = simulate(
         trace([0.0, 1.0], 10, 5, tier=[1, 0], tiers=TIERS), mixed, policy, duration_s=120.0
     )

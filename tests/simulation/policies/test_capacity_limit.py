@@ -4,6 +4,7 @@ import numpy as np
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
@@ -80,7 +81,7 @@ def test_what_is_lent_is_called_back_for_who_lacks_gpus():
 def test_a_plan_that_moves_gpus_between_models_is_carried_out_while_it_lends():
     pools = [pool(model=name, initial=4, today=4, startup_s=10.0) for name in ("a", "b")]
     served = fleet(*pools)
-    plan = ScheduleFollower([0.0, 60.0], [[4, 4], [2, 6]])
+    plan = ScheduleFollower(FixedSchedule([0.0, 60.0], [[4, 4], [2, 6]]))
     policy = ScaleInOptions(CapacityLimit(plan, [([0, 1], 8)]), lend=True)
     result = simulate(trace([], [], []), served, policy, duration_s=600.0)
     series = result.series

@@ -1,9 +1,7 @@
 """A plan as the least, and above it what the guard asks for, worked out by hand."""
 
 import numpy as np
-import pytest
 
-from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.guard import AIM
@@ -17,7 +15,7 @@ STEP = {"waiting": 0, "batch": 5.0, "prefill_tps": 0.0}
 
 def guarded(planned=4, roles=("both",), closed=False, **how):
     """Of one pool for each of the roles, in one region, or in as many that are closed."""
-    plan_schedule = FixedSchedule("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
+    plan_schedule = FixedSchedule([0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
     fields = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
     policy = GuardedPlan(plan_schedule, **fields)
     links = {"prefill": {"link": KvLink(1.0, 1e9)}}
@@ -193,9 +191,3 @@ def test_roles_go_by_what_they_do():
     assert asked(policy, 5, ready=[4, 4], **both)[-1] == [6, 4]
     computed = {setting.what: setting.values for setting in policy.computed_parameters()}
     assert np.isnan(computed["above the plan: output tokens/s per replica"][0])
-
-
-def test_what_it_goes_by_is_given_for_every_pool_or_refused():
-    for wrong in ([1.0, 2.0], 0.0):
-        with pytest.raises(SimulationError, match="one number above 0"):
-            guarded(in_flight=wrong)

@@ -12,6 +12,7 @@ from simulation.policies.feedback import Feedback
 from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.kv_aware import KvAware
 from simulation.policies.parts.ratio import PdRatio
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
@@ -54,7 +55,9 @@ def test_ours_keep_to_the_protocol(name: str) -> None:
 @pytest.mark.parametrize("forecast", [None, np.full((3, 1), 50.0)])
 def test_plans_keep_to_the_protocol(forecast: np.ndarray | None) -> None:
     def make() -> UtilizationGated:
-        return UtilizationGated([0.0, 300.0], [[3], [5]], period_s=300.0, forecast_tps=forecast)
+        return UtilizationGated(
+            FixedSchedule([0.0, 300.0], [[3], [5]]), period_s=300.0, forecast_tps=forecast
+        )
 
     check(make, fleets=("one",))
 

@@ -114,8 +114,6 @@ def test_the_ratio_of_a_pressure_test_is_one_per_service():
     )  # of b none was found: as it begins
     shown = [0, 800, 0, 800, 0]
     assert asked(policy, 60.0, [8, 4, 2, 4, 1], decode_tps=shown)[:4] == [18, 8, 4, 8]
-    with pytest.raises(SimulationError, match="above 0"):
-        PdRatio("fixed", np.array([2.0, 0.0]))
 
 
 def test_missing_prefill_instances_are_brought_back():
@@ -160,8 +158,6 @@ def test_targets_by_pool_weigh_what_is_ready():
     # 600 tokens/s over (2 x 100 + 2 x 200) / 4 = 150 each: 4 instances, as they are.
     assert asked(policy, 60.0, [2, 2], decode_tps=[200, 400]) == [2, 2]
     assert asked(policy, 120.0, [2, 2], decode_tps=[300, 600]) == [4, 2]
-    with pytest.raises(SimulationError, match="3 targets for 2 pools"):
-        Proportional("decode-tps", [1, 2, 3]).reset(fleet(pool(), pool()))
 
 
 def test_a_ratio_that_follows_the_traffic():
@@ -177,8 +173,6 @@ def test_a_ratio_that_follows_the_traffic():
     begun = PdRatio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
     ready(Proportional("decode-tps", 100.0, ratio=begun), split(2, 4))
     assert begun.prefills_per_decode(0) == 3.0
-    with pytest.raises(SimulationError, match="the load of a replica"):
-        PdRatio("observed")
 
 
 @pytest.mark.parametrize(

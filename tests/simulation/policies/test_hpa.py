@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simulation.errors import SimulationError
 from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.parts.pool_metrics import per_instance
 from tests.simulation.builders import fleet, pool
@@ -64,8 +63,6 @@ def test_gpu_metric_needs_signals_and_others_are_refused():
     policy = hpa(metric="gpu")
     assert policy.wants_signals and not hpa().wants_signals
     assert policy.decide(seen(15.0, 4, utilisation=0.9, busy=0.25)).tolist() == [2]
-    with pytest.raises(SimulationError, match="no metric"):
-        Hpa(metric="cpu")
 
 
 def on(metric, **what):
@@ -129,10 +126,6 @@ def test_targets_by_pool_are_one_for_each():
     policy = Hpa(metric="queue", target=[5.0, 10.0], stabilisation_s=0.0)
     policy.reset(fleet(pool(initial=4), pool(initial=4)))
     assert policy.decide(seen(15.0, [4, 4], waiting=[40, 40])).tolist() == [8, 4]
-    with pytest.raises(SimulationError, match="2 targets for 1 pools"):
-        policy.reset(fleet(pool()))
-    with pytest.raises(SimulationError, match="above 0"):
-        Hpa(target=0.0)
 
 
 def test_an_empty_pool_is_left_alone_until_requests_wait():

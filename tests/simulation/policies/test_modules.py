@@ -162,5 +162,3 @@ def test_what_may_not_be_done_is_not():
         for step in range(6):
             policy.decide(seen(5.0 * step, 20.0, waiting=50, preempted=3))
         assert policy.events == []
-    with pytest.raises(SimulationError, match="a layout for every pool"):
-        ModuleScaling([LAYOUT]).reset(fleet(2))

@@ -136,10 +136,10 @@ GATED = [0.0, 600.0, 1500.0, 2400.0], [[2], [5], [1], [3]]
     [
         (AskedReactive(), UnifiedReactive()),
         (AskedReactive(0.5, 0.2, cooldown_s=60.0), UnifiedReactive(0.5, 0.2, cooldown_s=60.0)),
-        (AskedGated(*GATED), UtilizationGated(*GATED)),
+        (AskedGated(FixedSchedule(*GATED)), UtilizationGated(FixedSchedule(*GATED))),
         (
-            AskedGated(*GATED, scale_out_above=0.2, scale_in_below=0.1),
-            UtilizationGated(*GATED, scale_out_above=0.2, scale_in_below=0.1),
+            AskedGated(FixedSchedule(*GATED), scale_out_above=0.2, scale_in_below=0.1),
+            UtilizationGated(FixedSchedule(*GATED), scale_out_above=0.2, scale_in_below=0.1),
         ),
     ],
     ids=["reactive", "cooldown", "gated", "gated early"],
@@ -178,7 +178,7 @@ def test_a_rule_is_not_asked_while_nothing_passes_a_threshold():
 
 def test_a_recorded_static_fleet_tells_whether_a_guard_would_act():
     served = fleet(pool(FAST, initial=3, startup_s=30.0), tiers=[CHAT])
-    schedule, acted = FixedSchedule("flat", [0.0], [[3]]), []
+    schedule, acted = FixedSchedule([0.0], [[3]]), []
     for rate in (2.0, 6.0, 12.0, 18.0, 30.0, 60.0):
         requests = load(rate, 1800.0)
         recorder = GuardedPlan(schedule, np.inf, np.inf, np.inf, recorded=120)

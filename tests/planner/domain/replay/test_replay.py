@@ -30,6 +30,7 @@ from simulation.early_stop import TargetMissed
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
@@ -146,7 +147,7 @@ def test_models_that_share_gpus_never_hold_more_than_there_are(tmp_path: Path, n
 def test_growth_waits_until_the_other_has_drained(shared: Study) -> None:
     fleet = shared.hardware.fleet(np.full(shared.peak.shape, 1) * [[[4], [0]], [[1], [0]]])
     east = [p for p, pool in enumerate(fleet.pools) if pool.region == "east"]
-    swap = ScheduleFollower([0.0, 300.0], [[4, 0, 1, 0], [1, 0, 4, 0]])
+    swap = ScheduleFollower(FixedSchedule([0.0, 300.0], [[4, 0, 1, 0], [1, 0, 4, 0]]))
     result = simulate(
         shared.trace,
         fleet,

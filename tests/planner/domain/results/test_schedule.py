@@ -10,6 +10,7 @@ from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.replay import replay_policy, run_policy
 from planner.domain.results.answer import answer_of, schedules_table
 from planner.policies.choice import policy_of
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from tests.planner.domain.replay.test_policies import study
 
@@ -28,7 +29,7 @@ def test_a_follower_of_the_schedule_has_the_replicas_of_the_plan(
     times = np.array([row.begins.timestamp() for row in schedule.rows]) - toy.window.start_s
     counts = np.array([row.replicas for row in schedule.rows])
     assert counts.shape == (len(times), len(toy.hardware.pool_index))
-    follower = ScheduleFollower(times, counts)
+    follower = ScheduleFollower(FixedSchedule(times, counts))
     context = policy_context_of(toy, seed=1, progress=silent)
     built = context.starting_from(follower, follower.reset(toy.fleet(counts[0])))
     again = replay_policy(toy, policy, built, seed=1, progress=silent)
