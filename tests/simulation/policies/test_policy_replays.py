@@ -151,7 +151,8 @@ def test_a_rule_between_its_thresholds_acts_as_if_asked_each_time(asked, holding
     served = fleet(*[pool(FAST, initial=1, startup_s=45.0)] * pools, tiers=[CHAT])
     if pools == 2 and isinstance(asked, UtilizationGated):
         asked, holding = (
-            type(rule)(rule.times_s, [[n, n] for (n,) in GATED[1]]) for rule in (asked, holding)
+            type(rule)(FixedSchedule(GATED[0], [[n, n] for (n,) in GATED[1]]))
+            for rule in (asked, holding)
         )
     each, few = (simulate(trace(arrivals, 100, 20), served, rule) for rule in (asked, holding))
     assert np.array_equal(each.series.ready, few.series.ready)

@@ -6,6 +6,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policy import Actions, Observation, actions_of
+from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observations import seen
 
 TARGETS = np.array([2, 3])
@@ -27,7 +28,9 @@ class Says:
 
 
 def answered(answer: IntArray | Actions, **fields: float) -> Actions:
-    return actions_of(ScaleInOptions(Says(answer), **fields).decide(seen(0.0, [2, 3])))
+    policy = ScaleInOptions(Says(answer), **fields)
+    policy.reset(fleet(pool(), pool()))
+    return actions_of(policy.decide(seen(0.0, [2, 3])))
 
 
 def test_targets_alone_get_the_fleets_way_of_scaling_in() -> None:
