@@ -262,7 +262,11 @@ class AmbiguousDates(IngestError):
 
 
 def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the strptime format of calendar text; "" for ISO 8601 or if none fits."""
+    """Return the strptime format of calendar text; "" for ISO 8601 or if none fits.
+
+    In dates with slashes, such as 5/6/2024, a number above 12 shows which part is the day. Raise
+    AmbiguousDates if no row shows it, and ``dates`` does not state it.
+    """
     known = text.drop_nulls()
     known = known.filter(known != "")
     if known.is_empty() or _calendar(known, "").is_not_null().any():
@@ -270,35 +274,26 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
     body = known.str.extract(_OFFSET, 1).fill_null(known)
     if _calendar(body, "").is_not_null().any():
         return ""
-    if known.str.contains(_SLASH).any():
-        return _slash_order(body, dates, name, column)
-    return _best_form(body, _OTHER)
-
-
-def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
-    """Return the first strptime format that reads the most rows; "" if none reads any."""
-    fits = [_parse(text, form).count() for form in forms]
-    return forms[int(np.argmax(fits))] if any(fits) else ""
-
-
-def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the format of dates with slashes, such as 5/6/2024.
-
-    A number above 12 shows which part is the day. Raise AmbiguousDates if no row shows it, and
-    ``dates`` does not state it.
-    """
-    first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
+    if not known.str.contains(_SLASH).any():
+        return _best_form(body, _OTHER)
+    first, second = (body.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
     if not dates and (first > 12).any():
         dates = DAY_FIRST
     elif not dates and ((second > 12).any() or (first == second).all()):
         dates = MONTH_FIRST  # if all are equal, both readings are the same
     elif not dates:
         raise AmbiguousDates(
-            f"{name}: dates in {column} ({str(text[0])[:40]!r}) may begin with the day or the "
+            f"{name}: dates in {column} ({str(body[0])[:40]!r}) may begin with the day or the "
             "month."
         )
     forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
-    return _best_form(text, forms) or forms[0]
+    return _best_form(body, forms) or forms[0]
+
+
+def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
+    """Return the first strptime format that reads the most rows; "" if none reads any."""
+    fits = [_parse(text, form).count() for form in forms]
+    return forms[int(np.argmax(fits))] if any(fits) else ""
 
 
 _EXCEL_DAYS = (36_526.0, 73_050.0)  # spreadsheets count days from 1899-12-30: 2000 to 2100

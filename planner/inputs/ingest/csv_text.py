@@ -3,7 +3,7 @@
 import csv
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.blocks import Records, field_counts, has_stray_quote
 from planner.inputs.ingest.names import check_names, compact_name
 from planner.inputs.ingest.rows import Batch, RefusedRows
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 WRONG_COUNT = "wrong number of fields"
@@ -100,34 +100,22 @@ def read_header(lines: Records, name: str) -> Header:
 def _below_title(lines: Records) -> Records:
     """Return the records from the line of column names on, without comments and titles above it.
 
-    A title has a single field, or fewer fields than the lines below it. All records are returned if
+    A title has a single field, or fewer fields than the names below it. All records are returned if
     no line of names is found.
     """
     counts = {mark: field_counts(lines, mark)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
-        usual_fields = max(int(np.median(count[start + 1 :])) for count in counts.values())
-        one_field = max(int(count[start]) for count in counts.values()) == 1
-        is_title = usual_fields > 1 and (one_field or _is_above_names(lines, start, counts))
+        usual_by_mark = {mark: int(np.median(each[start + 1 :])) for mark, each in counts.items()}
+        mark = max(usual_by_mark, key=usual_by_mark.__getitem__)
+        usual, count = usual_by_mark[mark], counts[mark]
+        is_title = usual > 1 and max(int(each[start]) for each in counts.values()) == 1
+        full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual)
+        if count[start] < usual and full_records.size:
+            names = lines.text(int(full_records[0])).split(mark)
+            is_title |= not any(_DATA.match(cell.strip(' "')) for cell in names)
         if not is_title and not lines.text(start).startswith(("#", "sep=")):
             return lines.keep(np.arange(lines.start.size) >= start)
     return lines
-
-
-def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
-    """Return whether the record ``start`` is a title, with fewer cells than the names below it.
-
-    ``counts`` are the cells of each record, by delimiter.
-    """
-    usual_by_delimiter = {
-        mark: int(np.median(count[start + 1 :])) for mark, count in counts.items()
-    }
-    delimiter = max(usual_by_delimiter, key=usual_by_delimiter.__getitem__)
-    usual, count = usual_by_delimiter[delimiter], counts[delimiter]
-    full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual)
-    if count[start] >= usual or not full_records.size:
-        return False
-    names = lines.text(int(full_records[0])).split(delimiter)
-    return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
 
 
 def _holds_units(text: str, delimiter: str) -> bool:

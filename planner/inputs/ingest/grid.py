@@ -150,7 +150,16 @@ def lay_out(
     is_repeat = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
     is_repeat = is_repeat.fill_null(False)
     if is_repeat.any():
-        _require_equal(rows, is_repeat, identities, name, unit)
+        for field in AMOUNTS:
+            differs = is_repeat & rows[field].ne_missing(rows[field].shift(1))
+            if differs.any():
+                second = int(differs.arg_max() or 0)
+                first, last = rows["line"][second - 1], rows["line"][second]
+                raise IngestError(
+                    f"{name}: {unit}s {first} and {last} give series "
+                    f"{identities[rows['number'][second]]['name']} different {field} for the same "
+                    "bin. Remove one, or choose the column that tells them apart as series."
+                )
         refused.append(rows.filter(is_repeat).with_columns(reason=pl.lit("bin repeated")))
         rows = rows.filter(~is_repeat)
     return _grids(rows, identities, width, name, zero, rates), _distinct_faults(pl.concat(refused))
@@ -204,26 +213,6 @@ def _grids(
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
         for identity, begin, (low, high) in parts
     ]
-
-
-def _require_equal(
-    rows: pl.DataFrame,
-    repeats: pl.Series,
-    identities: Sequence[Mapping[str, str | None]],
-    name: str,
-    unit: str,
-) -> None:
-    """Raise IngestError if two rows of one series and bin (``repeats``) have other amounts."""
-    for field in AMOUNTS:
-        differs = repeats & rows[field].ne_missing(rows[field].shift(1))
-        if differs.any():
-            second = int(differs.arg_max() or 0)
-            first, last = rows["line"][second - 1], rows["line"][second]
-            raise IngestError(
-                f"{name}: {unit}s {first} and {last} give series "
-                f"{identities[rows['number'][second]]['name']} different {field} for the same bin. "
-                "Remove one, or choose the column that tells them apart as series."
-            )
 
 
 def _distinct_faults(refused: pl.DataFrame) -> list[RefusedRows]:

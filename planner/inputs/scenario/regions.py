@@ -29,8 +29,23 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 
     Adds their sources to ``facts``. Raise ScenarioError if the carbon intensity is not known.
     """
-    like = _built_in_region(section)
-    carbon, hourly = _carbon(section, like, facts)
+    like, grams = _built_in_region(section), section.carbon_g_per_kwh
+    hourly = None  # carbon by UTC hour, if more than the mean is known
+    if isinstance(grams, list):
+        carbon, hourly, source = fmean(grams), tuple(grams), GIVEN
+    elif grams is not None:
+        carbon, source = grams, GIVEN
+    elif like is not None:
+        carbon, hourly = like.carbon_g_per_kwh, like.carbon_hourly
+        source = like.sources["carbon_g_per_kwh"]
+    else:
+        raise ScenarioError(
+            f"regions: {section.name} has no carbon_g_per_kwh. Give it, or 'like' with one of "
+            f"{', '.join(sorted(catalogue.regions()))}."
+        )
+    facts.append((f"Carbon intensity in {section.name}", source))
+    if grams is None and like is not None and like.cycle is not None:
+        facts.append((f"Daily cycle of carbon in {section.name}", catalogue.cycle_source()))
     if section.pue is not None:
         pue, source = section.pue, GIVEN
     elif like is not None:
@@ -43,32 +58,6 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
     if any(by_hour):
         facts.append((f"Price of electricity in {section.name}", GIVEN))
     return Region(section.name, carbon, pue, hourly, site_kw or inf, by_hour)
-
-
-def _carbon(
-    section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
-) -> tuple[float, tuple[float, ...] | None]:
-    """Return a region's carbon intensity in g CO2e per kWh: yearly mean, and values by UTC hour.
-
-    The 24 values are None if only the mean is known. ``like`` is the built-in region with the
-    defaults, or None. Adds the source to ``facts``.
-    """
-    what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
-    if isinstance(grams, list):
-        facts.append((what, GIVEN))
-        return fmean(grams), tuple(grams)
-    if grams is not None:
-        facts.append((what, GIVEN))
-        return grams, None
-    if like is None:
-        raise ScenarioError(
-            f"regions: {section.name} has no carbon_g_per_kwh. Give it, or 'like' with one of "
-            f"{', '.join(sorted(catalogue.regions()))}."
-        )
-    facts.append((what, like.sources["carbon_g_per_kwh"]))
-    if like.cycle is not None:
-        facts.append((f"Daily cycle of carbon in {section.name}", catalogue.cycle_source()))
-    return like.carbon_g_per_kwh, like.carbon_hourly
 
 
 def hourly_values(value: float | list[float]) -> tuple[float, ...]:

@@ -180,7 +180,12 @@ def settings_of(scenario: Scenario) -> Settings:
 
 def _plan(scenario: Scenario) -> PlanSettings:
     """Return the plan settings in the scenario's objective, forecast and limits."""
-    objective = scenario.objective
+    objective, spare = scenario.objective, scenario.objective.spare
+    if spare.regions and len(scenario.regions) < 2:
+        raise ScenarioError(
+            "objective.spare.regions is 1, and the scenario has only one region. Give another "
+            "region, or remove the key."
+        )
     limits, priorities = objective.limits, objective.priorities
     serves_by_choice = objective.limited is not None or objective.utility_usd is not None
     has_utility = any(tier.utility > 0 for tier in scenario.tiers)
@@ -199,20 +204,9 @@ def _plan(scenario: Scenario) -> PlanSettings:
             limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
         ),
         in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
-        spare=_spare(scenario),
+        spare=SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions)),
         reroute=reroute,
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
         by_utility=serves_by_choice and not priorities.tiers and has_utility,
     )
-
-
-def _spare(scenario: Scenario) -> SpareSettings:
-    """Return the required spare capacity; raise ScenarioError if the only region may be lost."""
-    spare = scenario.objective.spare
-    if spare.regions and len(scenario.regions) < 2:
-        raise ScenarioError(
-            "objective.spare.regions is 1, and the scenario has only one region. Give another "
-            "region, or remove the key."
-        )
-    return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))

@@ -117,12 +117,15 @@ def metadata(
     ``annotations`` are added to those of all objects.
     """
     plan = export.plan
+    covers = f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}"
+    if plan.clock != "utc":  # days of a trace without dates
+        covers = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
     facts = {
         "run": plan.run,
         "proposal": plan.proposal,
         "scenario": plan.scenario,
         "policy": plan.policy,
-        "covers": covered_time(plan),
+        "covers": f"{covers}, {plan.repeat}",
         "pool": place_of(pool.model, pool.region, pool.arrangement),
         # planner/inputs/fleet reads these back.
         "model": pool.model,
@@ -150,16 +153,6 @@ def pool_document(
     return Document(body, schema, (pool_text(pool),))
 
 
-def covered_time(plan: Plan) -> str:
-    """Return the first and last time that a plan covers, and its repeat, as text.
-
-    For a trace without dates, times are days of the trace.
-    """
-    if plan.clock != "utc":
-        return f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}, {plan.repeat}"
-    return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
-
-
 def scale_target(target: Target) -> dict[str, str]:
     """Return the reference to a scale target."""
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
@@ -183,36 +176,41 @@ def prometheus_trigger(
     }  # fmt: skip
 
 
-def _file_comment(export: Export, notes: Sequence[str]) -> tuple[str, ...]:
+def _file_comment(export: Export, notes: Sequence[str]) -> list[str]:
     """Return the lines at the top of a file: the plan, its dates and the notes on it.
 
-    ``notes`` are on the format. Some lines may be empty.
+    ``notes`` are on the format.
     """
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
+    approved = f" (approved: proposal {plan.proposal})" if plan.proposal else ""
     covered = f"{_utc(plan.begins)} to {_utc(plan.ends)}"
-    startups_s = [pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None]
-    startup = f" ({max(startups_s):g} s here)" if startups_s else ""
     if plan.clock != "utc":
         days = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
         covered = f"{days} of the trace, which has no dates"
-    return (
-        f"Headroom, run {plan.run}: {plan.scenario}"
-        + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
+    lines = [
+        f"Headroom, run {plan.run}: {plan.scenario}{approved}",
         f"Policy: {plan.label}{computed}. Exported {_utc(export.now)}.",
-        f"Covers {covered}. {_cycle(plan)}"
-        if plan.rule is None
-        else "A rule and its limits, as tuned. It has no schedule.",
-        *(() if plan.rule else (
+    ]
+    if plan.rule:
+        lines.append("A rule and its limits, as tuned. It has no schedule.")
+    else:
+        startups_s = [
+            pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None
+        ]
+        startup = f" ({max(startups_s):g} s here)" if startups_s else ""
+        lines += [
+            f"Covers {covered}. {_cycle(plan)}",
             f"Times are in {plan.zone} and mark when scaling starts. New replicas serve one cold "
             f"start later{startup}, when their period begins.",
-        )),
-        *plan.notes,
-        *_power_cap_notes(plan),
-        *notes,
-        "Each region is a separate cluster. Apply one with kubectl apply -l "
-        f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
-    )  # fmt: skip
+        ]
+    lines += [*plan.notes, *_power_cap_notes(plan), *notes]
+    if len(plan.by_region()) > 1:
+        lines.append(
+            "Each region is a separate cluster. Apply one with kubectl apply -l "
+            f"{OURS}/region=NAME."
+        )
+    return [line for line in lines if line]
 
 
 def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
@@ -249,9 +247,9 @@ def with_file_comment(export: Export, documents: Sequence[Document], *notes: str
     ``notes`` are lines on the format of the file.
     """
     first, *rest = documents
-    lines = tuple(line for line in _file_comment(export, notes) if line)
     # An empty line separates the comment of the file from that of the object.
-    return [replace(first, comment=(*lines, "", *first.comment)), *rest]
+    comment = (*_file_comment(export, notes), "", *first.comment)
+    return [replace(first, comment=comment), *rest]
 
 
 def _cycle(plan: Plan) -> str:

@@ -142,35 +142,19 @@ def display_table(table: Table, clock: str, live: bool) -> ShownTable:
     ]  # fmt: skip
     cards = live and len(table.heads) > COLUMNS and not table.shades
     labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
-    rows = "".join(
-        ('<tr class="marked">' if i in table.marked else "<tr>")
-        + "".join(
-            f'<td class="{name}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}"{label}>'
-            f"{escape(text)}</td>"
-            for j, (text, label, name) in enumerate(zip(texts, labels, classes, strict=True))
-        )
-        + "</tr>"
-        for i, texts in enumerate(table.texts(clock))
-    )
+    rows = []
+    for i, texts in enumerate(table.texts(clock)):
+        rows.append('<tr class="marked">' if i in table.marked else "<tr>")
+        for j, (text, label, name) in enumerate(zip(texts, labels, classes, strict=True)):
+            share = table.shades[i][j] if table.shades else None
+            heat = "" if share is None else f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
+            # Of the steps of a schedule, a number that equals that in the row above.
+            is_same = table.steps and i and table.rows[i][j] == table.rows[i - 1][j]
+            same = " same" if is_same and table.heads[j].numeric else ""
+            rows.append(f'<td class="{name}{heat}{same}"{label}>{escape(text)}</td>')
+        rows.append("</tr>")
     heads = tuple(zip(shown_heads, classes, strict=True))
-    return ShownTable(table, heads, SafeString(rows), live, cards)
-
-
-def _unchanged_class(table: Table, row: int, column: int) -> str:
-    """Return the CSS class " same" for a number that equals that in the row above, else "".
-
-    Only a table of the steps of a schedule has such cells.
-    """
-    if not table.steps or not row or not table.heads[column].numeric:
-        return ""
-    return " same" if table.rows[row][column] == table.rows[row - 1][column] else ""
-
-
-def _heat_class(table: Table, row: int, column: int) -> str:
-    """Return the CSS class of a cell of a heat map, such as " heat-1"; "" in other tables."""
-    if not table.shades or (share := table.shades[row][column]) is None:
-        return ""
-    return f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
+    return ShownTable(table, heads, SafeString("".join(rows)), live, cards)
 
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:

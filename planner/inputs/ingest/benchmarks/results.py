@@ -323,9 +323,19 @@ def _rows_of_tool(
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     """Return the fields of a run that ``tool`` declares, and its FACTS (such as the engine).
 
-    Times are in seconds. ``where`` names the run in errors.
+    A field that the run lacks is NaN or "". A key such as ttft_ms states the unit of a time, which
+    becomes ttft in seconds. ``where`` names the run in errors.
     """
-    values = _declared_values(tool, run, where)
+    values: dict[str, Any] = {}
+    for key, expression in tool.fields.items():
+        field, _, unit = key.rpartition("_")
+        if key in TEXTS:
+            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
+            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
+        elif unit in SCALE and field in TIMES:
+            values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
+        else:
+            values[key] = _number(run, expression, where)
     values["ttft_statistic"] = _statistic(tool, run, where)
     engines = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
     values["engine"] = next((ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES), "")
@@ -337,25 +347,6 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
         values["tbt"] = values["decode"] / (values["osl"] - 1)
-    return values
-
-
-def _declared_values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
-    """Return the texts and numbers of the declared fields; NaN or "" if a run lacks one.
-
-    A key such as ttft_ms states the unit of a time, which becomes ttft in seconds.
-    """
-    values: dict[str, Any] = {}
-    for key, expression in tool.fields.items():
-        if key in TEXTS:
-            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
-            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
-            continue
-        field, _, unit = key.rpartition("_")
-        if unit in SCALE and field in TIMES:
-            values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
-        else:
-            values[key] = _number(run, expression, where)
     return values
 
 
