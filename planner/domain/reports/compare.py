@@ -1,6 +1,7 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -73,6 +74,7 @@ STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
+SORTS = {PAST: "past day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
@@ -213,9 +215,15 @@ def comparison_report(
     view = ComparisonView(frame, comparison, tests, tables, figures, outcomes, plans, plan)
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
-    over_time, load = demand_chart(tables, frame, view.key, plan.label, today)
-    if over_time is not None and (scheduled := _schedule_if_guarded(view, schedule)):
-        over_time = replace(over_time, note=GUARDED.format(scheduled))
+    meets_slo = all(plan.outcome.slo_met.values())
+    over_time, load = demand_chart(tables, frame, view.key, plan.label, today, meets_slo=meets_slo)
+    if over_time is not None:
+        scheduled = _schedule_if_guarded(view, schedule)
+        notes = (
+            GUARDED.format(scheduled) if scheduled else "",
+            _queue_note(load) if meets_slo else "",
+        )
+        over_time = replace(over_time, note=" ".join(filter(None, notes)))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
         replicas = replace(replicas, title=f"{replicas.title} · {ratios} scheduled")
@@ -232,7 +240,7 @@ def comparison_report(
         facts=tuple(_deciding_facts(view, schedule)),
         warnings=(
             *_missed_slo_warning(view),
-            *_shortfall_warning(load, plan.outcome),
+            *(() if meets_slo else _shortfall_warning(load)),
             *_idle_warning(view, load),
             *comparison.warnings,
         ),
@@ -485,7 +493,16 @@ def _test_days_fact(view: ComparisonView) -> Fact:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
     passed = sum(day.policies[view.key].passes for day in required)
     meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
-    return Fact("Test days", f"{passed} of {len(required)}", meaning=meaning, link="test-days")
+    return Fact(
+        "Test days", f"{passed} of {len(required)}", note=_tests_text(required), meaning=meaning,
+        link="test-days",
+    )  # fmt: skip
+
+
+def _tests_text(days: Sequence[TestDayFigures]) -> str:
+    """Return the number of test days of each sort, such as "1 past day, 2 stress tests"."""
+    sorts = Counter(SORTS.get(day.kind, "stress test") for day in days)
+    return ", ".join(f"{count} {sort}{'s' * (count != 1)}" for sort, count in sorts.items())
 
 
 def _required_days(view: ComparisonView) -> list[TestDayFigures]:
@@ -601,18 +618,26 @@ def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
     yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
 
 
-def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
-    """Yield a warning if demand exceeds the plan's capacity: how long, and by how much at most.
-
-    ``outcome`` has the figures of the plan's simulation, which may meet every SLO nevertheless.
-    """
+def _shortfall_warning(load: Load | None) -> Iterator[str]:
+    """Yield a warning if demand exceeds the plan's capacity: how long, and by how much at most."""
     if load is not None and load.hours_short:
-        met = all(outcome.slo_met.values())
         yield (
             f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}, "
             f"by up to {percent(load.largest_share, 0)}."
-            + (" The simulation meets every SLO all the same." if met else "")
         )
+
+
+def _queue_note(load: Load | None) -> str:
+    """Return how long requests wait in queues because demand exceeds capacity; "" if they do not.
+
+    It is for a plan that meets every SLO in its simulation.
+    """
+    if load is None or not load.hours_short:
+        return ""
+    return (
+        f"Queues absorb up to {percent(load.largest_share, 0)} of demand for "
+        f"{duration(3600 * load.hours_short)}. The simulation meets every SLO."
+    )
 
 
 def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
@@ -786,7 +811,11 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
         # The stored attainment without a replica is that in the window. Test days may have less.
         survives = view.replica_loss(outcome).attainment
         rows.append(Row(outcome.title, {**view.figures[outcome.name], "survives": survives}))
-    savings = {name: view.saving(name) for name in view.outcomes}
+    # Nobody can run an oracle, so it has no saving.
+    savings = {
+        name: None if outcome.hindsight else view.saving(name)
+        for name, outcome in view.outcomes.items()
+    }
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     label = "Recommended" if _is_recommended(view, view.plan) else view.plan.label
     charts = cost_chart(ordered, view.key, label, _not_n_plus_1_as_required(view))

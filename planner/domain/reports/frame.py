@@ -70,11 +70,10 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
 
     ``speed_tested``: the plan also meets the SLO on replicas that are slower by their error.
     """
-    if kinds := {replica.provenance for replica in frame.capacity}:
+    kinds = {replica.provenance for replica in frame.capacity}
+    if kinds and frame.speed_error is not None:
         kind = kinds.pop() if len(kinds) == 1 else MODELLED
-        error = (
-            "error unknown" if frame.speed_error is None else f"±{percent(frame.speed_error, 0)}"
-        )
+        error = f"±{percent(frame.speed_error, 0)}"
         note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("untested", Meaning.RISK)
         label = f"{kind.capitalize()} speed"
         yield Fact(label, error, note=note, meaning=meaning, link="profiles")

@@ -161,13 +161,15 @@ def demand_chart(
     label: str,
     today: str | None,
     work: Sequence[DeferrableWork] = (),
+    *,
+    meets_slo: bool = False,
 ) -> tuple[Chart | None, Load | None]:
     """Return (chart, load) of demand and capacity over time.
 
     The chart shows the forecast band, the capacity of ``policy`` (named ``label``) and of the
     baseline ``today``, and the demand above capacity. Deferrable demand is on top: as it arrives,
-    or as the plan moves it (``work``). The chart is None without demand, the load is None without
-    a capacity over time.
+    or as the plan moves it (``work``). If a simulation ``meets_slo``, queues absorb the demand
+    above capacity. The chart is None without demand, the load is None without a capacity over time.
     """
     demand = demand_of(tables, frame)
     if demand.is_empty():
@@ -197,7 +199,9 @@ def demand_chart(
     if load is not None:
         served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
         unserved = shortfall(load.times, load.demand, served)
-        if unserved:
+        if unserved and meets_slo:
+            series.append(replace(unserved, label="Demand in queues", role=Role.RISK))
+        elif unserved:
             series.append(replace(unserved, label=f"Demand above {load.capacity_words}"))
     y_axis = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load

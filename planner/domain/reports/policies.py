@@ -360,9 +360,9 @@ def policies_table(
         *columns_of(POLICY_TABLE, rows),
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
-        note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
-        "at the cost of the same SLO attainment. Without a replica: the lowest of this window "
-        "and the test day.",
+        note="Sorted by cost; policies that miss an SLO last. The saving is against the baseline. "
+        "It is smaller than the costs suggest if the policy has a lower SLO attainment. "
+        "Without a replica: the lowest of this window and the test day.",
     )
 
 

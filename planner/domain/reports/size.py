@@ -85,8 +85,9 @@ def _answer(result: SizeResult) -> str:
         total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
         counted = f"{total:,} replica{'s' * (total > 1)} for the peak demand"
         if len(by_region) > 1:
-            counted += ": " + ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
-        return f"{counted}. Spare replicas come on top."
+            regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
+            counted += f" ({regions})"
+        return f"{counted}, without spare replicas. A plan adds them"
     if len(result.pools) > 1:
         return "Capacity of one replica within the SLO"
     (pool,) = result.pools

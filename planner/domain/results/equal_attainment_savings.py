@@ -133,7 +133,7 @@ def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]
     if unequal.saving is None:
         yield "no static fleet has the same attainment to compare with"
     elif abs(unequal.saving) < NOTHING:
-        yield "at equal service as much"
+        yield "at equal SLO attainment as much"
     else:
         than = "less" if unequal.saving >= 0 else "more"
-        yield f"at equal service {abs(unequal.saving):.0%} {than}"
+        yield f"at equal SLO attainment {abs(unequal.saving):.0%} {than}"
