@@ -22,6 +22,7 @@ GPU_FACTS = {
     "tdp_w": "tdp_w", "link_bytes_s": "link_gb_s", "network_bytes_s": "network_gb_s",
     "idle_w": "idle_w",
 }  # fmt: skip
+FACT_LABELS = {"peak_flops": "peak FLOPS", "tdp_w": "TDP", "idle_w": "idle power", "watts": "power"}
 # Tokens of a sequence over which its KV cache is averaged, if bytes per token depend on it (sliding
 # windows, fixed states): prompt and output of a chat with some history.
 TYPICAL_CONTEXT = 4096
@@ -167,9 +168,7 @@ def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenan
     """
     by_text: dict[str, list[str]] = {}
     for fact, source in sources.items():
-        by_text.setdefault(source.source, []).append(
-            fact.removesuffix("_bytes").removesuffix("_bytes_s").removesuffix("_w")
-        )
+        by_text.setdefault(source.source, []).append(FACT_LABELS.get(fact, fact.partition("_")[0]))
     parts = [f"{', '.join(facts)}: {text}" for text, facts in by_text.items()]
     return Provenance(kind, "; ".join(parts))
 
@@ -240,7 +239,9 @@ def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
     text = read("models")["sources"][entry["source"]]
     provenance = Provenance("published", text)
     if assumed := entry.get("assumed"):
-        provenance = Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
+        provenance = Provenance(
+            "assumed", f"{text}; assumed: {', '.join(assumed).replace('_', ' ')}"
+        )
     return model_of_shape(_shape(name), provenance, weights, kv_cache)
 
 
