@@ -7,9 +7,22 @@ from datetime import datetime
 from itertools import product
 
 from django.db.models import Count, QuerySet
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
 
+from planner.domain.formats import figure
+from planner.domain.reports.whatif import VariedSetting
 from planner.domain.results.stored import PlannedReplicas
-from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, rank_cells
+from planner.domain.whatif.figures import (
+    FIGURES,
+    PLANNED,
+    SIMULATED,
+    Cell,
+    Figure,
+    RankedCell,
+    rank_cells,
+)
+from planner.domain.whatif.settings import TIMES, label_and_unit
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_by_number
@@ -41,8 +54,8 @@ def run_figures(run: Run) -> dict[str, float | None]:
     shares = [share for share in (attainment or {}).values() if share is not None]
     values |= {"attainment": min(shares, default=None), "replicas": _max_replicas(run)}
     return {
-        figure.name: None if (value := values[figure.name]) is None else float(value)
-        for figure in FIGURES
+        shown.name: None if (value := values[shown.name]) is None else float(value)
+        for shown in FIGURES
     }
 
 
@@ -74,6 +87,53 @@ def sweeps_list() -> QuerySet[Sweep]:
     return rows.annotate(cells=Count("runs")).order_by("-created_at", "-pk")
 
 
+def sweep_figures(sweep: Sweep) -> tuple[Figure, ...]:
+    """Return the figures that the runs of a sweep have, named as planned or as simulated."""
+    return PLANNED if sweep.kind == Run.Kind.PLAN else SIMULATED
+
+
+def varied_settings(sweep: Sweep) -> list[VariedSetting]:
+    """Return the settings that a sweep varies, with their labels and the texts of their values."""
+    varied = []
+    for axis in sweep.axes:
+        label, unit = label_and_unit(axis["key"])
+        texts = [
+            "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+            for value in axis["values"]
+        ]
+        texts = [f"{text} {unit}".rstrip() for text in texts]
+        varied.append(VariedSetting(label, axis["values"], texts, relative=unit == TIMES))
+    return varied
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSummary:
+    """A sweep in a list: its varied settings, its completed runs, and the range of their cost."""
+
+    sweep: Sweep
+    varied: list[VariedSetting]
+    done: int
+    cost: str  # "" if not known
+
+
+def sweep_summaries(sweeps: Sequence[Sweep]) -> list[SweepSummary]:
+    """Return the summaries of sweeps of ``sweeps_list``, without loading the results of runs."""
+    costs: dict[int, list[float | None]] = {sweep.pk: [] for sweep in sweeps}
+    completed = Run.objects.filter(sweep__in=costs, state=Run.State.COMPLETED)
+    # The cost of a recommended policy, of a simulation, or of a plan.
+    paths = ("recommended__cost_usd", "cost_usd", "totals__usd", "plan__totals__usd")
+    usd = Coalesce(*(KT(f"result__{path}") for path in paths))
+    for sweep_pk, cost in completed.values_list("sweep", usd):
+        costs[sweep_pk].append(None if cost is None else float(cost))
+    summaries = []
+    for sweep in sweeps:
+        known = [cost for cost in costs[sweep.pk] if cost is not None]
+        ends = dict.fromkeys(figure(end, "$") for end in (min(known), max(known))) if known else ()
+        done = len(costs[sweep.pk])
+        summaries.append(SweepSummary(sweep, varied_settings(sweep), done, " to ".join(ends)))
+    return summaries
+
+
 def sweep_get(number: int) -> Sweep:
     """Return a sweep by number; raise NotFound."""
     return row_by_number(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
@@ -81,10 +141,10 @@ def sweep_get(number: int) -> Sweep:
 
 def figure_by_name(name: str, figures: Sequence[Figure] = FIGURES) -> Figure:
     """Return the figure with this name; raise PlannerError that lists the known names."""
-    for figure in figures:
-        if figure.name == name:
-            return figure
-    known = ", ".join(figure.name for figure in figures)
+    by_name = {shown.name: shown for shown in figures}
+    if name in by_name:
+        return by_name[name]
+    known = ", ".join(by_name)
     raise PlannerError(f"figure: unknown value {name!r}. Choose from {known}.")
 
 

@@ -23,10 +23,10 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
 from planner.domain.outlook.calendar import WEEK_S
 from planner.domain.report import Report
-from planner.domain.reports.whatif import VariedSetting, grid_report
+from planner.domain.reports.whatif import grid_report
 from planner.domain.results.answer import span_of
 from planner.domain.whatif.answer import StoredPlan, answer
-from planner.domain.whatif.figures import FIGURES, Figure, SimulatedPolicy, WhatIf
+from planner.domain.whatif.figures import SimulatedPolicy, WhatIf
 from planner.domain.whatif.plan_inputs import from_arrays
 from planner.domain.whatif.settings import (
     SHARE,
@@ -51,7 +51,7 @@ from planner.policies.base import SEPARATOR
 from planner.policies.choice import policy_of
 from planner.selectors.run_hardware import hardware_of, stored_hardware
 from planner.selectors.runs import run_result, stored_result, typed_result
-from planner.selectors.sweeps import sweep_cells
+from planner.selectors.sweeps import sweep_cells, sweep_figures, varied_settings
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.drafts import MAX_REPLAYED_REQUESTS
@@ -424,25 +424,11 @@ def scenario_settings(document: str) -> dict[str, Setting]:
     return settings_for(scenario, build_hardware(scenario, known, spot=True))
 
 
-def sweep_report(sweep: Sweep, figure: Figure) -> Report:
-    """Return the report of a grid of runs, with ``figure`` as its chart."""
-    keys = [axis["key"] for axis in sweep.axes]
-    settings = {} if all(map(is_address, keys)) else scenario_settings(sweep.document)
-    varied = []
-    for axis in sweep.axes:
-        key, values = axis["key"], axis["values"]
-        label, unit, relative = key, "", False
-        if setting := settings.get(key):
-            label, unit, relative = setting.label, f" {setting.unit}", setting.relative
-        texts = [_value_text(value) + unit for value in values]
-        varied.append(VariedSetting(label, values, texts, relative))
-    return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "not set"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def sweep_report(sweep: Sweep, figure_name: str) -> Report:
+    """Return the report of a grid of runs, with one figure as its chart; by default the first."""
+    figures = sweep_figures(sweep)
+    chosen = next((figure for figure in figures if figure.name == figure_name), figures[0])
+    return grid_report(sweep.name, sweep_cells(sweep), varied_settings(sweep), chosen, figures)
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:

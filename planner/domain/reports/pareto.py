@@ -30,12 +30,12 @@ from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
-PLANNED = "as planned, at rated load"
+RATED = "at rated load"
 
 
-def _name(objective: str) -> str:
-    """Return an objective's name for people, such as GPU-hours."""
-    return objective.capitalize().replace("Gpu", "GPU")
+def _planned(objective: str) -> str:
+    """Return an objective's name for people, such as "Planned GPU-hours"."""
+    return f"Planned {objective}".replace("gpu", "GPU")
 
 
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
@@ -44,23 +44,23 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     Nothing if the result does not have the present plan.
     """
     front, plan = result.points, result.as_planned
-    first, second = map(_name, result.of)
+    first, second = map(_planned, result.of)
     first_unit, second_unit = result.units
     if plan is None:
         return
     if not has_trade_off(front):
-        yield Fact(f"{first} of your plan", plan.first, first_unit, note=PLANNED)
-        yield Fact(f"{second} of your plan", plan.second, second_unit, note=PLANNED)
-        yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
+        yield Fact(first, plan.first, first_unit, note=f"your plan, {RATED}")
+        yield Fact(second, plan.second, second_unit, note=f"your plan, {RATED}")
+        yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
         return
     highest_first, lowest_first = front[0], front[-1]
-    labelled = [(f"{first} of your plan", plan), (f"{first}, lowest", lowest_first)]
+    labelled = [(f"{first}, your plan", plan), (f"{first}, lowest", lowest_first)]
     if result.knee is not None:
-        labelled.append((f"{first} of plan {result.knee + 1}", front[result.knee]))
+        labelled.append((f"{first}, plan {result.knee + 1}", front[result.knee]))
     for label, point in labelled:
-        note = f"{second} {figure(point.second, second_unit)}"
+        note = f"{result.of[1]} {figure(point.second, second_unit)}"
         yield Fact(label, point.first, first_unit, note=note)
-    note = f"{first} {figure(highest_first.first, first_unit)}"
+    note = f"{result.of[0]} {figure(highest_first.first, first_unit)}"
     yield Fact(f"{second}, lowest", highest_first.second, second_unit, note=note)
 
 
@@ -89,12 +89,12 @@ def _front_table(result: ParetoResult) -> Table:
     return table(
         plans,
         (Head("Plan"), lambda row: row.name),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
-        (Head("GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
-        (Head("Carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
-        (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
-        (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
+        (Head("Planned cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
+        (Head("Planned GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
+        (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
+        (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
+        (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
+        (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         # Optimal plans need no remark.
         (Head("Status"), lambda row: None if row.plan.status == "optimal" else row.plan.status),
         marked=lambda row: row.name == knee,
@@ -119,18 +119,18 @@ def report(result: ParetoResult, _: Tables) -> Report:
 
     drawn = [
         series("Proven lower bound", "first_bound", Role.LIMIT),
-        series("Plans", "first", Role.RECOMMENDED),
+        series("Planned", "first", Role.RECOMMENDED),
     ]
     if result.knee is not None:
         label = f"Plan {result.knee + 1} (largest gain)"
         drawn.append(series(label, "first", Role.MEASURED, [points[result.knee]]))
     if result.as_planned:
-        drawn.append(series("Your plan", "first", Role.BASELINE, [result.as_planned]))
+        drawn.append(series("Your plan, planned", "first", Role.BASELINE, [result.as_planned]))
     axes = (
-        Axis(_name(second), units[second]),
-        Axis(_name(first), units[first], zero=False),
+        Axis(_planned(second), units[second]),
+        Axis(_planned(first), units[first], zero=False),
     )
-    chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
+    chart = Chart(f"{_planned(first)} against {second}", *axes, tuple(drawn))
     demand = "All plans serve the demand of this scenario's plan. They are not simulated."
     if result.as_planned is None:
         demand = "Planned once, before the window, for a forecast of all of it. Run it again."

@@ -71,14 +71,15 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     ]
     if now.recommended is not None and not same:
         blocks.append(Note(_recommended_before(now.recommended)))
-    plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
+    after = "Planned, after" if before else "Planned"
+    plans = ((before, "Planned, before", Role.BASELINE), (now, after, Role.RECOMMENDED))
     lines = tuple(
         _replicas(plan, label, role)
         for plan, label, role in plans
         if plan is not None and plan.periods
     )
     if lines and now.totals is not None:
-        blocks.append(Chart("Replicas", Axis(), Axis(form=Form.COUNT), lines))
+        blocks.append(Chart("Planned replicas", Axis(), Axis(form=Form.COUNT), lines))
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
     if changed:
         blocks.append(
@@ -173,13 +174,18 @@ def grid_report(
     # Cells are in the order of the product: the last setting varies fastest.
     values_of_cell = list(product(*(setting.texts for setting in varied)))
     problems = [_problem(cell) for cell in cells]
+    shown_figures = [
+        shown
+        for shown in figures
+        if any(cell.figures.get(shown.name) is not None for cell in cells)
+    ]
     has_problems = any(problems)
     all_cells = Table(
         (*(Head(setting.label, wide=2) for setting in varied),
          *(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown))
-           for shown in figures),
+           for shown in shown_figures),
          *([Head("Problem", wide=3)] if has_problems else [])),
-        tuple((*values, *(cell.figures.get(shown.name) for shown in figures),
+        tuple((*values, *(cell.figures.get(shown.name) for shown in shown_figures),
                *([problem] if has_problems else []))
               for values, cell, problem in zip(values_of_cell, cells, problems, strict=True)),
         marked=best,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.domain.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
+from planner.domain.formats import lower_first
 from planner.domain.planning.figures import PlanTotals
 
 
@@ -93,7 +94,7 @@ def _total(name: str) -> Callable[[WhatIf], float | None]:
 
 
 FIGURES = (
-    Figure("cost_usd", "Cost of the window", USD, LESS, _total("usd")),
+    Figure("cost_usd", "Cost", USD, LESS, _total("usd")),
     Figure("gpu_hours", "GPU-hours", HOURS, LESS, _total("gpu_hours")),
     Figure("attainment", "Lowest SLO attainment", SHARE, MORE, lambda answer: None),
     Figure("energy_kwh", "Energy", KWH, LESS, _total("kwh")),
@@ -105,10 +106,19 @@ FIGURES = (
     ),
 )  # fmt: skip
 RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a simulation measures less
-PLANNED = tuple(
-    replace(figure, label=f"{figure.label} at rated load") if figure.name in RATED_LOAD else figure
-    for figure in FIGURES
-    if figure.name != "attainment"  # not simulated
+
+
+def _named(basis: str, figure: Figure) -> Figure:
+    """Return a figure with its basis in the label, such as "Planned cost"."""
+    label = figure.label if figure.label.startswith("GPU") else lower_first(figure.label)
+    rated = " at rated load" if basis == "Planned" and figure.name in RATED_LOAD else ""
+    return replace(figure, label=f"{basis} {label}{rated}")
+
+
+PLANNED = tuple(_named("Planned", figure) for figure in FIGURES if figure.name != "attainment")
+# The peak of a simulated run is that of its plan.
+SIMULATED = tuple(
+    _named("Planned" if figure.name == "replicas" else "Simulated", figure) for figure in FIGURES
 )
 
 

@@ -13,20 +13,35 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from planner.domain.formats import key_words
 from planner.errors import PlannerError, ScenarioError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.address import with_values
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN
+from planner.policies.registry import TRAITS
 
 DEMAND, SLO, GPUS, PLAN = "Demand", "SLO", "GPUs", "Plan"  # groups of settings on a page
 TIMES, PERCENT = "× now", "%"  # units
-TIER_LIMITS = {  # name of a limit: its label, unit and largest value
-    "ttft_ms": ("TTFT limit", "ms", 1e6),
-    "tbt_ms": ("TPOT limit", "ms", 1e6),
-    "percentile": ("SLO target", PERCENT, 99.999),
+TIER_LIMITS = {"ttft_ms": 1e6, "tbt_ms": 1e6, "percentile": 99.999}  # largest value by name
+LABELS = {  # name of a setting: its label and unit; what it is of follows a dot
+    "growth": ("Demand", TIMES),
+    "cached": ("Cached prompt tokens", PERCENT),
+    "quantile": ("Forecast percentile", PERCENT),
+    "ttft_ms": ("TTFT limit", "ms"),
+    "tbt_ms": ("TPOT limit", "ms"),
+    "percentile": ("SLO target", PERCENT),
+    "price": ("Price", TIMES),
+    "gpus": ("Available GPUs", TIMES),
+    "mix": ("Largest share per region", PERCENT),
+    "power": ("Power limit", "kW"),
+    "spare": ("Spare replicas per pool", "replicas"),
+    "interval": ("Scaling interval", "min"),
+    "epsilon": ("Least share served in the home region", PERCENT),
+    "spot_share": ("Largest share on spot GPUs", PERCENT),
 }
+ENTRY = re.compile(r"(\w+)\[(.+?)\]\.(.+)")  # section, entry and field of an address
 Variation = Mapping[str, Any]  # addresses of a scenario to values; None removes a value
 MOST_AXES, MOST_CELLS = 2, 256  # of a grid
 SHARE = "mix."  # names of settings that limit a GPU type to a share of a region's GPUs
@@ -41,9 +56,7 @@ class Setting:
     """
 
     name: str
-    label: str
     group: str
-    unit: str
     value: float | None  # None: the scenario does not state a number
     least: float
     most: float
@@ -52,6 +65,16 @@ class Setting:
     whole: bool = False  # values at the addresses are whole numbers
     per: float = 1.0
     clears: tuple[str, ...] = ()  # addresses that a change removes
+
+    @property
+    def label(self) -> str:
+        """Return the name for people, such as "TTFT limit, chat"."""
+        return label_and_unit(self.name)[0]
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the value."""
+        return label_and_unit(self.name)[1]
 
     def variation(self, value: float) -> dict[str, Any]:
         """Return the changed values by address; raise PlannerError outside the limits."""
@@ -68,6 +91,20 @@ class Setting:
             new = (present or 0.0) * value if self.relative else value / self.per
             changed[address] = round(new) if self.whole else new
         return changed
+
+
+def label_and_unit(key: str) -> tuple[str, str]:
+    """Return the label and the unit of a setting, by its name or an address; "": no unit."""
+    name, _, entry = key.partition(".")
+    if name in LABELS:
+        label, unit = LABELS[name]
+    elif match := ENTRY.fullmatch(key):
+        section, entry, field = match.groups()
+        label, unit = LABELS.get(field, (key_words(field), ""))
+        entry = TRAITS[entry].label if section == "policies" and entry in TRAITS else entry
+    else:
+        return key_words(key), ""
+    return f"{label}, {entry}" if entry else label, unit
 
 
 def settings_for(scenario: Scenario, hardware: Hardware) -> dict[str, Setting]:
@@ -146,15 +183,12 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
         f"traffic.sources[{place}].scale": source.scale
         for place, source in enumerate(scenario.traffic.sources)
     }
-    yield Setting(
-        "growth", "Demand", DEMAND, TIMES, 1.0, least=0.05, most=20.0, addresses=scales,
-        relative=True,
-    )  # fmt: skip
+    yield Setting("growth", DEMAND, 1.0, least=0.05, most=20.0, addresses=scales, relative=True)
     if any(serving.prefix_caching for serving in scenario.serving):
         stated = {source.cached_share for source in scenario.traffic.sources}
         share = stated.pop() if len(stated) == 1 else None
         yield Setting(
-            "cached", "Cached prompt tokens", DEMAND, PERCENT,
+            "cached", DEMAND,
             None if share is None else 100.0 * share, least=0.0, most=99.0,
             addresses={
                 f"traffic.sources[{place}].cached_share": source.cached_share
@@ -164,7 +198,7 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
         )  # fmt: skip
     level = scenario.forecast.quantile
     yield Setting(
-        "quantile", "Forecast percentile", DEMAND, PERCENT,
+        "quantile", DEMAND,
         None if level in (None, MEAN) else 100.0 * float(level), least=5.0, most=95.0,
         addresses={"forecast.quantile": None}, per=100.0, clears=("forecast.quantiles",),
     )  # fmt: skip
@@ -175,11 +209,11 @@ def _slo(scenario: Scenario) -> Iterator[Setting]:
     for tier in scenario.tiers:
         if tier.deferrable:
             continue
-        for limit, (label, unit, most) in TIER_LIMITS.items():
+        for limit, most in TIER_LIMITS.items():
             value = getattr(tier, limit)
             yield Setting(
-                f"{limit}.{tier.name}", f"{label}, {tier.name}", SLO, unit, value, least=0.001,
-                most=most, addresses={f"tiers[{tier.name}].{limit}": value},
+                f"{limit}.{tier.name}", SLO, value, least=0.001, most=most,
+                addresses={f"tiers[{tier.name}].{limit}": value},
             )  # fmt: skip
 
 
@@ -196,17 +230,16 @@ def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
     for gpu, available in available_by_gpu.items():
         prices = dict(_prices(scenario, hardware, gpu))
         yield Setting(
-            f"price.{gpu}", f"Price, {gpu}", GPUS, TIMES, 1.0, least=0.05, most=20.0,
+            f"price.{gpu}", GPUS, 1.0, least=0.05, most=20.0,
             addresses=prices, relative=True,
         )  # fmt: skip
         yield Setting(
-            f"gpus.{gpu}", f"Available GPUs, {gpu}", GPUS, TIMES, 1.0, least=0.0, most=20.0,
+            f"gpus.{gpu}", GPUS, 1.0, least=0.0, most=20.0,
             addresses=available, relative=True, whole=True,
         )  # fmt: skip
         if len(available_by_gpu) > 1:  # the share of a single type is always 100%
             yield Setting(
-                f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0,
-                least=0.0, most=100.0, addresses={},
+                f"{SHARE}{gpu}", GPUS, 100.0, least=0.0, most=100.0, addresses={},
             )  # fmt: skip
 
 
@@ -216,7 +249,7 @@ def _power(scenario: Scenario) -> Iterator[Setting]:
         if region.power is not None and region.power.site_kw is not None:
             limit_kw = region.power.site_kw
             yield Setting(
-                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", limit_kw,
+                f"power.{region.name}", GPUS, limit_kw,
                 least=0.001, most=1e7,
                 addresses={f"regions[{region.name}].power.site_kw": limit_kw},
             )  # fmt: skip
@@ -246,24 +279,22 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
     objective = scenario.objective
     spare = objective.spare.instances
     yield Setting(
-        "spare", "Spare replicas per pool", PLAN, "replicas", spare, least=0, most=1000,
+        "spare", PLAN, spare, least=0, most=1000,
         addresses={"objective.spare.instances": spare}, whole=True,
     )  # fmt: skip
     seconds = scenario.horizon.period_s
     yield Setting(
-        "interval", "Scaling interval", PLAN, "min", None if seconds is None else seconds / 60,
+        "interval", PLAN, None if seconds is None else seconds / 60,
         least=1.0, most=1440.0, addresses={"horizon.period_s": seconds}, per=1 / 60,
     )  # fmt: skip
     if len(scenario.regions) > 1:
         yield Setting(
-            "epsilon", "Least share served in the home region", PLAN, PERCENT,
-            100.0 * objective.epsilon, least=1.0, most=100.0,
+            "epsilon", PLAN, 100.0 * objective.epsilon, least=1.0, most=100.0,
             addresses={"objective.epsilon": objective.epsilon}, per=100.0,
         )  # fmt: skip
     if any(region.spot for region in scenario.regions):
         yield Setting(
-            "spot_share", "Largest share on spot GPUs", PLAN, PERCENT,
-            100.0 * objective.spot_share, least=0.0, most=100.0,
+            "spot_share", PLAN, 100.0 * objective.spot_share, least=0.0, most=100.0,
             addresses={"objective.spot_share": objective.spot_share}, per=100.0,
         )  # fmt: skip
 

@@ -63,7 +63,7 @@ class Command(HeadroomCommand):
                 continue  # its cell shows the error
 
     def words(self, answer: Document) -> str:
-        report = sweep_report(self.sweep, figure_by_name(answer["figure"]))
+        report = sweep_report(self.sweep, answer["figure"])
         return report_text(report, self.stdout)
 
 

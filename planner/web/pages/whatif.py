@@ -18,14 +18,14 @@ from planner.domain.reports.whatif import (
     answer_report,
     grid_report,
 )
-from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
+from planner.domain.whatif.figures import PLANNED, Cell, WhatIf, planned_cell
 from planner.domain.whatif.settings import MOST_AXES, Axis, Setting, cells_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
 from planner.outputs.render.html import display_sections
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
-from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_grid
+from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_figures, sweep_grid
 from planner.services.whatif import (
     base_of,
     front_values,
@@ -276,16 +276,17 @@ def _grid_context(
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
     """Return the context of a stored grid (sweep) of runs."""
-    chosen, grid = figure_by_name(params.get("figure") or FIGURES[0].name), sweep_grid(sweep)
+    figures, grid = sweep_figures(sweep), sweep_grid(sweep)
+    chosen = figure_by_name(params.get("figure") or figures[0].name, figures)
     return {
         "sweep": sweep,
         "address": reverse("web:what-if", args=[sweep.pk]),
         "cells": sweep_cells(sweep),
         "grid": grid,
         "going": grid.going,
-        "figures": FIGURES,
+        "figures": figures,
         "chosen": chosen,
-        **_context_of(sweep_report(sweep, chosen)),
+        **_context_of(sweep_report(sweep, chosen.name)),
     }
 
 

@@ -9,7 +9,7 @@ from planner.models import Run
 from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get
 from planner.selectors.scenarios import scenario_get, scenarios_list
-from planner.selectors.sweeps import sweep_get, sweeps_list
+from planner.selectors.sweeps import sweep_get, sweep_summaries, sweeps_list
 from planner.services import whatif
 from planner.web.errors import planners_only
 from planner.web.pages.whatif import (
@@ -76,7 +76,11 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
 @require_safe
 def listing(request: Request) -> HttpResponse:
     """List the grids of runs, with a choice of the scenario of a new one."""
-    context = {"page": page_of(request, sweeps_list()), "scenarios": scenarios_list()[:SCENARIOS]}
+    page = page_of(request, sweeps_list())
+    context = {
+        "page": page, "sweeps": [(one, one.sweep) for one in sweep_summaries(list(page))],
+        "scenarios": scenarios_list()[:SCENARIOS],
+    }  # fmt: skip
     return render(request, "web/what_ifs.html", context)
 
 

@@ -116,7 +116,9 @@ def test_the_pages(planner: User, viewer: User, pools: Scenario, sweep: Sweep) -
     done = reverse("web:run", args=[sweep.runs.get(cell=1).pk])
     assert done in page.content.decode()
     assert reader.get(address, {"figure": "beauty"}).status_code == 400
-    assert TTFT in text_of(reader.get(reverse("web:what-ifs")))
+    ((listed, _),) = reader.get(reverse("web:what-ifs")).context["sweeps"]
+    assert (listed.sweep, listed.done, listed.cost) == (sweep, 1, "$12")
+    assert [list(each.values) for each in listed.varied] == [list(axis.values) for axis in AXES]
     assert "Two pools" not in text_of(reader.get(reverse("web:runs")))  # they are on its page
     # Former addresses lead to it.
     assert reader.get(reverse("web:sweep", args=[sweep.pk])).url == address
