@@ -77,8 +77,10 @@ def compare_runs(
         for result, requested in zip(results, policies, strict=True)
     ]
     settings, unreadable = _settings(runs)
-    for values, result, name in zip(settings, results, chosen, strict=True):
-        values.update(_as_simulated(values, result, name))
+    # A run without a plan of its own chooses no settings, so scenarios compare as they are.
+    if all(result.plan or result.policies for result in results):
+        for values, result, name in zip(settings, results, chosen, strict=True):
+            values.update(_as_simulated(values, result, name))
     differences, same = compare_settings(settings)
     notes = [*unreadable, *_notes(runs, results)]
     not_ranked = _why_not_ranked(results, differences)

@@ -273,8 +273,10 @@ def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Gr
 def _replica_name(row: SizedReplica) -> str:
     """Return model, hardware and (unless it is aggregated) role of a replica as text."""
     replica = row.replica
-    role = f" ({replica.role})" if replica.role not in (None, "mixed") else ""
-    return f"{replica.model} on {replica.arrangement or replica.gpu}{role}"
+    name = f"{replica.model} on {replica.arrangement or replica.gpu}"
+    # The arrangement of some replicas ends with the role.
+    has_role = replica.role in (None, "mixed") or name.endswith(f", {replica.role}")
+    return name if has_role else f"{name}, {replica.role}"
 
 
 def error_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:

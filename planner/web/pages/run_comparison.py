@@ -6,7 +6,15 @@ from dataclasses import replace
 import polars as pl
 
 from planner.domain.columns import SHARE, TEXT
-from planner.domain.formats import NOTHING, figure, percent, signed_percent
+from planner.domain.formats import (
+    NOTHING,
+    figure,
+    lower_first,
+    minus,
+    percent,
+    signed_percent,
+    when,
+)
 from planner.domain.reports.over_time import BORROWED, to_end
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.errors import ScenarioError
@@ -17,7 +25,13 @@ from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
 from planner.selectors.run_comparison import MIN_RUNS, RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group
-from planner.selectors.runs import run_table, run_tables, stored_result
+from planner.selectors.runs import (
+    answer_of,
+    run_table,
+    run_tables,
+    runs_with_answers,
+    stored_result,
+)
 from planner.web.charts.run_comparison import Course, course_figure
 from planner.web.pages.setting_lines import Cell, Line, setting_lines
 from planner.web.request import TemplateContext
@@ -26,6 +40,7 @@ from planner.web.request import TemplateContext
 SIMULATED = ("cost_usd", "slo_attainment", "gpu_hours", "energy_kwh", "carbon_kg", "starts_total")
 PLANNED = ("usd", "gpu_hours", "kwh")
 NOT_SIMULATED = "not simulated"
+DIFFERENT_KINDS = "Runs of different kinds have no common cost. Compare runs of one kind"
 SAME_COST = 0.005  # share of the cost within which no run is cheaper
 
 
@@ -46,17 +61,30 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     )
     numbers = [run.pk for run in runs]
     scenarios = [scenario_of(run) for run in runs]
+    unlike = main is None and len({run.kind for run in runs}) > 1
+    window_texts = [
+        f"{when(compared.start, result.clock, zoned=False)} to {when(compared.end, result.clock)}"
+        if compared.start
+        else ""
+        for compared, result in zip(comparison.runs, results, strict=True)
+    ]
+    common = [texts.pop() for texts in ({run.name for run in runs}, {*window_texts})
+              if len(texts) == 1 and texts != {""}]  # fmt: skip
     return {
         "beside": comparison,
+        "common": common,  # what would be the same in every column
         "columns": [
-            (compared, result.clock, _query(compared.run, numbers))
-            for compared, result in zip(comparison.runs, results, strict=True)
+            (compared, window, _query(compared.run, numbers))
+            for compared, window in zip(comparison.runs, window_texts, strict=True)
         ],
         "numbers": numbers,
-        "verdict": verdict(comparison, results, main),
+        "verdict": DIFFERENT_KINDS if unlike else verdict(comparison, results, main),
         "note": main.note if main else "",
-        "unlike": main is None and len({run.kind for run in runs}) > 1,
-        "main": list(_main_lines(comparison, results, main, names)) if main else [],
+        "unlike": unlike,
+        "main": list(_main_lines(comparison, results, main, names))
+        if main
+        else [_answers_line(numbers)],
+        "numeric": main is not None,
         "differences": setting_lines(comparison.differences, scenarios),
         "groups": [
             (group.title, group.note, rows)
@@ -85,7 +113,7 @@ def _main_lines(
     ]
     if planned and any(simulated):
         texts = (NOT_SIMULATED if usd is None else figure(usd, "$") for usd in simulated)
-        yield Line("Cost, simulated", tuple(Cell(text) for text in texts))
+        yield Line("Simulated cost", tuple(Cell(text) for text in texts))
     for name in names:
         for row in main.rows:
             if row.name == name:
@@ -93,7 +121,14 @@ def _main_lines(
                 line = figure_line(
                     replace(row, changes=(None,) * len(row.values)) if main.note else row
                 )
-                yield replace(line, label=f"{line.label}, planned by period") if planned else line
+                label = line.label if line.label.startswith("GPU") else lower_first(line.label)
+                yield replace(line, label=f"Planned {label}") if planned else line
+
+
+def _answers_line(numbers: Sequence[int]) -> Line:
+    """Return a line with the answer of each run, for runs that share no figure of cost."""
+    answers = {run.pk: answer_of(run) for run in runs_with_answers().filter(pk__in=numbers)}
+    return Line("Result", tuple(Cell(answers[number] or NOTHING) for number in numbers))
 
 
 def _query(first: int, numbers: Sequence[int]) -> str:
@@ -220,8 +255,8 @@ def _change_text(row: ComparedFigure, change: float | None) -> str:
     if change is None or change == 0:
         return ""
     if row.unit == SHARE:
-        points = f"{figure(abs(100 * change))} points"
-        return f"+{points}" if change > 0 else f"−{points}"
+        points = round(100 * change, 2)
+        return minus(f"{points:+g} points") if points else ""
     return signed_percent(change, 0 if abs(change) >= 1 else 1)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 from django import forms
 
-from planner.domain.formats import NOTHING, duration, figure, key_words, parameter_text
+from planner.domain.formats import (
+    NOTHING,
+    duration,
+    figure,
+    key_words,
+    milliseconds,
+    parameter_text,
+)
 from planner.inputs.scenario.address import names_of
 from planner.inputs.scenario.schema import Scenario
 from planner.policies.registry import POLICIES, TRAITS
@@ -160,14 +167,18 @@ def setting_line(row: Setting) -> Line:
     """Return a setting as a line of the table, with one cell per run."""
     scalar = next((each for each in SCALARS.values() if each.path == row.key), None)
     label = _label(row.key) if scalar is None else scalar.label
+    in_ms = row.key.endswith("_ms")
 
     def text(value: Any) -> str:
         if value is None or not isinstance(value, int | float) or isinstance(value, bool):
             return _text(value)
+        if in_ms:
+            return milliseconds(value)
         if scalar is not None and scalar.is_duration:
             return duration(value)
         return figure(value / scalar.per) if scalar and scalar.per else _text(value)
 
+    label = label.removesuffix(", ms") if in_ms else label  # the values have their units
     return Line(label, _cells([text(value) for value in row.values]))
 
 

@@ -21,7 +21,6 @@ from planner.selectors.runs import (
     run_get,
     run_preview,
     run_table_path,
-    runs_list,
     runs_with_answers,
 )
 from planner.services import runs
@@ -169,13 +168,20 @@ def compare(request: Request) -> HttpResponse:
     """Compare the runs that the URL names; if too few, show runs to choose from."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < MIN_RUNS:
-        # Offer other runs, those of the same kind and scenario first.
+        # Offer runs of the same kind, those of the same scenario first.
         first = run_get(numbers[0]) if numbers else None
-        rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
-        offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
+        rows = runs_with_answers().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
+        rows = rows.exclude(pk__in=numbers)
+        others: list[Run] = []
         if first is not None:
-            offered.sort(key=lambda run: (run.kind != first.kind, run.name != first.name, -run.pk))
-        context = {"first": first, "runs": offered, "choose": True}
+            others = list(rows.exclude(kind=first.kind)[:OFFERED])
+            rows = rows.filter(kind=first.kind)
+        offered = list(rows[:OFFERED])
+        if first is not None:
+            offered.sort(key=lambda run: (run.name != first.name, -run.pk))
+        context = {
+            "first": first, "runs": offered, "others": others, "choose": True, "answers": True,
+        }  # fmt: skip
         return render(request, "web/beside_choose.html", context)
     return render(request, "web/beside.html", page_context(runs_to_compare(numbers), request.GET))
 
