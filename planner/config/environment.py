@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
@@ -314,22 +314,11 @@ def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
         )
 
 
-class Smtp(NamedTuple):
-    """The settings of a mail server; ``starttls`` and ``tls`` exclude each other."""
-
-    host: str
-    port: int
-    user: str
-    password: str
-    starttls: bool
-    tls: bool
-
-
 SMTP_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 
-def smtp_server(address: str, *, site: str) -> Smtp:
-    """Return the mail server of an ``address`` such as ``smtp+tls://USER:PASSWORD@HOST:PORT``.
+def smtp_server(address: str, *, site: str) -> dict[str, Any]:
+    """Return Django's settings of a mail server ``smtp+tls://USER:PASSWORD@HOST:PORT``, by name.
 
     Mails contain links, so ``site``, the address of this site, must be set.
     """
@@ -348,14 +337,15 @@ def smtp_server(address: str, *, site: str) -> Smtp:
             "HEADROOM_SMTP is set and HEADROOM_URL is not. Give the address that people use, such "
             "as https://headroom.example.com, for the links in mails."
         )
-    return Smtp(
-        parts.hostname or "",
-        port,
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
-        parts.scheme == "smtp+tls",
-        parts.scheme == "smtps",
-    )
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": port,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp+tls",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_TIMEOUT": 10,  # s
+    }
 
 
 def secret_key(data_dir: Path) -> str:

@@ -259,11 +259,7 @@ DEFAULT_FROM_EMAIL = env_text(
     give="a mail address such as headroom@example.com",
 )
 if HEADROOM_SMTP:
-    SMTP = smtp_server(HEADROOM_SMTP, site=HEADROOM_URL)
-    EMAIL_HOST, EMAIL_PORT = SMTP.host, SMTP.port
-    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = SMTP.user, SMTP.password
-    EMAIL_USE_TLS, EMAIL_USE_SSL = SMTP.starttls, SMTP.tls
-    EMAIL_TIMEOUT = 10  # s
+    globals().update(smtp_server(HEADROOM_SMTP, site=HEADROOM_URL))  # EMAIL_HOST and others
 
 # Uploads are streamed to files, so that their size needs no memory
 

@@ -9,21 +9,19 @@ from django.http import HttpRequest
 MAX_ADDRESS_CHARACTERS = 45  # characters of an IPv6 address that holds an IPv4 one
 
 
-def client_address(request: HttpRequest | None) -> str:
-    """Return the IP address that ``request`` comes from; "" without a request.
+def client_address(request: HttpRequest) -> str:
+    """Return the IP address that ``request`` comes from.
 
     Behind the proxy that terminates TLS (HEADROOM_HTTPS), it is the last entry of X-Forwarded-For,
     which that proxy wrote. Other forwarded headers are ignored, since a client can set them.
     """
-    if request is None:
-        return ""
     # Without a proxy the client could write this header itself.
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
     address: str = forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
     return address[:MAX_ADDRESS_CHARACTERS]
 
 
-def client_network(request: HttpRequest | None) -> str:
+def client_network(request: HttpRequest) -> str:
     """Return the key for rate limits: the IP address, or the /64 network of an IPv6 address.
 
     One IPv6 client usually owns a whole /64 and could use another address for each attempt.

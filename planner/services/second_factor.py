@@ -40,8 +40,8 @@ class NotEnrolled(NotAllowed):
 class Enrolment:
     """The shared key of a new second factor, in the two forms that a page shows."""
 
-    key: str  # base32, to type
-    address: str  # otpauth://, to scan
+    key: str  # for an authenticator app, base32
+    address: str  # otpauth:// address, for a QR code
 
 
 def factor_of(user: User) -> SecondFactor | None:

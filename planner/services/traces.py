@@ -201,16 +201,17 @@ def trace_run(
     *,
     trace: Trace,
     owner: User,
-    kind: str = Run.Kind.FORECAST,
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run on a trace without a scenario: a forecast, the only kind that allows it."""
+    """Start a forecast of a trace, the only kind of run that needs no scenario."""
     check_may_plan(owner)
-    if kind != Run.Kind.FORECAST:
-        raise PlannerError(f"{kind} needs a scenario. Without one, a trace allows only forecast.")
     return runs.run_create(
-        owner=owner, kind=kind, trace=trace, options=options, idempotency_key=idempotency_key
+        owner=owner,
+        kind=Run.Kind.FORECAST,
+        trace=trace,
+        options=options,
+        idempotency_key=idempotency_key,
     )
 
 

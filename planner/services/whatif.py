@@ -236,16 +236,17 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
     first, second = result.of
     if not 0 <= plan < len(points):
         raise PlannerError(f"cell: this front has {len(points)} plans.")
-    rates = [(a.first - b.first) / (b.second - a.second) for a, b in pairwise(points)]
-    before = rates[plan - 1] if plan else math.inf
-    after = rates[plan] if plan < len(rates) else 0.0
-    if not rates:
-        rate = TIE
+    # Slopes between neighbours: units of the first objective that one of the second costs.
+    slopes = [(a.first - b.first) / (b.second - a.second) for a, b in pairwise(points)]
+    if not slopes:
+        slope = TIE
     elif plan == 0:
-        rate = after * END_RATE
+        slope = slopes[0] * END_RATE
+    elif plan == len(slopes) or not slopes[plan]:
+        slope = slopes[plan - 1] / END_RATE
     else:
-        rate = math.sqrt(before * after) if after else before / END_RATE
-    return {"objective.weights": {MEASURE[first]: 1.0, MEASURE[second]: float(f"{rate:.4g}")}}
+        slope = math.sqrt(slopes[plan - 1] * slopes[plan])
+    return {"objective.weights": {MEASURE[first]: 1.0, MEASURE[second]: float(f"{slope:.4g}")}}
 
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from planner.api.base import ApiView, valid
 from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
 from planner.api.serializers.fields import StrictSerializer
+from planner.domain.serialise import as_json
 from planner.models import ApiToken, User, Workspace
 from planner.models.workspace import use_workspace
 from planner.selectors.people import workspace_for
@@ -64,11 +65,6 @@ class AgainGiven(StrictSerializer):
         trim_whitespace=False,
         help_text="Your password. Not needed within 15 minutes of signing in.",
     )
-
-
-class FactorBegun(StrictSerializer):
-    key = serializers.CharField(help_text="Key for an authenticator app, base32.")
-    address = serializers.CharField(help_text="otpauth:// address, for a QR code.")
 
 
 class CodeGiven(StrictSerializer):
@@ -183,7 +179,7 @@ class MyFactorView(ApiView):
         }
         return Response(FactorState(state).data)
 
-    @operation({201: FactorBegun}, request=AgainGiven)
+    @operation({201: second_factor.Enrolment}, request=AgainGiven)
     def post(self, request: Request) -> Response:
         """Begin a second factor; it is active after you PUT a first code.
 
@@ -192,8 +188,7 @@ class MyFactorView(ApiView):
         sent = valid(AgainGiven(data=request.data))
         check_verified(request._request, self.user, sent["password"])
         begun = second_factor.factor_begin(user=self.user)
-        answer = {"key": begun.key, "address": begun.address}
-        return Response(FactorBegun(answer).data, status.HTTP_201_CREATED)
+        return Response(as_json(begun), status.HTTP_201_CREATED)
 
     @operation({200: Recovery}, request=CodeGiven)
     def put(self, request: Request) -> Response:

@@ -24,16 +24,15 @@ class RunStartView(ApiView):
         sent = valid(REQUESTS[self.kind](data=request.data))
         common: Values = {
             "owner": self.user,
-            "kind": self.kind,
             "options": sent["options"],
             "idempotency_key": idempotency_key(request),
         }
         if name := sent.get("scenario"):
-            run = scenario_run(scenario=scenario_get(name), **common)
-        elif name := sent.get("trace"):
+            run = scenario_run(scenario=scenario_get(name), kind=self.kind, **common)
+        elif name := sent.get("trace"):  # of a forecast
             run = trace_run(trace=trace_get(name), **common)
         else:
-            run = document_run(document=sent["document"], **common)
+            run = document_run(document=sent["document"], kind=self.kind, **common)
         return run_response(run, request)
 
 

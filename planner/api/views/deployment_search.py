@@ -9,19 +9,18 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.schema import CHOSEN, CONFIGURED, operation
 from planner.api.serializers.fields import FieldsByName, FiniteField, StrictSerializer
-from planner.api.serializers.options import OptionsSerializer
+from planner.api.views.estimates import WithMeasurements
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
 from planner.domain.serialise import as_json
-from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
 
 LATENCY_LIMITS = ("ttft_ms", "tbt_ms")
 
 
-class ConfigureRequest(OptionsSerializer):
+class ConfigureRequest(WithMeasurements):
     """The search for a deployment, as in `bin/manage configure`."""
 
     declared = ASKED
@@ -29,16 +28,6 @@ class ConfigureRequest(OptionsSerializer):
         child=FiniteField(), required=False,
         help_text="USD per GPU-hour by GPU type. Default: median on-demand price.",
     )  # fmt: skip
-    measured = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
-        help_text=(
-                "Your measured rows, in the format of /estimates/. They correct speeds and "
-                "errors."
-            ),
-    )  # fmt: skip
-    kept = serializers.BooleanField(
-        required=False, default=True, help_text="Also use uploaded measurements."
-    )
 
     def get_fields(self) -> FieldsByName:
         """Return the fields; latency limits and the request rate may be null, which means none."""

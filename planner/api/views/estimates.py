@@ -29,20 +29,23 @@ from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
 MAX_ROWS = 20_000
 
 
-class EstimateRequest(OptionsSerializer):
-    """One deployment with its requests in flight, as in `bin/manage estimate`."""
-
-    declared = ESTIMATE
+class WithMeasurements(OptionsSerializer):
     measured = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
-        help_text=(
-                "Your measured rows: the fields of this body, with ttft_ms and tbt_ms. Missing "
-                "fields come from the body. They correct the estimate."
-            ),
-    )  # fmt: skip
+        child=serializers.DictField(),
+        required=False,
+        max_length=MOST_ROWS,
+        help_text="Your measured rows, with the fields of a body of /estimates/, ttft_ms and "
+        "tbt_ms. Missing fields come from this body. They correct speeds and errors.",
+    )
     kept = serializers.BooleanField(
         required=False, default=True, help_text="Also use stored measurements."
     )
+
+
+class EstimateRequest(WithMeasurements):
+    """One deployment with its requests in flight, as in `bin/manage estimate`."""
+
+    declared = ESTIMATE
 
     def validate(self, attrs: Values) -> Values:
         """Check that exactly one of ``rate`` and ``concurrency`` is given."""

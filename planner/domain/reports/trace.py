@@ -110,7 +110,7 @@ def _days(character: Character) -> Iterator[Section]:
         *AMOUNTS,
         (Head("Known", Form.SHARE), lambda row: row.seen),
     )
-    yield Section("Days, with their rank", (rows,), "Days", group=Group.BASIS)
+    yield Section("Days, with their rank", (rows,), "Days", group=Group.BASIS, printed=True)
 
 
 def _bursts(character: Character) -> Iterator[Section]:
