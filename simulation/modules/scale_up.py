@@ -162,48 +162,29 @@ def _integer_program(
 ) -> tuple[FloatArray, "scipy.optimize.LinearConstraint", FloatArray]:
     """Return the cost of each variable, the constraints, and the upper bound of each variable.
 
-    The first ``n * devices`` variables are the copies, ``[n, devices]``.
+    There are three blocks of variables: layer i is copied to device d, a run begins there, and
+    layer i has a further copy k. Variables of a block are in order of layers, then d or k.
     """
     n, devices = problem.home.size, problem.free_bytes.size
-    # Blocks of variables: layer i is copied to device d; a run begins there; layer i has copy k.
-    copied, run_begins, further = 0, n * devices, 2 * n * devices
-    total = 2 * n * devices + n * (devices - 1)
-
-    def variable(block: int, i: int, d: int, width: int = devices) -> int:
-        """Return the index of variable (``i``, ``d``) of a block with ``width`` columns."""
-        return block + i * width + d
-
-    entries: list[tuple[int, int, float]] = []
-    low: list[float] = []
-    high: list[float] = []
-
-    def constrain(terms: list[tuple[int, float]], least: float, most: float) -> None:
-        """Add a constraint: the weighted sum of variables lies between ``least`` and ``most``."""
-        entries.extend((len(low), column, weight) for column, weight in terms)
-        low.append(least)
-        high.append(most)
-
-    for d in range(devices):
+    eye, kron = scipy.sparse.eye_array, scipy.sparse.kron
+    all_copies = eye(n * devices)
+    copy_of_layer_before = kron(eye(n, k=-1), eye(devices))
+    copies_of_layer = kron(eye(n), np.ones((1, devices)))
+    further_of_layer = kron(eye(n), np.ones((1, devices - 1)))
+    rows = [
         # The copies on a device fit into its memory.
-        terms = [(variable(copied, i, d), 1.0) for i in range(n)]
-        constrain(terms, 0, float(problem.fitting_copies[d]))
-        for i in range(n):
-            before = [(variable(copied, i - 1, d), 1.0)] if i else []
-            # A run begins if the layer is copied and the one before it is not.
-            begins_here = [(variable(run_begins, i, d), 1.0), (variable(copied, i, d), -1.0)]
-            constrain([*begins_here, *before], 0, np.inf)
-    upper = np.ones(total)
-    for i in range(n):
-        # The home of a layer has the original.
-        upper[variable(copied, i, int(problem.home[i]))] = 0.0
-        # Its further copies are as many as the devices with one.
-        on_devices = [(variable(copied, i, d), 1.0) for d in range(devices)]
-        by_number = [(variable(further, i, k, devices - 1), -1.0) for k in range(devices - 1)]
-        constrain(on_devices + by_number, 0, 0)
-    cost = np.zeros(total)
-    cost[run_begins:further] = problem.gamma
+        [kron(np.ones((1, n)), eye(devices)), None, None],
+        # A run begins if the layer is copied and the one before it is not.
+        [copy_of_layer_before - all_copies, all_copies, None],
+        # A layer has as many further copies as devices with one.
+        [copies_of_layer, None, -further_of_layer],
+    ]
+    high = np.r_[problem.fitting_copies, np.full(n * devices, np.inf), np.zeros(n)]
+    constraint = scipy.optimize.LinearConstraint(
+        scipy.sparse.block_array(rows, format="csr"), np.zeros(high.size), high
+    )
     saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
-    cost[further:] = -np.tile(saved, n)
-    rows, columns, values = zip(*entries, strict=True)
-    matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(len(low), total))
-    return cost, scipy.optimize.LinearConstraint(matrix.tocsr(), low, high), upper
+    cost = np.r_[np.zeros(n * devices), np.full(n * devices, problem.gamma), -np.tile(saved, n)]
+    upper = np.ones(cost.size)
+    upper[np.arange(n) * devices + problem.home] = 0.0  # the home of a layer has the original
+    return cost, constraint, upper

@@ -12,7 +12,7 @@ A slot is a GPU of one replica: an operator has parallelism times replicas of th
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal, get_args
 
@@ -105,8 +105,8 @@ def plan_level(
 ) -> Level | None:
     """Return the best plan of ``phase`` at the level ``name``; None if none meets the limit.
 
-    All methods choose replicas, batch and parallelism (``_plans_before_placement``), place them by
-    Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one batch and one
+    All methods choose replicas, batch and parallelism, place them by Algorithm 2, and keep the plan
+    with the fewest devices. Runs of layers have one batch and one
     parallelism for all, and every pair of them is tried. ``coarser`` are plans of the same phase
     at coarser levels. If no finer plan is better, one of them is returned. ``shared`` allows
     several operators on a GPU. ``proofs`` adds a lower bound on devices. ``quick`` tries fewer
@@ -118,31 +118,19 @@ def plan_level(
     if name not in LEVELS:
         raise SimulationError(f"There is no level {name!r}. Use {', '.join(LEVELS)}.")
     started = time.perf_counter()
-    levels: list[Level] = []
-    max_devices = None if proofs else min((level.devices for level in coarser), default=None)
-    for variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
-        for subproblem, layer_runs, least_devices in _subproblems(name, variant, device_bytes):
-            if layer_runs is not None and max_devices is not None and least_devices > max_devices:
-                break  # sorted by ``least_devices``: all later ones need as many or more
-            plans = _plans_before_placement(
-                subproblem, device_bytes, method, epsilon, by_price=layer_runs is None, quick=quick
-            )
-            placed = _place_plans(
-                subproblem, plans, device_bytes, phase.problem.slo_s, shared=shared,
-                max_devices=max_devices,
-            )  # fmt: skip
-            levels += [replace(level, level=name, cut=layer_runs) for level in placed]
-            if layer_runs is not None and not proofs and levels:
-                max_devices = min(level.devices for level in levels)
+    search = _LevelSearch(
+        name, phase, device_bytes, method, shared, tuple(coarser), proofs, quick, epsilon
+    )
+    search.plan_by_pass_length()
     bound = min_devices(name, phase, device_bytes) if proofs or method == "exact" else None
     if method == "exact" and name == "operator":
-        bound = _search_devices(phase, device_bytes, levels, bound or 1, shared=shared)
+        bound = search.plan_on_fewest_devices(bound or 1)
     if method == "exact" and name == "module" and shared:
-        _search_layers(phase, device_bytes, levels, bound or 1)
-    best = best_level(name, levels, coarser)
+        search.plan_layers_on_fewest_devices(bound or 1)
+    best = best_level(name, search.levels, coarser)
     if best is None:
         return None
-    by_means = min(level.mean_devices for level in (*levels, *coarser))
+    by_means = min(level.mean_devices for level in (*search.levels, *coarser))
     if bound is not None:
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
@@ -150,6 +138,201 @@ def plan_level(
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LevelSearch:
+    """Collects placed plans of one level in ``levels``; see ``plan_level`` for the options."""
+
+    name: str
+    phase: PhaseProblem
+    device_bytes: float
+    method: str
+    shared: bool
+    coarser: tuple[Level, ...]
+    proofs: bool
+    quick: bool
+    epsilon: float
+    levels: list[Level] = field(default_factory=list)
+
+    def plan_by_pass_length(self) -> None:
+        """Add plans for several pass lengths, with the KV cache that these passes need.
+
+        The lengths are the limit, powers of two of a millisecond, and the latencies of coarser
+        levels. Shorter passes only help if memory is scarce. The search stops if they no longer
+        improve the best plan, or if the best plan has memory to spare.
+        """
+        problem, limit_s = self.phase.problem, self.phase.problem.slo_s
+        # No pass is faster than its slowest operator at that operator's fastest choice.
+        fastest_s = float(problem.latency_s.min(axis=(1, 2)).max())
+        powers_s = SHORTEST_S * 2.0 ** np.arange(-7, 30)
+        shorter_s = powers_s[(powers_s < limit_s) & (powers_s > fastest_s)][::-1]
+        best, failures = None, 0  # failures: lengths since the best plan improved
+        for pass_s in (limit_s, *shorter_s.tolist()):
+            self.plan_for_passes(pass_s)
+            before, best = best, fewest_devices(self.levels)
+            if best is None:
+                continue
+            improved = before is None or level_order(best) < level_order(before)
+            failures = 0 if improved else failures + 1
+            memory_bytes = best.devices * self.device_bytes
+            if failures >= MAX_FAILURES or best.memory_bytes < SPARE_MEMORY * memory_bytes:
+                break
+        # A coarser level must be matched at its own latency, so plan for that length too.
+        for pass_s in sorted({level.latency_s for level in self.coarser}, reverse=True):
+            matched = any(
+                all(no_worse(level, other) for other in self.coarser) for level in self.levels
+            )
+            if pass_s < limit_s and not matched:
+                self.plan_for_passes(pass_s)
+
+    def plan_for_passes(self, pass_s: float) -> None:
+        """Add plans whose passes take at most ``pass_s`` seconds.
+
+        Plans that need more devices than coarser levels are left out, and runs of layers that need
+        more than the best so far.
+        """
+        variant = _phase_with_limit(self.phase, pass_s)
+        for subproblem, layer_runs, least_devices in _subproblems(
+            self.name, variant, self.device_bytes
+        ):
+            to_beat = self.coarser if layer_runs is None else self.levels or self.coarser
+            max_devices = min((level.devices for level in to_beat), default=MOST_DEVICES)
+            if self.proofs:
+                max_devices = MOST_DEVICES
+            if layer_runs is not None and least_devices > max_devices:
+                return  # sorted by ``least_devices``: all later ones need as many or more
+            plans = self.plans_before_placement(subproblem, by_price=layer_runs is None)
+            placed = self.place(subproblem, plans, max_devices)
+            self.levels.extend(replace(level, level=self.name, cut=layer_runs) for level in placed)
+
+    def plans_before_placement(
+        self, phase: PhaseProblem, *, by_price: bool
+    ) -> list[OperatorPlan | None]:
+        """Return the plans of the method, before placement; None for a search without a plan.
+
+        ``greedy`` minimizes slots (``greedy_plan``), and with ``by_price`` also GPUs and memory at
+        several prices (fewer if ``quick``). ``exact`` adds the plan with the proven fewest slots.
+        ``algorithm1`` is the source's algorithm as docs/methods.md A4 reads it, or as printed. It
+        ends within the share ``epsilon`` of the limit.
+        """
+        fitting = fewest_replicas(phase, self.device_bytes)
+        options = frontiers(phase.problem, fitting)
+        if any(not option.slots.size for option in options):
+            return []
+        if self.method in (ALGORITHM1, PRINTED):
+            table = _fitting_sojourns(phase, fitting)
+            return list(by_algorithm1(phase.problem, self.method, self.epsilon, table))
+        plans = [greedy_plan(phase.problem, options)]
+        if self.method == "exact":
+            plans.append(exact_plan(phase.problem, options))
+        if by_price:
+            table = _fitting_sojourns(phase, fitting)
+            plans += _plans_by_price(phase, table, self.device_bytes, quick=self.quick)
+        return plans
+
+    def place(
+        self, phase: PhaseProblem, plans: Sequence[OperatorPlan | None], max_devices: int
+    ) -> list[Level]:
+        """Return the levels of ``plans`` after placement, each with its KV cache in flight.
+
+        Plans that need more than ``max_devices`` devices, or more than the best so far, are
+        skipped.
+        """
+        levels: list[Level] = []
+        problem, demand, device_bytes = phase.problem, phase.demand, self.device_bytes
+        # Different prices often give the same plan; place it once.
+        feasible: dict[bytes, OperatorPlan] = {}
+        for plan in plans:
+            if plan is not None and plan.feasible:
+                feasible.setdefault(plan.key, plan)
+        candidates = [
+            (round_up_devices(devices_filled_by(problem, demand, plan, device_bytes)), plan)
+            for plan in feasible.values()
+            if fits_devices(problem, demand, plan, device_bytes)
+        ]
+        # Lowest bound first, so that placed plans rule out as many others as possible.
+        for least_devices, plan in sorted(candidates, key=lambda pair: pair[0]):
+            if least_devices > max_devices:
+                break
+            placed = place_plan(problem, demand, plan, device_bytes, shared=self.shared)
+            if placed.feasible:
+                max_devices = min(max_devices, placed.devices)
+                reserved = reserve_kv_cache(phase, placed.latency_s)
+                placed = with_memory_of(placed, problem, reserved.demand, plan)
+                levels.append(_placed_level(phase, plan, placed, self.phase.problem.slo_s))
+        return levels
+
+    def plan_on_fewest_devices(self, bound: int) -> int:
+        """Add plans by operators that need fewer devices, and return a lower bound on devices.
+
+        The first plan has the proven fewest devices by the sums of its operators' needs. Algorithm
+        2 may need more devices to place it. So plans with fewer slots, and plans for a tighter
+        limit, are tried too. ``_plans_on_fewer_devices`` then starts at them. ``bound`` is the
+        lower bound known before.
+        """
+        least = _with_least_cache(self.phase)
+        table = _fitting_sojourns(least, fewest_replicas(least, self.device_bytes))
+        fewest = min((level.devices for level in self.levels), default=MOST_DEVICES)  # so far
+        options = device_options(least.problem, least.demand, table, self.device_bytes, fewest)
+        within, starts = _phase_with_limit(self.phase, self.phase.problem.slo_s), []
+        for slo_share, slot_price in product(SLO_SHARES, SLOT_PRICES):
+            if fewest <= bound:
+                return bound
+            plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
+            if plan is None:
+                continue
+            if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
+                bound = max(bound, plan.bound)
+            starts.append(plan)
+            placed = self.place(within, [plan], fewest - 1)
+            self.levels.extend(placed)
+            fewest = min([fewest, *(level.devices for level in placed)])
+        if self.shared and starts and fewest < MOST_DEVICES:
+            self.levels.extend(
+                _plans_on_fewer_devices(within, starts[:STARTS], self.device_bytes, fewest, bound)
+            )
+        return bound
+
+    def plan_layers_on_fewest_devices(self, bound: int) -> None:
+        """Add plans by layers that need fewer devices.
+
+        The search starts at the greedy plan of each batch and parallelism. ``bound`` is a lower
+        bound on devices.
+        """
+        within = _phase_with_limit(self.phase, self.phase.problem.slo_s)
+        for subproblem, layer_runs, least_devices in _subproblems(
+            "module", within, self.device_bytes
+        ):
+            fitting = fewest_replicas(subproblem, self.device_bytes)
+            start = greedy_plan(subproblem.problem, frontiers(subproblem.problem, fitting))
+            if start is None or not self.levels:
+                continue
+            fewest = min(level.devices for level in self.levels)
+            for level in _plans_on_fewer_devices(
+                subproblem, [start], self.device_bytes, fewest, max(least_devices, bound)
+            ):
+                self.levels.append(replace(level, level="module", cut=layer_runs))
+
+
+def _plans_on_fewer_devices(
+    phase: PhaseProblem,
+    starts: Sequence[OperatorPlan],
+    device_bytes: float,
+    fewest: int,
+    bound: int,
+) -> Iterator[Level]:
+    """Yield plans on fewer than ``fewest`` devices, each on fewer than the one before.
+
+    The search begins at the plans ``starts``. It ends at ``bound`` devices, or if it finds no plan.
+    """
+    while bound < fewest:
+        found = plan_on_devices(phase, starts, fewest - 1, device_bytes)
+        if found is None:
+            return
+        level = _placed_level(phase, *found, phase.problem.slo_s)
+        yield level
+        fewest = level.devices
 
 
 def _subproblems(
@@ -173,33 +356,6 @@ def _subproblems(
             yield uniform, LayerRuns(b, p), round_up_devices(float(needs[b, p]))
 
 
-def _plans_before_placement(
-    phase: PhaseProblem, device_bytes: float, method: str, epsilon: float, *,
-    by_price: bool, quick: bool,
-) -> list[OperatorPlan | None]:  # fmt: skip
-    """Return the plans of a method, before placement; None in the list if a search finds no plan.
-
-    ``greedy`` minimizes slots (``greedy_plan``), and with ``by_price`` also GPUs and memory at
-    several prices (fewer if ``quick``). ``exact`` adds the plan with the proven fewest slots.
-    ``algorithm1`` is the source's algorithm as docs/methods.md A4 reads it, or as printed. It ends
-    within the share ``epsilon`` of the limit.
-    """
-    fitting = fewest_replicas(phase, device_bytes)
-    options = frontiers(phase.problem, fitting)
-    if any(not option.slots.size for option in options):
-        return []
-    if method in (ALGORITHM1, PRINTED):
-        table = _fitting_sojourns(phase, fitting)
-        return list(by_algorithm1(phase.problem, method, epsilon, table))
-    plans = [greedy_plan(phase.problem, options)]
-    if method == "exact":
-        plans.append(exact_plan(phase.problem, options))
-    if by_price:
-        table = _fitting_sojourns(phase, fitting)
-        plans += _plans_by_price(phase, table, device_bytes, quick=quick)
-    return plans
-
-
 def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
     """Return the sojourns of every choice in seconds, ``[V, B, P, R]``; inf if it does not fit.
 
@@ -208,83 +364,6 @@ def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
     table = sojourns(phase.problem)
     table[np.arange(1, phase.problem.max_replicas + 1) < fitting[..., None]] = np.inf
     return table
-
-
-def _search_devices(
-    phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int, *, shared: bool
-) -> int:
-    """Add plans by operators to ``levels`` that need fewer devices, and return a lower bound.
-
-    The first plan has the proven fewest devices by the sums of its operators' needs. Algorithm 2
-    may need more devices to place it. So plans with fewer slots, and plans for a tighter limit, are
-    tried too. ``_plans_on_fewer_devices`` then starts at them. ``bound`` is the lower bound known
-    before. ``shared`` allows several operators on a GPU.
-    """
-    least = _with_least_cache(phase)
-    table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-    fewest = min((level.devices for level in levels), default=MOST_DEVICES)  # so far
-    options = device_options(least.problem, least.demand, table, device_bytes, fewest)
-    slo_s = phase.problem.slo_s
-    within, starts = _phase_with_limit(phase, slo_s), []
-    for slo_share, slot_price in product(SLO_SHARES, SLOT_PRICES):
-        if fewest <= bound:
-            return bound
-        plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
-        if plan is None:
-            continue
-        if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
-            bound = max(bound, plan.bound)
-        starts.append(plan)
-        placed = _place_plans(
-            within, [plan], device_bytes, slo_s, shared=shared, max_devices=fewest - 1
-        )
-        levels += placed
-        fewest = min([fewest, *(level.devices for level in placed)])
-    if shared and starts and fewest < MOST_DEVICES:
-        levels += _plans_on_fewer_devices(within, starts[:STARTS], device_bytes, fewest, bound)
-    return bound
-
-
-def _search_layers(
-    phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int
-) -> None:
-    """Add plans by layers to ``levels`` that need fewer devices.
-
-    The search starts at the greedy plan of each batch and parallelism. ``bound`` is a lower bound
-    on devices.
-    """
-    within = _phase_with_limit(phase, phase.problem.slo_s)
-    for subproblem, layer_runs, least_devices in _subproblems("module", within, device_bytes):
-        starts = _plans_before_placement(
-            subproblem, device_bytes, "greedy", 0.0, by_price=False, quick=False
-        )
-        if not levels or not starts or starts[0] is None:
-            continue
-        fewest = min(level.devices for level in levels)
-        for level in _plans_on_fewer_devices(
-            subproblem, [starts[0]], device_bytes, fewest, max(least_devices, bound)
-        ):
-            levels.append(replace(level, level="module", cut=layer_runs))
-
-
-def _plans_on_fewer_devices(
-    phase: PhaseProblem,
-    starts: Sequence[OperatorPlan],
-    device_bytes: float,
-    fewest: int,
-    bound: int,
-) -> Iterator[Level]:
-    """Yield plans on fewer than ``fewest`` devices, each on fewer than the one before.
-
-    The search begins at the plans ``starts``. It ends at ``bound`` devices, or if it finds no plan.
-    """
-    while bound < fewest:
-        found = plan_on_devices(phase, starts, fewest - 1, device_bytes)
-        if found is None:
-            return
-        level = _placed_level(phase, *found, phase.problem.slo_s)
-        yield level
-        fewest = level.devices
 
 
 def by_algorithm1(
@@ -302,38 +381,6 @@ def by_algorithm1(
         )  # fmt: skip
         if plan is not None and plan.feasible:
             yield plan
-
-
-def _phases_by_pass_length(
-    phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], levels: list[Level]
-) -> Iterator[PhaseProblem]:
-    """Yield ``phase`` for several pass lengths, each with the KV cache that these passes need.
-
-    The lengths are the limit, powers of two of a millisecond, and the latencies of coarser levels.
-    Shorter passes only help if memory is scarce. Between two yields, the caller appends the plans
-    that it finds to ``levels``. The search stops if shorter passes no longer improve the best of
-    them, or if the best has memory to spare.
-    """
-    limit_s = phase.problem.slo_s
-    # No pass is faster than its slowest operator at that operator's fastest choice.
-    fastest_s = float(phase.problem.latency_s.min(axis=(1, 2)).max())
-    powers_s = SHORTEST_S * 2.0 ** np.arange(-7, 30)
-    shorter_s = powers_s[(powers_s < limit_s) & (powers_s > fastest_s)][::-1]
-    last, failures = None, 0  # order of the best plan, and lengths since that did not improve it
-    for seconds in (limit_s, *shorter_s):
-        yield _phase_with_limit(phase, float(seconds))
-        best = fewest_devices(levels)
-        if best is not None:
-            failures = 0 if last is None or level_order(best) < last else failures + 1
-            last = level_order(best)
-            has_spare_memory = best.memory_bytes < SPARE_MEMORY * best.devices * device_bytes
-            if failures >= MAX_FAILURES or has_spare_memory:
-                break
-    # A coarser level must be matched at its own latency, so plan for that length too.
-    for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
-        matched = any(all(no_worse(level, other) for other in coarser) for level in levels)
-        if seconds < limit_s and not matched:
-            yield _phase_with_limit(phase, seconds)
 
 
 def _phase_with_limit(phase: PhaseProblem, seconds: float) -> PhaseProblem:
@@ -378,46 +425,6 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     fewest = np.clip(np.nan_to_num(needed, nan=1), 1, too_many)
     fits = (free_bytes > 0) | ((free_bytes == 0) & (kv_bytes == 0))
     return np.where(fits, fewest, too_many).astype(np.int64)
-
-
-def _place_plans(
-    phase: PhaseProblem,
-    plans: list[OperatorPlan | None],
-    device_bytes: float,
-    slo_s: float,
-    *,
-    shared: bool,
-    max_devices: int | None = None,
-) -> list[Level]:
-    """Return the levels of ``plans`` after placement, each with its KV cache in flight.
-
-    Plans that need more than ``max_devices`` devices, or more than the best so far, are skipped.
-    ``slo_s`` is the limit that the levels state. ``shared`` allows several operators on a GPU.
-    """
-    levels: list[Level] = []
-    problem = phase.problem
-    # Different prices often give the same plan; place it once.
-    feasible: dict[bytes, OperatorPlan] = {}
-    for plan in plans:
-        if plan is not None and plan.feasible:
-            feasible.setdefault(plan.key, plan)
-    candidates = [
-        (round_up_devices(devices_filled_by(problem, phase.demand, plan, device_bytes)), plan)
-        for plan in feasible.values()
-        if fits_devices(problem, phase.demand, plan, device_bytes)
-    ]
-    # Lowest bound first, so that placed plans rule out as many others as possible.
-    for least_devices, plan in sorted(candidates, key=lambda pair: pair[0]):
-        if max_devices is not None and least_devices > max_devices:
-            break
-        placed = place_plan(problem, phase.demand, plan, device_bytes, shared=shared)
-        if not placed.feasible:
-            continue
-        max_devices = placed.devices if max_devices is None else min(max_devices, placed.devices)
-        reserved = reserve_kv_cache(phase, placed.latency_s)
-        placed = with_memory_of(placed, problem, reserved.demand, plan)
-        levels.append(_placed_level(phase, plan, placed, slo_s))
-    return levels
 
 
 def _placed_level(

@@ -137,25 +137,20 @@ class _PlanCache:
             self.plans[level, key] = best
         return self.plans[level, key]
 
-    def outcome(self, level: str, planned: DemandKey, real: DemandKey) -> tuple[bool, float]:
-        """Return whether the plan of ``level`` for ``planned`` keeps the limit under ``real``.
+    def outcome(self, plan: Level, planned: DemandKey, real: DemandKey) -> tuple[bool, float]:
+        """Return whether ``plan``, made for ``planned``, keeps the limit under ``real``.
 
         The second value is the watts of that plan under the demand ``real``.
         """
-        key = (level, planned, real)
+        key = (plan.level, planned, real)
         if key not in self.outcomes:
-            plan = self.plan(level, planned)
-            assert plan is not None
-            self.outcomes[key] = _outcome_under(self.problem_of_plan(plan, real), plan)
+            problem = self.problem(real)
+            if plan.cut is not None:  # by runs of layers
+                if (plan.cut, real) not in self.cuts:
+                    self.cuts[plan.cut, real] = plan.cut(problem)
+                problem = self.cuts[plan.cut, real]
+            self.outcomes[key] = _outcome_under(problem, plan)
         return self.outcomes[key]
-
-    def problem_of_plan(self, plan: Level, real: DemandKey) -> PhaseProblem:
-        """Return the problem at demand ``real``, by operators or runs of layers as in ``plan``."""
-        if plan.cut is None:
-            return self.problem(real)
-        if (plan.cut, real) not in self.cuts:
-            self.cuts[plan.cut, real] = plan.cut(self.problem(real))
-        return self.cuts[plan.cut, real]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,25 +183,20 @@ class _LevelSimulation:
             raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
         count = len(real)
-        planned_for, refused = self._planned_demands(plan_level, known)
+        requested, refused = self._requested_plans(plan_level, known)
         devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
-        for w, demand in enumerate(planned_for):
-            if demand is None:
+        for w, latest in enumerate(requested):
+            if latest is None:
                 continue
-            plan = cache.plan(plan_level, demand)
-            assert plan is not None
-            devices[w] = plan.devices
-            memory[w] = plan.memory_bytes
             # Capacity serves after ``delay`` windows, so the smallest of the recent plans serves.
-            recent = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-            serving = planned_for[min(recent, key=lambda k: (devices[k], k))]
-            assert serving is not None
-            met[w], serving_watts = cache.outcome(plan_level, serving, real[w])
-            active = cache.plan(plan_level, serving)
-            assert active is not None
-            plans[w] = active, cache.problem(serving)
+            recent = [each for each in requested[max(0, w - delay) : w + 1] if each is not None]
+            planned_for, active = min(recent, key=lambda each: each[1].devices)
+            plans[w] = active, cache.problem(planned_for)
+            met[w], serving_watts = cache.outcome(active, planned_for, real[w])
+            plan = latest[1]
+            devices[w], memory[w] = plan.devices, plan.memory_bytes
             # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
             power[w] = serving_watts + (plan.devices - active.devices) * cache.service.gpu.idle_w
         return LevelOverTime(
@@ -214,23 +204,24 @@ class _LevelSimulation:
             None if judge is None else judge.attainment(plans),
         )  # fmt: skip
 
-    def _planned_demands(
+    def _requested_plans(
         self, plan_level: str, known: list[DemandKey]
-    ) -> tuple[list[DemandKey | None], int]:
-        """Return the demand that each window's plan is made for; None: no plan yet.
+    ) -> tuple[list[tuple[DemandKey, Level] | None], int]:
+        """Return the plan that each window requests, with its demand; None: no plan yet.
 
-        It is that of ``known``, or of an earlier window if no plan is feasible. The second value is
-        the number of windows without a feasible plan.
+        It is made for the demand in ``known``. Without a feasible plan, the last one stays. The
+        second value is the number of windows without a feasible plan.
         """
-        planned_for: list[DemandKey | None] = []
-        refused = 0
-        for key in known:
-            has_plan = self.cache.plan(plan_level, key) is not None
-            refused += not has_plan
-            # Without a feasible plan, the last one stays active.
-            last = planned_for[-1] if planned_for else None
-            planned_for.append(key if has_plan else last)
-        return planned_for, refused
+        requested: list[tuple[DemandKey, Level] | None] = []
+        latest, refused = None, 0
+        for demand in known:
+            plan = self.cache.plan(plan_level, demand)
+            if plan is None:
+                refused += 1
+            else:
+                latest = demand, plan
+            requested.append(latest)
+        return requested, refused
 
 
 def over_time(

@@ -158,6 +158,18 @@ def _sort_queue(
     tail[q] = last
 
 
+@kernel
+def _append(after: Any, v: int, first: int, last: int, r: int) -> int:
+    """Append request ``r`` to a list of requests of station ``v``; return the first of the list.
+
+    ``after [v, r]`` is the request behind r. ``first`` and ``last`` are -1 for an empty list.
+    """
+    if last < 0:
+        return r
+    after[v, last] = r
+    return first
+
+
 @inlined_kernel
 def _in_prompt(requests: Passes, run: ReplayState, r: int) -> bool:
     """Return whether the present pass of request ``r`` computes a part of its prompt."""
@@ -203,16 +215,9 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
                 decodes += 1
                 context += float(requests.isl[r]) + 1.0 + run.done[r] - requests.chunks[r]
         if taken:
-            if last < 0:
-                first = r
-            else:
-                after[v, last] = r
-            last = r
+            first, last = _append(after, v, first, last, r), r
         else:
-            if last_waiting < 0:
-                first_waiting = r
-            else:
-                after[v, last_waiting] = r
+            first_waiting = _append(after, v, first_waiting, last_waiting, r)
             last_waiting = r
         r = following
     after[v, last] = -1

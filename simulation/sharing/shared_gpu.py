@@ -37,20 +37,19 @@ def _evict(state: State, keep: int, only_idle: bool) -> float:
     With ``only_idle``, it must be a model without work. Return the bytes of KV cache that move to
     the host; -1: no model can leave.
     """
-    evicted = -1
+    evicted, oldest_s = -1, np.inf
     for j in range(state.models.size):
-        if j == keep or not state.models[j].resident or (only_idle and has_work(state, j)):
+        model = state.models[j]
+        if j == keep or not model.resident or (only_idle and has_work(state, j)):
             continue
-        last_used_s = state.models[j].last_used_s
-        if evicted < 0 or last_used_s < state.models[evicted].last_used_s:
-            evicted = j
+        if model.last_used_s < oldest_s:
+            evicted, oldest_s = j, model.last_used_s
     if evicted < 0:
         return -1.0
-    state.models[evicted].resident = False
-    state.gpu[0].used_bytes -= (
-        state.models[evicted].weight_bytes + state.models[evicted].reserved_bytes
-    )
-    return float(state.models[evicted].context * state.models[evicted].kv_token_bytes)
+    model = state.models[evicted]
+    model.resident = False
+    state.gpu[0].used_bytes -= model.weight_bytes + model.reserved_bytes
+    return float(model.context * model.kv_token_bytes)
 
 
 @kernel
@@ -59,19 +58,18 @@ def _keep_on_host(state: State, m: int) -> None:
 
     If it is full, the weights of the least recently used models leave it.
     """
-    if state.models[m].hosted or state.models[m].weight_bytes > state.gpu[0].host_bytes:
+    gpu, model = state.gpu[0], state.models[m]
+    if model.hosted or model.weight_bytes > gpu.host_bytes:
         return
-    while state.gpu[0].hosted_bytes + state.models[m].weight_bytes > state.gpu[0].host_bytes:
-        evicted = -1
+    while gpu.hosted_bytes + model.weight_bytes > gpu.host_bytes:
+        evicted, oldest_s = -1, np.inf
         for j in range(state.models.size):
-            if state.models[j].hosted and (
-                evicted < 0 or state.models[j].last_used_s < state.models[evicted].last_used_s
-            ):
-                evicted = j
+            if state.models[j].hosted and state.models[j].last_used_s < oldest_s:
+                evicted, oldest_s = j, state.models[j].last_used_s
         state.models[evicted].hosted = False
-        state.gpu[0].hosted_bytes -= state.models[evicted].weight_bytes
-    state.models[m].hosted = True
-    state.gpu[0].hosted_bytes += state.models[m].weight_bytes
+        gpu.hosted_bytes -= state.models[evicted].weight_bytes
+    model.hosted = True
+    gpu.hosted_bytes += model.weight_bytes
 
 
 @kernel
@@ -81,42 +79,45 @@ def _make_room(state: State, m: int, keep: int) -> float:
     The least recently used models leave for it, but not ``keep``. -1: memory does not suffice even
     without them.
     """
+    gpu, model = state.gpu[0], state.models[m]
     seconds = load_seconds(state, m)
-    need = state.models[m].weight_bytes + state.models[m].reserved_bytes
+    need = model.weight_bytes + model.reserved_bytes
     moved_bytes = 0.0  # KV cache that leaves while the weights come
-    while state.gpu[0].used_bytes + need > state.gpu[0].memory_bytes:
+    while gpu.used_bytes + need > gpu.memory_bytes:
         kv_bytes = _evict(state, keep, False)
         if kv_bytes < 0.0:
             if keep != m:
                 return -1.0
             break
         moved_bytes += kv_bytes
-    state.gpu[0].used_bytes += need
-    return float(max(seconds, state.gpu[0].switch_s + moved_bytes / state.gpu[0].host_bytes_s))
+    gpu.used_bytes += need
+    return float(max(seconds, gpu.switch_s + moved_bytes / gpu.host_bytes_s))
 
 
 @kernel
 def _give_up_load(state: State) -> None:
     """Cancel the load of a model while another one runs, and free its memory."""
-    m = state.gpu[0].loading
-    if m >= 0:
-        state.gpu[0].used_bytes -= state.models[m].weight_bytes + state.models[m].reserved_bytes
-        state.gpu[0].loading = -1
+    gpu = state.gpu[0]
+    if gpu.loading >= 0:
+        model = state.models[gpu.loading]
+        gpu.used_bytes -= model.weight_bytes + model.reserved_bytes
+        gpu.loading = -1
 
 
 @kernel
 def _load(state: State, m: int, t: float) -> float:
     """Bring model ``m`` onto the GPU and return the seconds from ``t`` until it is there."""
-    if state.gpu[0].loading == m:
-        seconds = max(0.0, state.gpu[0].loaded_at - t)
-        state.gpu[0].loading = -1
+    gpu, model = state.gpu[0], state.models[m]
+    if gpu.loading == m:
+        seconds = max(0.0, gpu.loaded_at - t)
+        gpu.loading = -1
     else:
         _give_up_load(state)
         seconds = _make_room(state, m, m)
-    state.models[m].resident = True
+    model.resident = True
     _keep_on_host(state, m)
-    state.models[m].loads += 1
-    state.models[m].load_s += seconds
+    model.loads += 1
+    model.load_s += seconds
     return float(seconds)
 
 
@@ -127,19 +128,20 @@ def _model_to_run(state: State, m: int, t: float) -> int:
     It is ``m``, or with ``overlap`` the present model while ``m`` loads. If a load has ended, it is
     the model that was loaded.
     """
-    if state.gpu[0].loading >= 0 and t >= state.gpu[0].loaded_at:
-        return int(state.gpu[0].loading)
-    current = state.gpu[0].current
-    may_go_on = state.gpu[0].overlap and current >= 0 and not state.models[m].resident
+    gpu = state.gpu[0]
+    if gpu.loading >= 0 and t >= gpu.loaded_at:
+        return int(gpu.loading)
+    current = gpu.current
+    may_go_on = gpu.overlap and current >= 0 and not state.models[m].resident
     if m == current or not may_go_on or not has_work(state, current):
         return int(m)
-    if state.gpu[0].loading < 0 and state.models[current].resident:
+    if gpu.loading < 0 and state.models[current].resident:
         seconds = _make_room(state, m, current)
         if seconds >= 0.0:
-            state.gpu[0].loading, state.gpu[0].loaded_at = m, t + seconds
-    if state.gpu[0].loading < 0 or t >= state.gpu[0].loaded_at:
+            gpu.loading, gpu.loaded_at = m, t + seconds
+    if gpu.loading < 0 or t >= gpu.loaded_at:
         return int(m)
-    state.gpu[0].turn_end_s = state.gpu[0].loaded_at
+    gpu.turn_end_s = gpu.loaded_at
     return int(current)
 
 
@@ -150,31 +152,34 @@ def _admit(state: State, m: int, alone: bool) -> bool:
     Memory is reserved for its prompt and answer. Other models without work are evicted for it. With
     ``alone`` (no other request of model ``m`` runs), models with work are evicted too.
     """
-    r = state.models[m].head
-    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
-    while state.gpu[0].used_bytes + need > state.gpu[0].memory_bytes:
-        if state.gpu[0].loading >= 0:
+    gpu, model = state.gpu[0], state.models[m]
+    r = model.head
+    request = state.requests[r]
+    need = (request.isl + request.osl) * model.kv_token_bytes
+    while gpu.used_bytes + need > gpu.memory_bytes:
+        if gpu.loading >= 0:
             _give_up_load(state)
             continue
         # A model with work gives way only if nothing of model ``m`` could run otherwise.
-        if state.gpu[0].pinned or _evict(state, m, not alone) < 0.0:
-            state.models[m].blocked = alone
+        if gpu.pinned or _evict(state, m, not alone) < 0.0:
+            model.blocked = alone
             return False
-    state.gpu[0].used_bytes += need
-    state.models[m].reserved_bytes += need
-    state.models[m].head = state.requests[r].next_waiting
-    state.models[m].waiting -= 1
-    state.models[m].prefilling = r
-    state.models[m].prompt_left = state.requests[r].prompt
+    gpu.used_bytes += need
+    model.reserved_bytes += need
+    model.head = request.next_waiting
+    model.waiting -= 1
+    model.prefilling = r
+    model.prompt_left = request.prompt
     return True
 
 
 @kernel
 def _count_late(state: State, r: int) -> None:
     """Count request ``r`` as late, once. The replay fails if its group then has too many."""
-    if not state.requests[r].late:
-        state.requests[r].late = True
-        group = state.requests[r].group
+    request = state.requests[r]
+    if not request.late:
+        request.late = True
+        group = request.group
         state.missed[group] += 1
         if state.missed[group] > state.allowed[group]:
             state.gpu[0].failed = 1
@@ -186,16 +191,17 @@ def _complete(state: State, m: int, r: int, t: float) -> None:
 
     Prompts of all models may be admitted again.
     """
-    state.requests[r].end_s = t
-    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
-    state.models[m].reserved_bytes -= need
+    model, request = state.models[m], state.requests[r]
+    request.end_s = t
+    need = (request.isl + request.osl) * model.kv_token_bytes
+    model.reserved_bytes -= need
     state.gpu[0].used_bytes -= need
-    for j in range(state.models.size):
-        state.models[j].blocked = False
-    gaps = state.requests[r].osl - 1
-    too_late = t - state.requests[r].arrival_s > state.requests[r].e2e
-    mean_gap_s = (t - state.requests[r].first_s) / gaps if gaps > 0 else 0.0
-    if too_late or (gaps > 0 and mean_gap_s > state.requests[r].tbt):
+    for other in state.models:
+        other.blocked = False
+    gaps = request.osl - 1
+    too_late = t - request.arrival_s > request.e2e
+    mean_gap_s = (t - request.first_s) / gaps if gaps > 0 else 0.0
+    if too_late or (gaps > 0 and mean_gap_s > request.tbt):
         _count_late(state, r)
 
 
@@ -228,27 +234,28 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
     already then admits no more. Return the number of prompts that end, the prompt tokens, and the
     token pairs of their attention.
     """
-    budget_left, chunk, pairs, ended = state.models[m].budget - state.models[m].running, 0, 0.0, 0
-    admits_no_more = state.gpu[0].whole_requests and others and state.gpu[0].turn_begins == 0
+    gpu, model = state.gpu[0], state.models[m]
+    budget_left, chunk, pairs, ended = model.budget - model.running, 0, 0.0, 0
+    admits_no_more = gpu.whole_requests and others and gpu.turn_begins == 0
     while budget_left > 0:
-        if state.models[m].prefilling < 0:
-            in_batch = state.models[m].running + ended
-            if in_batch >= state.models[m].max_batch or state.models[m].waiting == 0:
+        if model.prefilling < 0:
+            in_batch = model.running + ended
+            if in_batch >= model.max_batch or model.waiting == 0:
                 break
             if admits_no_more and in_batch > 0:
                 break
             if not _admit(state, m, in_batch == 0):
                 break
-        r = state.models[m].prefilling
-        tokens = min(budget_left, state.models[m].prompt_left)
-        pairs += tokens * (state.requests[r].isl - state.models[m].prompt_left + 0.5 * tokens)
-        state.models[m].prompt_left -= tokens
+        r = model.prefilling
+        tokens = min(budget_left, model.prompt_left)
+        pairs += tokens * (state.requests[r].isl - model.prompt_left + 0.5 * tokens)
+        model.prompt_left -= tokens
         chunk += tokens
         budget_left -= tokens
-        if state.models[m].prompt_left == 0:
-            state.batch[m, state.models[m].running + ended] = r
+        if model.prompt_left == 0:
+            state.batch[m, model.running + ended] = r
             ended += 1
-            state.models[m].prefilling = -1
+            model.prefilling = -1
     return ended, chunk, pairs
 
 
@@ -263,16 +270,17 @@ def _decode_iterations(
     changes models at time ``until``. Nor may the growth change, which holds within a segment of the
     profile's curve.
     """
+    gpu, model = state.gpu[0], state.models[m]
     iterations = state.requests[state.batch[m, 0]].tokens_left
-    for i in range(1, state.models[m].running):
+    for i in range(1, model.running):
         iterations = min(iterations, state.requests[state.batch[m, i]].tokens_left)
     growth_s, with_equal_growth = decode_growth(
-        state.curves[m], float(state.models[m].running), float(state.models[m].context)
+        state.curves[m], float(model.running), float(model.context)
     )
     iterations = min(iterations, with_equal_growth)
-    if state.gpu[0].next < state.requests.size:
+    if gpu.next < state.requests.size:
         # A request may join after the iteration in which it arrives.
-        arrives_in_s = state.requests[state.gpu[0].next].arrival_s - t
+        arrives_in_s = state.requests[gpu.next].arrival_s - t
         iterations = _count_iterations_until(iteration_s, growth_s, iterations, arrives_in_s, True)
     # Models change at the last boundary before ``until``.
     iterations = _count_iterations_until(iteration_s, growth_s, iterations, until - t, False)
@@ -285,34 +293,37 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
 
     ``prompts`` requests got their first token. Requests with all their tokens leave the batch.
     """
-    decodes, kept = state.models[m].running, 0
-    state.models[m].context += iterations * decodes
+    model = state.models[m]
+    decodes, kept = model.running, 0
+    model.context += iterations * decodes
     # The batch has the decoding requests first, then those with a first token.
     for i in range(decodes + prompts):
         r = state.batch[m, i]
+        request = state.requests[r]
         if i < decodes:
-            state.requests[r].tokens_left -= iterations
+            request.tokens_left -= iterations
         else:
-            state.requests[r].first_s = end
-            state.requests[r].tokens_left = state.requests[r].osl - 1
-            state.models[m].context += state.requests[r].isl + 1
-            if end - state.requests[r].arrival_s > state.requests[r].ttft:
+            request.first_s = end
+            request.tokens_left = request.osl - 1
+            model.context += request.isl + 1
+            if end - request.arrival_s > request.ttft:
                 _count_late(state, r)
-        if state.requests[r].tokens_left == 0:
-            state.models[m].context -= state.requests[r].isl + state.requests[r].osl
+        if request.tokens_left == 0:
+            model.context -= request.isl + request.osl
             _complete(state, m, r, end)
         else:
             state.batch[m, kept] = r
             kept += 1
-    state.models[m].running = kept
+    model.running = kept
 
 
 @kernel
 def _run(state: State, m: int, t: float) -> float:
     """Run iterations of model ``m`` from ``t`` on; return when they end, or ``t`` if none ran."""
+    model = state.models[m]
     others, gives_way_s = yield_time(state, m, t)
     prompts, chunk, pairs = _fill_with_prompts(state, m, others)
-    decodes, context = float(state.models[m].running), float(state.models[m].context)
+    decodes, context = float(model.running), float(model.context)
     if decodes == 0 and chunk == 0:
         return t
     iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
@@ -321,8 +332,8 @@ def _run(state: State, m: int, t: float) -> float:
         until = gives_way_s if others and not state.gpu[0].whole_requests else np.inf
         iterations, growth = _decode_iterations(state, m, t, iteration_s, until)
     seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
-    state.models[m].busy_s += seconds
-    state.models[m].last_used_s = t + seconds
+    model.busy_s += seconds
+    model.last_used_s = t + seconds
     _finish_iterations(state, m, prompts, iterations, t + seconds)
     return float(t + seconds)
 
@@ -330,19 +341,18 @@ def _run(state: State, m: int, t: float) -> float:
 @kernel
 def _queue_arrivals(state: State, t: float) -> None:
     """Append the requests that arrived by ``t`` to the queues of their models (linked lists)."""
-    while (
-        state.gpu[0].next < state.requests.size and state.requests[state.gpu[0].next].arrival_s <= t
-    ):
-        r = state.gpu[0].next
-        state.gpu[0].next += 1
-        m = state.requests[r].model
+    gpu = state.gpu[0]
+    while gpu.next < state.requests.size and state.requests[gpu.next].arrival_s <= t:
+        r = gpu.next
+        gpu.next += 1
+        model = state.models[state.requests[r].model]
         state.requests[r].next_waiting = -1
-        if state.models[m].waiting == 0:
-            state.models[m].head = r
+        if model.waiting == 0:
+            model.head = r
         else:
-            state.requests[state.models[m].tail].next_waiting = r
-        state.models[m].tail = r
-        state.models[m].waiting += 1
+            state.requests[model.tail].next_waiting = r
+        model.tail = r
+        model.waiting += 1
 
 
 @cached_kernel
@@ -351,28 +361,29 @@ def replay(state: State) -> float:
 
     The replay ends early once a group has missed its limits more often than ``allowed``.
     """
+    gpu = state.gpu[0]
     t, n = 0.0, state.requests.size
     while True:
         _queue_arrivals(state, t)
-        if state.gpu[0].failed:
+        if gpu.failed:
             return t
         m = choose(state, t)
         if m < 0:
-            if state.gpu[0].next == n:
+            if gpu.next == n:
                 return t
-            t = state.requests[state.gpu[0].next].arrival_s
+            t = state.requests[gpu.next].arrival_s
             continue
         m = _model_to_run(state, m, t)
-        if m != state.gpu[0].current:
-            state.gpu[0].current, state.gpu[0].turn_begins = m, 1
+        if m != gpu.current:
+            gpu.current, gpu.turn_begins = m, 1
             if not state.models[m].resident:
                 t += _load(state, m, t)
-            state.gpu[0].turn_end_s = t + turn_seconds(state, m)
+            gpu.turn_end_s = t + turn_seconds(state, m)
             continue  # requests may have arrived during the load
         if not state.models[m].resident:
             t += _load(state, m, t)
         end = _run(state, m, t)
-        state.gpu[0].turn_begins = 0
+        gpu.turn_begins = 0
         if end == t and not state.models[m].blocked:
             return t  # an iteration without an end would never stop
         t = end

@@ -16,31 +16,32 @@ MOST_LOAD_SHARE = 0.5  # largest share of a round for loads; Aegaeon's least alp
 @kernel
 def has_work(state: State, m: int) -> bool:
     """Return whether model ``m`` decodes, computes a prompt, or has one that it can admit."""
+    model = state.models[m]
     return bool(
-        state.models[m].running > 0
-        or state.models[m].prefilling >= 0
-        or (state.models[m].waiting > 0 and not state.models[m].blocked)
+        model.running > 0 or model.prefilling >= 0 or (model.waiting > 0 and not model.blocked)
     )
 
 
 @kernel
 def load_seconds(state: State, m: int) -> float:
     """Return the seconds to bring the weights and KV cache of model ``m`` onto the GPU."""
-    if state.models[m].resident:
+    gpu, model = state.gpu[0], state.models[m]
+    if model.resident:
         return 0.0
-    bytes_s = state.gpu[0].host_bytes_s
-    weights_bytes_s = bytes_s if state.models[m].hosted else min(state.gpu[0].disk_bytes_s, bytes_s)
-    weights_s = state.models[m].weight_bytes / weights_bytes_s
-    kv_bytes = state.models[m].context * state.models[m].kv_token_bytes
-    return float(state.gpu[0].switch_s + weights_s + kv_bytes / bytes_s)
+    bytes_s = gpu.host_bytes_s
+    weights_bytes_s = bytes_s if model.hosted else min(gpu.disk_bytes_s, bytes_s)
+    weights_s = model.weight_bytes / weights_bytes_s
+    kv_bytes = model.context * model.kv_token_bytes
+    return float(gpu.switch_s + weights_s + kv_bytes / bytes_s)
 
 
 @kernel
 def _next_prompt(state: State, m: int) -> int:
     """Return the request whose prompt model ``m`` computes now or next; -1: none waits."""
-    if state.models[m].prefilling >= 0:
-        return int(state.models[m].prefilling)
-    return int(state.models[m].head) if state.models[m].waiting > 0 else -1
+    model = state.models[m]
+    if model.prefilling >= 0:
+        return int(model.prefilling)
+    return int(model.head) if model.waiting > 0 else -1
 
 
 @kernel
@@ -52,12 +53,13 @@ def _next_deadline(state: State, m: int) -> float:
     due_s = np.inf
     r = _next_prompt(state, m)
     if r >= 0:
-        due_s = state.requests[r].arrival_s + min(state.requests[r].ttft, state.requests[r].e2e)
+        request = state.requests[r]
+        due_s = request.arrival_s + min(request.ttft, request.e2e)
     for i in range(state.models[m].running):
-        r = state.batch[m, i]
-        generated = state.requests[r].osl - state.requests[r].tokens_left
-        next_token_due_s = state.requests[r].first_s + generated * state.requests[r].tbt
-        due_s = min(due_s, next_token_due_s, state.requests[r].arrival_s + state.requests[r].e2e)
+        request = state.requests[state.batch[m, i]]
+        generated = request.osl - request.tokens_left
+        next_token_due_s = request.first_s + generated * request.tbt
+        due_s = min(due_s, next_token_due_s, request.arrival_s + request.e2e)
     return float(due_s)
 
 
@@ -67,7 +69,8 @@ def _step_seconds(state: State, m: int) -> float:
 
     Without any, it is that of its next request after the prompt.
     """
-    sequences, context = state.models[m].running, state.models[m].context
+    model = state.models[m]
+    sequences, context = model.running, model.context
     if sequences == 0:
         r = _next_prompt(state, m)
         sequences, context = 1, state.requests[r].isl if r >= 0 else 1
@@ -84,11 +87,12 @@ def _latest_start(state: State, m: int) -> float:
     r = _next_prompt(state, m)
     if r < 0 or state.models[m].blocked:
         return np.inf
-    tokens = float(state.requests[r].prompt)
-    pairs = tokens * (state.requests[r].isl - 0.5 * tokens)
+    request = state.requests[r]
+    tokens = float(request.prompt)
+    pairs = tokens * (request.isl - 0.5 * tokens)
     seconds = iteration_seconds(state.curves[m], 0.0, 0.0, tokens, pairs)
-    limit = min(state.requests[r].ttft, state.requests[r].e2e)
-    return float(state.requests[r].arrival_s + limit - load_seconds(state, m) - seconds)
+    limit = min(request.ttft, request.e2e)
+    return float(request.arrival_s + limit - load_seconds(state, m) - seconds)
 
 
 @kernel
@@ -98,14 +102,16 @@ def turn_seconds(state: State, m: int) -> float:
     With 0 it yields after one iteration. The module ``shared_gpu`` has the formula: ``loads_s`` is
     its c, and a model's ``slack`` its n (the TBT limit over the time of an iteration).
     """
+    gpu = state.gpu[0]
     loads_s, sum_of_inverses, least_slack, own_slack = 0.0, 0.0, np.inf, 0.0
     for j in range(state.models.size):
         if j != m and not has_work(state, j):
             continue
-        load_s = state.gpu[0].switch_s + state.models[j].weight_bytes / state.gpu[0].host_bytes_s
-        loads_s += load_s if j == m or not state.models[j].resident else 0.0
+        model = state.models[j]
+        if j == m or not model.resident:
+            loads_s += gpu.switch_s + model.weight_bytes / gpu.host_bytes_s
         limit = np.inf
-        for i in range(state.models[j].running):
+        for i in range(model.running):
             limit = min(limit, state.requests[state.batch[j, i]].tbt)
         r = _next_prompt(state, j)
         if r >= 0:
@@ -115,7 +121,8 @@ def turn_seconds(state: State, m: int) -> float:
         slack = limit / _step_seconds(state, j)
         sum_of_inverses += 1.0 / slack
         least_slack = min(least_slack, slack)
-        own_slack = slack if j == m else own_slack
+        if j == m:
+            own_slack = slack
     if own_slack == 0.0:  # no limit, so the formula does not apply
         return float(min(loads_s, MOST_TURN_S))
     alpha = max(loads_s / (least_slack * MOST_TURN_S) + sum_of_inverses, MOST_LOAD_SHARE)
@@ -130,18 +137,21 @@ def choose(state: State, t: float) -> int:
     models with work are on the GPU, the least recently used of them runs. Otherwise
     ``_next_if_not_all_fit`` decides.
     """
-    current, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
+    gpu = state.gpu[0]
+    current, count, all_resident = gpu.current, 0, True
+    oldest, oldest_s = -1, np.inf  # the least recently used model with work
     for j in range(state.models.size):
         if has_work(state, j):
+            model = state.models[j]
             count += 1
-            all_resident = all_resident and state.models[j].resident
-            if oldest < 0 or state.models[j].last_used_s < state.models[oldest].last_used_s:
-                oldest = j
+            all_resident = all_resident and model.resident
+            if model.last_used_s < oldest_s:
+                oldest, oldest_s = j, model.last_used_s
     current_has_work = current >= 0 and has_work(state, current)
     has_batch = current >= 0 and (
         state.models[current].running > 0 or state.models[current].prefilling >= 0
     )
-    if count <= 1 or (state.gpu[0].whole_requests and has_batch):
+    if count <= 1 or (gpu.whole_requests and has_batch):
         return int(current) if current_has_work else int(oldest)
     return int(oldest) if all_resident else _next_if_not_all_fit(state, t, current_has_work)
 
@@ -157,11 +167,12 @@ def _next_if_not_all_fit(state: State, t: float, current_has_work: bool) -> int:
       Otherwise a prompt that would miss its TTFT after one more iteration comes at once. Of
       several, the one that has to start first is next.
     """
-    current = state.gpu[0].current
-    if current_has_work and state.gpu[0].turn_begins:
+    gpu = state.gpu[0]
+    current = gpu.current
+    if current_has_work and gpu.turn_begins:
         return int(current)
-    turn_is_over = not current_has_work or t >= state.gpu[0].turn_end_s
-    if not turn_is_over and state.gpu[0].whole_requests:
+    turn_is_over = not current_has_work or t >= gpu.turn_end_s
+    if not turn_is_over and gpu.whole_requests:
         return int(current)
     best, earliest = -1, np.inf
     if not turn_is_over:
