@@ -202,8 +202,10 @@ def _find_gpu(name: str) -> str | None:
 def _shape(name: str) -> ModelShape:
     """Return the shape of a built-in model from its catalogue entry."""
     entry, encoder = _resolve_like(name), None
-    if "encoder" in entry:
-        encoder = _encoder(name, entry["encoder"])
+    if sizes := entry.get("encoder"):
+        if isinstance(sizes, str):  # the name of an encoder that models share
+            sizes = read("models")["encoders"][sizes]
+        encoder = image_encoder(name, **sizes)
     for kind, maker in (("linear", mixers.delta_net), ("mamba", mixers.mamba)):
         if kind in entry:
             entry |= maker(**entry[kind])
@@ -220,16 +222,15 @@ def _resolve_like(name: str) -> dict[str, Any]:
     return {key: base[key] for key in base if key not in ("encoder", "assumed")} | entry
 
 
-def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
-    """Return the shape of a model's image encoder; ``entry`` may be the name of a shared one."""
-    values = read("models")["encoders"][entry] if isinstance(entry, str) else entry
+def image_encoder(model: str, **sizes: Any) -> ModelShape:
+    """Return the shape of the image encoder of ``model``; ``sizes`` are fields of ModelShape."""
     return ModelShape(
-        name=f"{name} encoder",
+        name=f"{model} encoder",
         vocab=1,
-        kv_heads=values["heads"],
-        head_dim=values["hidden"] // values["heads"],
+        kv_heads=sizes["heads"],
+        head_dim=sizes["hidden"] // sizes["heads"],
         max_context=16_384,  # patches; larger images are resized
-        **values,
+        **sizes,
     )
 
 

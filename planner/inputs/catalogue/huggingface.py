@@ -22,6 +22,7 @@ from planner.inputs.catalogue.config_keys import (
     state_space_keys,
     unread_keys,
 )
+from planner.inputs.catalogue.hardware import image_encoder
 from simulation.errors import SimulationError
 from simulation.performance.specs import ModelShape
 
@@ -523,34 +524,22 @@ class _Reader:
         vision = self.outer.get("vision_config") or self.outer.get("vision_encoder")
         if not isinstance(vision, Mapping):
             return None
-        sizes = {
-            "layers": self.number("encoder_layers", source=vision),
-            "hidden": self.number("embed_dim", "hidden_size", "vt_hidden_size", source=vision),
-            "heads": self.number(
-                "num_heads", "num_attention_heads", "vt_num_attention_heads", source=vision
-            ),
-        }
+        hidden = self.number("embed_dim", "hidden_size", "vt_hidden_size", source=vision) or 0
+        heads = ("num_heads", "num_attention_heads", "vt_num_attention_heads")
         width = self.number("intermediate_size", "vt_intermediate_size", source=vision)
         ratio = vision.get("mlp_ratio")
-        if width is None and isinstance(ratio, int | float) and sizes["hidden"]:
-            width = int(ratio * sizes["hidden"])
-        missing = [name for name, size in (sizes | {"intermediate": width}).items() if not size]
-        if missing:
+        if width is None and isinstance(ratio, int | float):
+            width = int(ratio * hidden)
+        sizes = {
+            "layers": self.number("encoder_layers", source=vision) or 0,
+            "hidden": hidden,
+            "heads": self.number(*heads, source=vision) or 0,
+            "intermediate": width or 0,
+        }
+        if missing := [name for name, size in sizes.items() if not size]:
             raise self.refuse(
                 f"vision_config lacks the size of {', '.join(missing)} of the encoder. Add it, or "
                 "remove vision_config to plan for text alone"
             )
-        layers, hidden, heads = (sizes[name] or 0 for name in ("layers", "hidden", "heads"))
-        return ModelShape(
-            name=f"{self.name} encoder",
-            layers=layers,
-            hidden=hidden,
-            vocab=1,
-            heads=heads,
-            kv_heads=heads,
-            head_dim=hidden // heads,
-            intermediate=width or 0,
-            max_context=16_384,
-            gated=vision.get("model_type") in ("pixtral", "qwen2_5_vl")
-            or "vision_encoder" in self.outer,
-        )
+        has_gate = vision.get("model_type") in ("pixtral", "qwen2_5_vl")
+        return image_encoder(self.name, gated=has_gate or "vision_encoder" in self.outer, **sizes)

@@ -18,7 +18,6 @@ from planner.inputs.catalogue.estimate_calibration import CorrectionModel, Estim
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.numbers import finite_number
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
-from simulation.arrays import FloatArray
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import (
     Estimate,
@@ -209,12 +208,18 @@ def corrections_from(
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
-        sentences += [
-            _contradiction_sentence(
-                name, measured_here[i], measured_here[j], log_error[finite][[i, j]]
+        for pair in map(list, pairs):
+            first_ms, second_ms = measured[finite][pair] * 1e3
+            share, other_share = np.exp(log_error[finite][pair])
+            deployed = measured_here[pair[0]].deployment
+            sentences.append(
+                f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} "
+                f"contradicts itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and "
+                f"{other_share:.2f} of the estimate) with {deployed.concurrency:,.0f} in flight, "
+                f"{deployed.isl:,.0f} tokens in and {deployed.osl:,.0f} out. If these are two "
+                "deployments, name the difference (engine version, arrangement, speculative "
+                "decoding). Until then they do not change its error."
             )
-            for i, j in pairs
-        ]
     return MeasuredCorrections(Times(**corrections), rows, tuple(sentences))
 
 
@@ -266,25 +271,6 @@ def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measure
         else:
             sentences.append(f"{row.place} counts once: it is the same as {rows[first].place}.")
     return distinct
-
-
-def _contradiction_sentence(
-    name: str, first: Measurement, second: Measurement, log_ratios: FloatArray
-) -> str:
-    """Return a sentence on two measurements of one deployment and load that disagree.
-
-    ``name`` is "tbt" or "ttft". ``log_ratios`` are the logarithms of measured over estimated time.
-    """
-    first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
-    deployed = first.deployment
-    share, other_share = np.exp(log_ratios)
-    return (
-        f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} contradicts "
-        f"itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of "
-        f"the estimate) with {deployed.concurrency:,.0f} in flight, {deployed.isl:,.0f} tokens in "
-        f"and {deployed.osl:,.0f} out. If these are two deployments, name the difference (engine "
-        "version, arrangement, speculative decoding). Until then they do not change its error."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,10 +357,15 @@ def next_measurement(
         learnt = getattr(measurements.times, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
-        measured_twice = (_with_row_twice(rows, traits, i) for i in range(traits.size))
-        errors_after.append(
-            [_mean_error(correction_model, more, traits) for more in measured_twice]
-        )
+        errors = []
+        for i in range(traits.size):
+            # A stated error ignores the row that reduces it most, so that one more row would change
+            # nothing. Two are appended.
+            more = traits.take(np.array([i, i]))
+            labels = {key: np.append(rows.labels[key], more.labels[key]) for key in more.labels}
+            load, split = np.vstack([rows.load, more.load]), np.append(rows.split, more.split)
+            errors.append(_mean_error(correction_model, Traits(labels, load, split), traits))
+        errors_after.append(errors)
     remaining_share = np.array(errors_after) / np.array(error_now)[:, None]
     best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
@@ -383,16 +374,6 @@ def next_measurement(
         (errors_after[0][best], errors_after[1][best]),
         commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip
-
-
-def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
-    """Return ``rows`` with row ``which`` of ``others`` appended twice, as two measurements.
-
-    A stated error ignores the row that reduces it most, so a single row would change nothing.
-    """
-    more = others.take(np.array([which, which]))
-    labels = {name: np.append(rows.labels[name], more.labels[name]) for name in more.labels}
-    return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))
 
 
 def _mean_error(model: CorrectionModel, rows: Traits, others: Traits) -> float:

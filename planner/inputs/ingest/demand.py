@@ -17,7 +17,6 @@ from planner.errors import IngestError
 from planner.inputs.ingest import checks, clock, consistency
 from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import (
-    Amounts,
     DemandLayout,
     Expression,
     Resolver,
@@ -171,8 +170,13 @@ class _Reader:
             }
             for field in source.means:
                 values[field] = values[field] * values["requests"]
-            if self._metrics:
-                values = self._metrics.by_field(frame.select(pl.all().gather(keep)), values)
+            if metrics and metrics.metric in frame.columns:
+                field_of_row = metrics.fields(frame.select(pl.all().gather(keep)))
+                unknown = pl.Series([np.nan])  # the amount of another field than the row's
+                for field, each in values.items():
+                    values[field] = each.zip_with(field_of_row == field, unknown)
+            elif metrics:  # all rows count requests
+                values = {"requests": values["requests"]}
             table = {
                 "line": batch.lines[keep],
                 "ns": times[source.time].ns[keep],
@@ -240,13 +244,19 @@ class _Reader:
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
-        labels = keys.select(_KEYS).iter_rows(named=True)
+        identities = []  # of each series: what the caller states, or else the labels of its rows
+        for row, source in zip(keys.iter_rows(named=True), sources, strict=True):
+            parts = [*(row[key] for key in _KEYS), source.name]
+            title = " / ".join(part for part in parts if part) or base_name(name)
+            stated = {label: options.constant(label) or row[label] for label in LABELS}
+            stated["model"] = options.model or source.model or stated["model"]
+            identities.append({"name": title, **stated})
         missing = options.missing
         if missing == AUTO:
             missing = self._reading.format.missing or AUTO
         grids, faults = lay_out(
             table,
-            list(map(self._identity, labels, sources)),
+            identities,
             width,
             name,
             self._reading.table.unit,
@@ -410,16 +420,6 @@ class _Reader:
                 means = unsure and consistency.sums_or_means(columns["requests"], values)
                 self._reading.check("sums_or_means", means, column)
         return counters
-
-    def _identity(
-        self, labels: Mapping[str, str | None], source: Amounts
-    ) -> Mapping[str, str | None]:
-        """Return the names of a series: what the caller states, or else ``labels`` of its rows."""
-        options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
-        name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
-        names = {label: options.constant(label) or labels[label] for label in LABELS}
-        model = options.model or source.model or names["model"]
-        return {"name": name, **names, "model": model}
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on what was not read, on times, and on how amounts were converted."""
@@ -599,7 +599,7 @@ class _Metrics:
         """
         if self.metric not in frame.columns:
             return np.zeros(frame.height, np.bool_)
-        unknown = self._fields(frame).is_null()
+        unknown = self.fields(frame).is_null()
         if unknown.all():
             seen = ", ".join(frame[self.metric].drop_nulls().unique()[:10].to_list())
             raise IngestError(
@@ -609,7 +609,7 @@ class _Metrics:
         self.others.update(dict.fromkeys(map(str, frame[self.metric].filter(unknown).unique())))
         return unknown.to_numpy()
 
-    def _fields(self, frame: pl.DataFrame) -> pl.Series:
+    def fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""
         names = frame[self.metric].cast(pl.String)
         field_by_name = {
@@ -627,21 +627,6 @@ class _Metrics:
                     f'where={self.metric} = "{metrics[0]}".'
                 )
         return names.replace_strict(field_by_name, default=None, return_dtype=pl.String)
-
-    def by_field(
-        self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
-    ) -> dict[str, pl.Series]:
-        """Return the amounts ``[rows]`` of each field: NaN in rows of another field's metric.
-
-        ``values`` has the cells of the column of values, by field. Without a column of metrics, all
-        rows count requests.
-        """
-        if self.metric not in frame.columns:
-            return {"requests": values["requests"]}
-        field_of_row, unknown = self._fields(frame), pl.Series([np.nan])
-        return {
-            field: each.zip_with(field_of_row == field, unknown) for field, each in values.items()
-        }
 
 
 def _label(values: pl.Series, field: str) -> pl.Series:

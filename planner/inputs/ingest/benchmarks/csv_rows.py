@@ -68,7 +68,14 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
     texts = {field: cells[fields[field]].to_list() for field in TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
     notes = _convert_to_one_replica(kind, numbers)
-    _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
+    units = _UNITS.get(kind, {}) | units
+    for field in [field for field in TIMES if field in numbers]:
+        if field not in units:
+            raise IngestError(
+                f"{name}: the column {fields[field]!r} does not say its unit. Call it "
+                f"{field}_ms or {field}_s."
+            )
+        numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
     speed = numbers.pop("speed", None)  # tokens per second of one user
     if speed is not None and "tbt_s" not in numbers:
         numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
@@ -93,23 +100,6 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
         "replicas": [f"{count:g}" if count >= 1 else "" for count in replicas],
     }
     return ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
-
-
-def _convert_to_seconds(
-    numbers: dict[str, FloatArray], fields: Mapping[str, str], units: Mapping[str, str], name: str
-) -> None:
-    """Replace each time in ``numbers``, such as "ttft", by the same in seconds, "ttft_s".
-
-    ``fields`` has the file's column of each field, and ``units`` its unit. Raise IngestError for a
-    time without a unit.
-    """
-    for field in [field for field in TIMES if field in numbers]:
-        if field not in units:
-            raise IngestError(
-                f"{name}: the column {fields[field]!r} does not say its unit. Call it "
-                f"{field}_ms or {field}_s."
-            )
-        numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
 
 
 def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
