@@ -22,6 +22,8 @@ PAIR_LOADS = 8  # decode loads per prefill-decode pair
 Fronts = tuple[tuple[RatedCandidate, ...], tuple[RatedCandidate, ...]]
 Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # table row, requests/s, TTFT, TBT
 CLOSED = 24  # least number of candidates from the screen that closed forms rate
+# The same of each GPU type with a price. The screen knows no queues, so its first is not enough.
+CLOSED_PER_GPU = 6
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
 ROWS_SCANNED = 20_000  # most screened candidates to search for CLOSED different ones
@@ -34,7 +36,7 @@ Kind = tuple[object, ...]
 class SearchResult:
     """Results of a search for deployments, ``best`` sorted by cost.
 
-    ``by_gpu`` has the best candidate of each GPU type, by closed forms if it is not in ``best``.
+    ``by_gpu`` has the best candidate of each GPU type, by closed forms if the type has no price.
     ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT, within the
     limits. ``ruled_out`` counts excluded candidates by reason. ``evaluated`` is the number of all
     candidates.
@@ -79,6 +81,11 @@ def search(
     )
     best: list[RatedCandidate] = []
     to_simulate = closed[: int(np.ceil(SPARE * top))]
+    to_simulate += [
+        rated
+        for rated in _best_by_gpu(closed, requests)
+        if rated not in to_simulate and np.isfinite(rated.candidate.usd_per_hour)
+    ]
     for number, rated in enumerate(to_simulate):
         report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
         simulated = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
@@ -92,7 +99,9 @@ def search(
     latency, speed = cost_fronts(table, complete, second, instances, requests, best)
     return SearchResult(
         best=tuple(best[:top]),
-        by_gpu=_best_by_gpu([*best, *closed[len(to_simulate) :]], requests),
+        by_gpu=_best_by_gpu(
+            [*best, *(rated for rated in closed if rated not in to_simulate)], requests
+        ),
         latency=latency,
         speed=speed,
         evaluated=evaluated,
@@ -134,8 +143,8 @@ def _best_candidates(
 ) -> list[Candidate]:
     """Return the ``count`` cheapest candidates with different ``kind_of`` from the screen.
 
-    The best candidate of every GPU type is added. Candidates of equal cost are sorted by GPUs per
-    request/s.
+    The CLOSED_PER_GPU cheapest of every GPU type with a price are added, and the best of every
+    other type. Candidates of equal cost are sorted by GPUs per request/s.
     """
     # The rows by ``cost_key``, cheapest first.
     copies = 1.0 / table.rate
@@ -149,11 +158,18 @@ def _best_candidates(
         by_kind.setdefault(kind_of(candidate), candidate)
         if len(by_kind) >= count:
             break
-    # The comparison of GPU types needs at least one candidate of each.
+    # The comparison of GPU types needs candidates of each.
     types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
-    for row in np.unique(types, return_index=True)[1].tolist():
-        candidate = table.row(int(order[row]), instances)
-        by_kind.setdefault(kind_of(candidate), candidate)
+    for gpu in np.unique(types):
+        of_type = order[types == gpu]
+        wanted = CLOSED_PER_GPU if np.isfinite(cost[of_type[0]]) else 1
+        kinds: set[Kind] = set()
+        for row in of_type[:ROWS_SCANNED].tolist():
+            candidate = table.row(row, instances)
+            kinds.add(kind_of(candidate))
+            by_kind.setdefault(kind_of(candidate), candidate)
+            if len(kinds) >= wanted:
+                break
     return list(by_kind.values())
 
 

@@ -95,6 +95,17 @@ def test_a_gpu_without_a_price_is_there_and_comes_last(configured: DeploymentSea
     assert last.gpu == "MI300X" and last.usd_per_mtok is None
 
 
+def test_the_best_of_a_gpu_costs_the_same_as_in_a_search_of_that_gpu_alone(
+    configured: DeploymentSearchResult,
+) -> None:
+    for row in configured.by_gpu:
+        (alone,) = search_deployments(changed(gpus=(row.gpu,))).by_gpu
+        assert row.checked == alone.checked or row.usd_per_mtok is None
+        assert row.usd_per_mtok is None or row.usd_per_mtok == pytest.approx(
+            alone.usd_per_mtok, rel=0.02
+        )
+
+
 def test_what_is_ruled_out_is_counted_with_its_reason(configured: DeploymentSearchResult) -> None:
     assert configured.ruled_out[NO_PRECISION] > 0  # fp8 on A100
     assert sum(configured.ruled_out.values()) < configured.evaluated
