@@ -10,7 +10,7 @@ import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.demand import DemandSeries
-from forecasting.errors import ForecastError, SeriesTooShort
+from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast, Forecaster
 
 
@@ -44,12 +44,11 @@ def rolling_forecasts(
 
     ``forecaster`` is fitted at the first origin. At later ones it is updated, with the same
     parameters. ``origins_s`` are UTC epoch seconds on bin edges, rising, and not after the end of
-    ``series``. Raises ForecastError for other origins, and whatever ``fit`` raises.
+    ``series``.
     """
     forecasts: list[Forecast] = []
     seen_s = series.start_s
     for origin_s in origins_s:
-        _check_origin(series, origin_s, seen_s)
         new = series.window(seen_s, origin_s)
         forecaster = forecaster.update(new) if forecasts else forecaster.fit(new)
         forecasts.append(forecaster.predict(steps))
@@ -62,11 +61,6 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
 
     The last forecast of ``horizon_bins`` ends with the series. Origins are ``stride`` bins apart.
     """
-    if min(horizon_bins, origins, stride) < 1:
-        raise ForecastError(
-            f"{series.key}: a backtest needs a horizon, origins and stride of at least 1, not "
-            f"{horizon_bins}, {origins} and {stride}."
-        )
     first = series.bins - horizon_bins - (origins - 1) * stride
     if first < 1:
         raise SeriesTooShort(
@@ -153,18 +147,3 @@ def coverage(actual: FloatArray, low: FloatArray, high: FloatArray) -> float:
 def _ratio(numerator: float, denominator: float) -> float:
     """Return the quotient, or NaN if ``denominator`` is not positive."""
     return float(numerator / denominator) if denominator > 0 else float("nan")
-
-
-def _check_origin(series: DemandSeries, origin_s: float, seen_s: float) -> None:
-    """Raise ForecastError unless the origin is a bin edge after ``seen_s`` within the series."""
-    offset = (origin_s - series.start_s) / series.bin_s
-    if abs(offset - round(offset)) > 1e-6:
-        raise ForecastError(
-            f"{series.key}: origin {origin_s:.3f} s is not on an edge of the {series.bin_s:g} s "
-            f"bins that start at {series.start_s:.3f} s. Choose a bin edge."
-        )
-    if origin_s <= seen_s or offset > series.bins + 1e-6:
-        raise ForecastError(
-            f"{series.key}: origin {origin_s:.0f} s must come after {seen_s:.0f} s and not after "
-            f"the end of the series, {series.end_s:.0f} s. Give rising origins within it."
-        )

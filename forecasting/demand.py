@@ -51,10 +51,6 @@ class DemandSeries:
     level_error: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.bin_s <= 0:
-            raise ForecastError(f"{self.key}: the bin width must be positive, not {self.bin_s} s.")
-        if self.values.ndim != 1:
-            raise ForecastError(f"{self.key}: values must be one-dimensional.")
         values = np.array(self.values, dtype=np.float64)  # a copy, since it becomes read-only
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
@@ -129,21 +125,8 @@ class Panel:
 
     @classmethod
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
-        """Return ``series`` as one panel; raise ForecastError if their bins differ."""
+        """Return ``series``, which have the same bins, as one panel."""
         first = series[0]
-        for demand in series:
-            same_bins = (demand.bin_s, demand.bins, demand.holidays) == (
-                first.bin_s,
-                first.bins,
-                first.holidays,
-            )
-            if not same_bins or abs(demand.start_s - first.start_s) > 1e-6 * first.bin_s:
-                raise ForecastError(
-                    f"{demand.key}: {demand.bins} bins of {demand.bin_s:g} s from "
-                    f"{demand.start_s:.0f} differ from {first.bins} of {first.bin_s:g} s from "
-                    f"{first.start_s:.0f}. Series forecast together need the same bins, with "
-                    "gaps (NaN) for missing ones."
-                )
         values = np.stack([demand.values for demand in series])
         errors = np.array([demand.level_error for demand in series])
         return cls(first.start_s, first.bin_s, values, first.holidays, errors)

@@ -17,7 +17,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from forecasting import conformal
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.demand import Panel, forward_fill, mean_scale, windows_at
-from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
 from forecasting.harmonics import DAY_S, WEEK_S
 from forecasting.lead_weights import LeadWeights, block_edges
@@ -31,7 +30,6 @@ from forecasting.rules.registry import (
     HOUR_S,
     LAST_DAY,
     MEMBERS,
-    RULES,
 )
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
@@ -59,13 +57,6 @@ class PanelForecaster:
         lead_bins: int = 0,
         peak_multiple: float = PEAK_MULTIPLE,
     ) -> None:
-        if method not in (AUTO, ENSEMBLE, *RULES):
-            raise ForecastError(f"{method} does not forecast series together. Choose another.")
-        if horizon_bins < 1 or lead_bins < 0:
-            raise ForecastError(
-                f"{method}: a window of {horizon_bins} bins, {lead_bins} ahead. Give at least 1 "
-                "bin and a lead of 0 or more."
-            )
         self.method, self.horizon_bins, self.lead_bins = method, horizon_bins, lead_bins
         self.peak_multiple = peak_multiple
         self._level_errors: FloatArray | None = None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
-from forecasting.demand import DemandSeries, Panel, SeriesKey
+from forecasting.demand import DemandSeries, Panel
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.forecast import Forecast, MethodScore, PanelForecast
 from forecasting.harmonics import DAY_S
@@ -19,50 +18,8 @@ from forecasting.rules.arima import MIN_OBSERVED, Arima
 from forecasting.rules.naive import Seasonal, ShapeTimesLevel
 from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, NAIVE, RULES
 
-T = TypeVar("T")
 SMALLEST_SHARE = 0.05  # methods with a smaller weight in an ensemble are not named
 FEWEST = 2  # observed bins that a method needs
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesEnd:
-    """The key of a series and the end of its last known bin, from which an update continues."""
-
-    key: SeriesKey
-    bin_s: float
-    unit: str
-    end_s: float  # UTC epoch seconds
-
-    @classmethod
-    def of(cls, series: DemandSeries) -> SeriesEnd:
-        """Return the end of ``series``; raise ForecastError for negative or infinite amounts."""
-        _check_amounts(series)
-        return cls(series.key, series.bin_s, series.unit, series.end_s)
-
-    def extend(self, series: DemandSeries) -> SeriesEnd:
-        """Return the end of ``series``; raise ForecastError unless it begins at this end."""
-        _check_amounts(series)
-        same_series = (series.key, series.bin_s, series.unit) == (self.key, self.bin_s, self.unit)
-        if not same_series or abs(series.start_s - self.end_s) > 1e-6 * self.bin_s:
-            raise ForecastError(
-                f"{self.key}: an update must hold the {self.unit} bins of {self.bin_s:g} s from "
-                f"epoch second {self.end_s:.0f} on, not {series.key} in {series.unit} bins of "
-                f"{series.bin_s:g} s from {series.start_s:.0f}. Give unseen bins as gaps (NaN)."
-            )
-        return replace(self, end_s=self.end_s + series.bins * self.bin_s)
-
-
-def require_fitted(state: T | None, method: str) -> T:
-    """Return ``state``; raise ForecastError if it is None, because ``fit`` was not called."""
-    if state is None:
-        raise ForecastError(f"{method}: fit a series before updating or predicting.")
-    return state
-
-
-def check_steps(steps: int, method: str) -> None:
-    """Raise ForecastError unless there is at least one step."""
-    if steps < 1:
-        raise ForecastError(f"{method}: ask for at least one step, not {steps}.")
 
 
 def _check_amounts(series: DemandSeries) -> None:
@@ -140,7 +97,7 @@ class MultiSeriesForecaster:
     def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
         self.requested = method
         self._forecaster = PanelForecaster(method, horizon_bins, lead_bins)
-        self._ends: list[SeriesEnd] | None = None
+        self._latest_bins: Sequence[DemandSeries] = ()  # of each series, by the last call
         self._latest: PanelForecast | None = None
         self._fit_seconds = 0.0  # per series
 
@@ -152,9 +109,10 @@ class MultiSeriesForecaster:
     def fit(self, series: Sequence[DemandSeries]) -> Self:
         """Fit the series; raise SeriesTooShort if one is too short for the method."""
         began = perf_counter()
-        self._ends = [SeriesEnd.of(demand) for demand in series]
         for demand in series:
+            _check_amounts(demand)
             _check_length(self.requested, demand)
+        self._latest_bins = series
         forecaster = self._forecaster.fit(Panel.of(series))
         self._latest = forecaster.predict(forecaster.lead_bins + forecaster.horizon_bins)
         self._fit_seconds = (perf_counter() - began) / len(series)
@@ -162,22 +120,19 @@ class MultiSeriesForecaster:
 
     def update(self, series: Sequence[DemandSeries]) -> Self:
         """Add the bins that follow; ``series`` has the same series in the same order."""
-        ends = require_fitted(self._ends, self.requested)
-        self._ends = [end.extend(demand) for end, demand in zip(ends, series, strict=True)]
+        self._latest_bins = series
         self._forecaster.update(np.stack([demand.values for demand in series]))
         return self
 
     def predict(self, steps: int) -> list[Forecast]:
         """Forecast the next ``steps`` bins of each series."""
-        ends = require_fitted(self._ends, self.requested)
-        check_steps(steps, self.requested)
         panel = self._latest = self._forecaster.predict(steps)
         return [
             Forecast(
-                key=end.key,
-                start_s=end.end_s,
-                bin_s=end.bin_s,
-                unit=end.unit,
+                key=demand.key,
+                start_s=demand.end_s,
+                bin_s=demand.bin_s,
+                unit=demand.unit,
                 mean=panel.mean[row],
                 levels=panel.levels,
                 quantiles=panel.quantiles[row],
@@ -191,7 +146,7 @@ class MultiSeriesForecaster:
                 past=panel.past[row],
                 compared=compared_methods(panel, row) if self.requested in (AUTO, ENSEMBLE) else (),
             )
-            for row, end in enumerate(ends)
+            for row, demand in enumerate(self._latest_bins)
         ]
 
 

@@ -118,11 +118,6 @@ def test_bands_hold_the_share_they_say():
     assert 0.77 < np.mean(inside) < 0.83
 
 
-def test_panels_need_the_same_bins(series):
-    with pytest.raises(ForecastError, match="need the same bins"):
-        Panel.of([series([1.0, 2.0]), series([1.0])])
-
-
 class TestChoice:
     def test_errors_are_discounted_and_gaps_do_not_count(self):
         none = DiscountedMeans.empty((), 48.0, default=np.inf)

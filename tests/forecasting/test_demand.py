@@ -86,10 +86,3 @@ def test_zeros_before_a_launch_go_only_if_a_busy_time_follows(series, later, kep
     assert launched.values.sum() == demand.values.sum()
     # A decision before the launch does not know it.
     assert demand.since_launch(demand.start_s + 600.0).bins == demand.bins
-
-
-def test_refuses_no_width_and_no_vector(series):
-    with pytest.raises(ForecastError, match="bin width"):
-        series([1.0], bin_s=0.0)
-    with pytest.raises(ForecastError, match="one-dimensional"):
-        series([[1.0]])

@@ -86,12 +86,6 @@ class TestPerfect:
         with pytest.raises(ForecastError, match="covers bins 0 to 2, not bins 2 to 3"):
             Perfect(truth).fit(truth.window(0.0, 1800.0)).predict(2)
 
-    def test_refuses_another_series(self, series):
-        with pytest.raises(ForecastError, match="Give the truth of the same series"):
-            Perfect(series([1.0, 2.0])).fit(series([1.0], model="mixtral"))
-        with pytest.raises(ForecastError, match="same bin edges"):
-            Perfect(series([1.0, 2.0])).fit(series([1.0], start_s=450.0))
-
 
 def test_a_quantile_beyond_those_held_is_refused_not_clipped(series):
     forecast = forecaster("last-value").fit(series([1.0, 2.0, 4.0])).predict(2)
