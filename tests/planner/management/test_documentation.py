@@ -10,6 +10,7 @@ import pytest
 from django.core.management import load_command_class
 
 from planner.management.help import JOBS, overview, purpose
+from tests.planner.management.calling import command
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,6 +24,37 @@ LINES = sorted(
         if line.strip().startswith("bin/manage ")
     }
 )
+
+
+# Commands with the output that a page shows next: only quick ones. "..." leaves lines out.
+SHOWN = re.compile(
+    r"^```sh\n(bin/manage (?:quick-size|characterise|size) [^\n]*)\n```\n\n```\n(.*?)^```",
+    re.M | re.S,
+)
+OUTPUTS = [
+    pytest.param(*shown, id=f"{page.name}: {shown[0]}")
+    for page in PAGES
+    for shown in SHOWN.findall(page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.fixture(scope="module")
+def coarse_by_default() -> None:
+    """Size as in the product, because pages show its figures."""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("line", "shown"), OUTPUTS)
+def test_a_page_shows_the_figures_that_its_command_prints(
+    line: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    code, out, _ = command(*shlex.split(line, comments=True)[1:])
+    assert code == 0
+    figures = re.compile(r"[\d.,]*\d%?")
+    printed = [set(figures.findall(row)) for row in out.splitlines()]
+    for row in shown.splitlines():
+        assert any(set(figures.findall(row)) <= numbers for numbers in printed), row
 
 
 def test_the_pages_have_commands() -> None:
