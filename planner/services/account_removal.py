@@ -35,7 +35,24 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     Objects that they made are listed by number and name, if in a workspace that they may enter.
     """
     record("user.data-taken", user, by=by)
+    about = {
+        _table_name(field): [_public_columns(row) for row in _rows_of_user(field, user)]
+        for field in _user_foreign_keys(models.CASCADE)
+    }
     visible = {None, *(workspace.pk for workspace in user.workspaces)}
+    made = {}
+    for field in _user_foreign_keys(models.SET_NULL):
+        made[f"{_table_name(field)}, {field.name}"] = [
+            {"number": row.pk, "name": str(row)}
+            for row in _rows_of_user(field, user)
+            if getattr(row, "workspace_id", None) in visible
+        ]
+    is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
+    audit_records = AuditRecord.objects.filter(
+        Q(actor=user.username) | is_about_user,
+        workspace__in=["", *(workspace.slug for workspace in user.workspaces)],
+    )
+    columns = ("number", "at", "actor", "action", "name", "details")
     return {
         "account": {
             "user": user.username,
@@ -46,28 +63,9 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             "admin_of_the_installation": user.is_superuser,
             "second_factor": user.has_second_factor,
         },
-        "about": {
-            _table_name(field): [_public_columns(row) for row in _rows_of_user(field, user)]
-            for field in _user_foreign_keys(models.CASCADE)
-        },
-        "made": {
-            f"{_table_name(field)}, {field.name}": [
-                {"number": row.pk, "name": str(row)}
-                for row in _rows_of_user(field, user)
-                if getattr(row, "workspace_id", None) in visible
-            ]
-            for field in _user_foreign_keys(models.SET_NULL)
-        },
-        "audit_log": list(
-            AuditRecord.objects.filter(
-                Q(actor=user.username)
-                | Q(action__startswith="user.", name=user.username)
-                | Q(action__startswith="user.", key=user.username)
-            )
-            .filter(workspace__in=["", *(workspace.slug for workspace in user.workspaces)])
-            .order_by("number")
-            .values("number", "at", "actor", "action", "name", "details")
-        ),
+        "about": about,
+        "made": made,
+        "audit_log": list(audit_records.order_by("number").values(*columns)),
     }
 
 

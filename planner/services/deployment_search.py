@@ -106,21 +106,28 @@ def replace_deployments(
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")
     before, data = parse(document), outline(document)
-    other_profiles = [row for row in data["profiles"] if not in_place and row.get("model") != model]
-    changes: dict[str, Any] = {"profiles": [*other_profiles, *(dict(row) for row in profiles)]}
-    if in_place:
-        sources = [{**source, "model": model} for source in data["traffic"]["sources"]]
-        strictest = min(range(len(before.tiers)), key=lambda i: before.tiers[i].ttft_ms or math.inf)
-        tiers = [dict(tier) for tier in data["tiers"]]
-        tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
-        changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
-    elif model not in {listed.name for listed in before.models}:
-        changes["models"] = [*data["models"], model]
-    needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
-    changes["regions"] = [
-        add_missing_gpus(row, region, needed)
+    chosen = [dict(row) for row in profiles]
+    gpus = list(dict.fromkeys(str(row.get("gpu", "")) for row in chosen))
+    regions = [
+        add_missing_gpus(row, region, gpus)
         for row, region in zip(data["regions"], before.regions, strict=True)
     ]
+    changes: dict[str, Any] = {"regions": regions}
+    if in_place:
+        ttft_limits = [tier.ttft_ms or math.inf for tier in before.tiers]
+        tiers = [dict(tier) for tier in data["tiers"]]
+        tiers[ttft_limits.index(min(ttft_limits))] |= {
+            name: value for name, value in limits.items() if value is not None
+        }
+        changes["profiles"] = chosen
+        changes["models"] = [model]
+        changes["traffic.sources"] = [dict(row, model=model) for row in data["traffic"]["sources"]]
+        changes["tiers"] = tiers
+    else:
+        others = [row for row in data["profiles"] if row.get("model") != model]
+        changes["profiles"] = [*others, *chosen]
+        if model not in {listed.name for listed in before.models}:
+            changes["models"] = [*data["models"], model]
     text = edit(document, changes)
     parse(text)
     return text

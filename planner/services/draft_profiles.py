@@ -126,13 +126,15 @@ def model_labels(trace: Trace) -> tuple[str, ...]:
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
+        some_unnamed = any("requests have no model" in note for note in report.get("notes") or [])
         labels = [label for label in report.get("models") or [] if label]
-        if any("requests have no model" in note for note in report.get("notes") or []):
-            return ()
     else:
-        named = [series.get("model") for series in report.get("series", [])]
-        labels = [] if None in named else [str(label) for label in dict.fromkeys(named)]
-    return tuple(labels) if 1 < len(labels) <= MAX_MODELS else ()
+        of_series = [series.get("model") for series in report.get("series", [])]
+        some_unnamed = None in of_series
+        labels = list(dict.fromkeys(of_series))
+    if some_unnamed or not 1 < len(labels) <= MAX_MODELS:
+        return ()
+    return tuple(labels)
 
 
 def _serving_of_model(

@@ -30,6 +30,7 @@ from simulation.sizing.queueing import largest_rate
 
 FAST, RELAXED = "interactive", "relaxed"  # SageServe's IW-F and IW-N
 REGION = "us-east"  # the region of a trace without regions
+KEPT_LABELS: tuple[Literal["regions", "tiers"], ...] = ("regions", "tiers")
 MOST_LABELS = 6  # a file with more regions (or tiers) gets one region (or the usual tiers)
 DEFERRABLE = "batch", "offline", "bulk", "niw", "deferrable"  # in names of tiers that may wait
 RELAXED_NAMES = "relaxed", "agent", "background", "iw-n"  # in names of tiers without a TPOT limit
@@ -131,8 +132,13 @@ def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[R
     ended = [row["name"] for row in series if row not in lasting]
     if not lasting or not ended:
         return series, ""
-    names = f"{', '.join(ended[:6])}{' ...' if len(ended) > 6 else ''}"
+    names = _first_names(ended)
     return lasting, f"Left out, because they end before the window: {names}."
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """Return at most six names, and dots if there are more."""
+    return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
 
 
 def _seconds(moment: str) -> float:
@@ -175,22 +181,25 @@ def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
     Words in its name decide to which of them a tier belongs. If all of them are deferrable by name,
     none is.
     """
+    deferrable = [name for name in names if _has_word(name, DEFERRABLE)]
+    if len(deferrable) == len(names):
+        deferrable = []
+    interactive: list[Row] = []
+    relaxed: list[Row] = []
+    waiting: list[Row] = []
+    for name in names:
+        if name in deferrable:
+            waiting.append({"name": name, **DEADLINE})
+        elif _has_word(name, RELAXED_NAMES):
+            relaxed.append({"name": name, "ttft_ms": max(RELAXED_TTFT_MS, ttft_ms)})
+        else:
+            interactive.append({"name": name, "ttft_ms": ttft_ms, "tbt_ms": 100})
+    return [*interactive, *relaxed, *waiting]
 
-    def has_word(name: str, words: Sequence[str]) -> bool:
-        """Return whether the name of a tier has one of the words."""
-        return any(word in name.lower() for word in words)
 
-    waiting = [name for name in names if has_word(name, DEFERRABLE)]
-    if len(waiting) == len(names):
-        waiting = []
-    others = [name for name in names if name not in waiting]
-    relaxed = [name for name in others if has_word(name, RELAXED_NAMES)]
-    return [
-        *({"name": name, "ttft_ms": ttft_ms, "tbt_ms": 100}
-          for name in others if name not in relaxed),
-        *({"name": name, "ttft_ms": max(RELAXED_TTFT_MS, ttft_ms)} for name in relaxed),
-        *({"name": name, **DEADLINE} for name in waiting),
-    ]  # fmt: skip
+def _has_word(name: str, words: Sequence[str]) -> bool:
+    """Return whether the name of a tier has one of the words."""
+    return any(word in name.lower() for word in words)
 
 
 def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
@@ -247,13 +256,13 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
 
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
     """Return in words the models, regions and tiers in the file that the draft does not use."""
-    model_kind = () if serving.labels else ("models",)
-    label_kinds = [kind for kind in ("regions", "tiers") if not labels_in_draft(trace, kind)]
-    labels = [
-        f"{kind} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
-        for kind in (*model_kind, *label_kinds)
-        if (names := [name for name in trace.report.get(kind) or [] if name])
-    ]
+    kinds: list[Literal["models", "regions", "tiers"]] = [] if serving.labels else ["models"]
+    kinds += [kind for kind in KEPT_LABELS if not labels_in_draft(trace, kind)]
+    labels = []
+    for kind in kinds:
+        names = [name for name in trace.report.get(kind) or [] if name]
+        if names:
+            labels.append(f"{kind} {_first_names(names)}")
     if not labels:
         return ""
     return (

@@ -113,34 +113,44 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     scenario, data = parse(document), outline(document)
     user_facts = own_hardware()
     pools = [_complete(pool, scenario, facts, user_facts, name) for pool in read_pools]
-    imported = {(pool.model, pool.region) for pool in pools}
-    today = (data.get("fleet") or {}).get("today") or []
-    other_rows = [row for row in today if (row.get("model"), row.get("region")) not in imported]
-    models = [row.name for row in scenario.models]
-    new_models = dict.fromkeys(pool.model for pool in pools if pool.model not in models)
-    profiles = list(_new_profiles(pools, scenario, user_facts))
     notes = [note for pool in pools for note in pool.notes]
-    changes: Row = {
-        "fleet.today": [*other_rows, *_summed_rows([_today_row(pool) for pool in pools])],
-        "regions": [
-            _with_needed_gpus(row, region, [pool for pool in pools if pool.region == region.name])
-            for row, region in zip(data["regions"], scenario.regions, strict=True)
-        ],
-    }
+    regions = []
+    for row, region in zip(data["regions"], scenario.regions, strict=True):
+        pools_there = [pool for pool in pools if pool.region == region.name]
+        regions.append(_with_needed_gpus(row, region, pools_there))
+    changes: Row = {"fleet.today": _today_rows(data, pools), "regions": regions}
+    listed = {row.name for row in scenario.models}
+    new_models = [pool.model for pool in pools if pool.model not in listed]
     if new_models:
-        changes["models"] = [*data["models"], *new_models]
+        changes["models"] = [*data["models"], *dict.fromkeys(new_models)]
+    profiles = list(_new_profiles(pools, scenario, user_facts))
     if profiles:
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
     policy, note = _policy([pool.pool for pool in pools])
-    notes += [note] if note else []
+    if note:
+        notes.append(note)
     if policy:
         policies = data.get("policies") or USUAL
-        other = [p for p in policies if not (isinstance(p, Mapping) and p.get("label") == LABEL)]
-        changes["policies"] = [*other, policy]
+        changes["policies"] = [*filter(_is_not_imported, policies), policy]
     changed = edit(document, changes)
     parse(changed, name)
     return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
+
+
+def _is_not_imported(policy: str | Mapping[str, Any]) -> bool:
+    return isinstance(policy, str) or policy.get("label") != LABEL
+
+
+def _today_rows(data: Mapping[str, Any], pools: Sequence[_CompletePool]) -> list[Row]:
+    """Return the rows of ``fleet.today``: those of other models and regions, then ``pools``.
+
+    ``data`` is the scenario document.
+    """
+    imported = {(pool.model, pool.region) for pool in pools}
+    today = (data.get("fleet") or {}).get("today") or []
+    kept = [row for row in today if (row.get("model"), row.get("region")) not in imported]
+    return [*kept, *_summed_rows([_today_row(pool) for pool in pools])]
 
 
 def _complete(

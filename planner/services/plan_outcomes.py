@@ -64,27 +64,23 @@ def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent)
         if len(judged) == limit:
             break
         outcome = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
-        judged += [outcome] if outcome else []
+        if outcome is not None:
+            judged.append(outcome)
     return judged
 
 
 def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
     """Return each plan and period that is over, has known traffic and no outcome, by its end."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
-    waiting: list[tuple[ActivePlan, Period]] = []
+    due: list[tuple[ActivePlan, Period]] = []
     for plan in ActivePlan.objects.select_related("run")[:MAX_PLANS]:
-        open_periods = [
-            (begins, ends)
-            for begins, ends in active_periods(plan, now)
-            if (plan.pk, begins) not in done
-        ]
-        known_until = end_of_traffic(plan.run) if open_periods and plan.run else None
-        if known_until is not None:
+        periods = [each for each in active_periods(plan, now) if (plan.pk, each[0]) not in done]
+        known_until = end_of_traffic(plan.run) if periods and plan.run else None
+        for begins, ends in periods:
             # The last bin may be missing from the traffic, and is at most an hour long.
-            waiting += [
-                (plan, (begins, ends)) for begins, ends in open_periods if ends - HOUR < known_until
-            ]
-    return sorted(waiting, key=lambda plan_period: plan_period[1][1])  # by the end of the period
+            if known_until is not None and ends - HOUR < known_until:
+                due.append((plan, (begins, ends)))
+    return sorted(due, key=lambda plan_period: plan_period[1][1])  # by the end of the period
 
 
 def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
@@ -286,13 +282,14 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     Each pool has the times (epoch seconds) at which its number of replicas changes.
     """
     zone = ZoneInfo(plan.zone)
-    moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
-    local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
-    times = np.array([moment.timestamp() for moment in moments])
+    count = max(1, (ends - begins) // READ_EVERY)
+    moments = [begins + n * READ_EVERY for n in range(count)]
+    times_s = np.array([moment.timestamp() for moment in moments])
+    plan_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
     held = []
     for pool in pools_of(plan):
         replicas_at_time = replicas_at(plan, pool)
-        replicas = np.array([replicas_at_time(moment) or 0 for moment in local], np.int64)
+        replicas = np.array([replicas_at_time(moment) or 0 for moment in plan_times], np.int64)
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))  # with the start
         held.append(
             HeldPool(
@@ -303,7 +300,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
                 role=pool.role,
                 market=pool.market,
                 arrangement=pool.arrangement,
-                times_s=times[changes],
+                times_s=times_s[changes],
                 replicas=replicas[changes],
             )
         )

@@ -5,7 +5,6 @@ A pool is the prefill or decode phase of a model in a region on a GPU type.
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -66,9 +65,14 @@ def pool_of_run(run: Run, name: str, phase: str) -> PoolFigures:
 
 def pool_names(pools: Sequence[PoolFigures]) -> list[str]:
     """Return ``model / region / gpu`` of each pool, with the precision where two would be equal."""
-    names = [(_plain_name(pool), pool.weights) for pool in pools]
-    precisions = Counter(name for name, _ in set(names))
-    return [f"{name} / {weights}" if precisions[name] > 1 else name for name, weights in names]
+    precisions: dict[str, set[str]] = {}
+    for pool in pools:
+        precisions.setdefault(_plain_name(pool), set()).add(pool.weights)
+    names = []
+    for pool in pools:
+        name = _plain_name(pool)
+        names.append(f"{name} / {pool.weights}" if len(precisions[name]) > 1 else name)
+    return names
 
 
 def _plain_name(pool: PoolFigures) -> str:

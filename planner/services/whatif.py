@@ -406,16 +406,16 @@ def sweep_create(
 
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
     """Return the YAML of each cell, row by row; raise ScenarioError if one is invalid."""
-    cells = cells_of(axes)
     keys = [axis.key for axis in axes]
-    settings_keys = [key for key in keys if not is_address(key)]
-    if any(key.startswith(SHARE) for key in settings_keys):
-        raise PlannerError(f"vary: {settings_keys[0]} needs a plan. Simulate its cells one by one.")
-    settings = scenario_settings(document) if settings_keys else {}
-    return [
-        varied_document(document, variation_of(settings, dict(zip(keys, values, strict=True))))
-        for values in cells
-    ]
+    names = [key for key in keys if not is_address(key)]  # of what-if settings
+    if any(name.startswith(SHARE) for name in names):
+        raise PlannerError(f"vary: {names[0]} needs a plan. Simulate its cells one by one.")
+    settings = scenario_settings(document) if names else {}
+    documents = []
+    for values in cells_of(axes):
+        chosen = dict(zip(keys, values, strict=True))
+        documents.append(varied_document(document, variation_of(settings, chosen)))
+    return documents
 
 
 def scenario_settings(document: str) -> dict[str, Setting]:

@@ -66,28 +66,31 @@ class Command(HeadroomCommand):
         return search_deployments(query, self.progress, measured)
 
     def words(self, answer: DeploymentSearchResult) -> str:
-        columns = (IF_RATE if answer.rps else {}) | COLUMNS
-        columns |= IF_MEASURED if any(row.own for row in answer.candidates) else {}
-        rows = table_lines([_candidate_texts(row) for row in answer.candidates], columns)
-        others = table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
-        ruled_out = [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
-        assumptions = [
-            f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions
+        columns = dict(COLUMNS)
+        if answer.rps:
+            columns = IF_RATE | columns
+        if any(row.own for row in answer.candidates):
+            columns |= IF_MEASURED
+        lines = [
+            f"{answer.model}, {answer.evaluated:,} candidates in {answer.seconds:.1f} s, ranked by "
+            f"{answer.ranked_by}",
+            "",
         ]
-        searched = f"{answer.evaluated:,} candidates in {answer.seconds:.1f} s"
-        profiles = [profile for row in answer.candidates[:1] for profile in row.profiles or ()]
-        in_yaml = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in profiles]
-        rows = rows or [
+        lines += table_lines([_candidate_texts(row) for row in answer.candidates], columns) or [
             "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
         ]
-        return "\n".join(
-            [
-                f"{answer.model}, {searched}, ranked by {answer.ranked_by}", "",
-                *rows, "", "The best of each GPU type", *others, "",
-                "Profiles of the best, for a scenario", *(f"  - {{{row}}}" for row in in_yaml), "",
-                "Ruled out", *ruled_out, "", *assumptions,
-            ]
-        )  # fmt: skip
+        lines += ["", "The best of each GPU type"]
+        lines += table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
+        lines += ["", "Profiles of the best, for a scenario"]
+        for candidate in answer.candidates[:1]:
+            for profile in candidate.profiles or ():
+                fields = ", ".join(f"{key}: {value}" for key, value in profile.items())
+                lines.append(f"  - {{{fields}}}")
+        lines += ["", "Ruled out"]
+        lines += [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
+        lines.append("")
+        lines += [f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions]
+        return "\n".join(lines)
 
 
 def _candidate_texts(row: Row) -> dict[str, object]:
