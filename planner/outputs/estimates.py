@@ -24,10 +24,7 @@ DERIVED: dict[str, type[pl.DataType]] = {
 
 
 def answer_table(answers: Sequence[EstimateAnswer | Refused]) -> pl.DataFrame:
-    """Return a table with one row per answer, in the order of ``answers``.
-
-    Column ``refused`` has the reason if an estimate was not possible.
-    """
+    """Return a row per answer; ``refused`` has the reason if an estimate was not possible."""
     return pl.DataFrame([_row(answer) for answer in answers], schema=ANSWERED | DERIVED)
 
 

@@ -65,10 +65,7 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
 
 
 def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
-    """Return a fast function that maps a local time to the requested replicas of a pool.
-
-    Outside the dates of a dated plan, the function returns None.
-    """
+    """Return a fast function from local time to a pool's replicas; None outside a plan's dates."""
     steps = pool.steps
     if plan.repeat == "once":
         starts = [step.begins for step in steps]
@@ -235,10 +232,7 @@ def _run_labels(runs: UnfinishedRuns | EndedRuns | RunTimes, **more: str) -> dic
 def security_lines(
     events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]
 ) -> Iterator[str]:
-    """Yield the lines of metrics on security events and on refused requests.
-
-    ``refusals`` has their numbers by HTTP status and kind of caller.
-    """
+    """Yield the metrics on security events, and on refusals by HTTP status and kind of caller."""
     by_event = (({"event": event}, count) for event, count in events.items())
     yield from metric_lines("headroom_security_events_total", by_event)
     refused = [

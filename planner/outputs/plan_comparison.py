@@ -33,10 +33,7 @@ PoolKey = tuple[str, str]  # the deployment's name and region
 
 @dataclass(frozen=True, slots=True)
 class PoolBetween:
-    """Mean and maximum replicas of a deployment in two plans, (before, after).
-
-    Only the hours that both plans cover count.
-    """
+    """Mean and maximum replicas of a deployment, (before, after), in the hours of both plans."""
 
     pool: str
     region: str

@@ -26,19 +26,13 @@ class Facts:
 
 
 def facts_of(run: Run) -> dict[Key, Facts]:
-    """Return the facts of each pool of a run.
-
-    The result is empty if this release cannot read the scenario of the run.
-    """
+    """Return the facts of each pool of a run; {} if this release cannot read its scenario."""
     return dict(_facts(run.document, run.name or "scenario", json.dumps(run.resolved)))
 
 
 @lru_cache(maxsize=32)  # a page asks several times
 def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
-    """Return the facts of each pool of a scenario ``document``, a YAML text.
-
-    ``resolved`` is the hardware that its run stored, as JSON.
-    """
+    """Return the facts of each pool of a scenario; ``resolved`` is its stored hardware as JSON."""
     try:
         scenario = parse(document, name)
         hardware = build_hardware(scenario, stored_hardware(json.loads(resolved)), spot=True)

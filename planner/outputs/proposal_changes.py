@@ -42,10 +42,7 @@ REPLAYED = "periodic"  # policy that replays a stored schedule: replicas by time
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """Mean, maximum and minimum replicas of a pool over the window, each (base, proposed).
-
-    A value is None if that plan does not have the pool.
-    """
+    """Replicas of a pool over the window as (base, proposed); None if a plan lacks the pool."""
 
     pool: str
     title: str  # model, region and role
@@ -164,10 +161,7 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult],
 
 
 def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[str]) -> str:
-    """Return the base of a proposal in words.
-
-    ``pair`` and ``names`` are what ``compared_policies`` returned.
-    """
+    """Return the base of a proposal in words, from the results of ``compared_policies``."""
     active, base, name = proposal.base, proposal.base_run, names[0]
     if replay_of(proposal) is not None:
         number = active.number if active else ""
@@ -185,10 +179,7 @@ def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[s
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
-    """Return the run that simulated the proposed schedule, and the policy's name in that run.
-
-    It is the proposed run itself, or a completed replay of the proposal's schedule.
-    """
+    """Return the run (its own, or a replay) and the policy that simulated a proposal."""
     outcome = proposal.outcome
     if outcome is not None and outcome.state == Run.State.COMPLETED:
         return outcome, REPLAYED
@@ -196,10 +187,7 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
 
 
 def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
-    """Return the note on a proposal that was not simulated.
-
-    ``outcome_run`` is the run that should simulate it, if any.
-    """
+    """Return the note on a proposal without a simulation; ``outcome_run`` is to simulate it."""
     fact = f"Run {run.pk} planned and replayed nothing"
     if outcome_run is None:
         return (
@@ -241,10 +229,7 @@ def _base_policy(proposal: Proposal) -> str:
 
 
 def _baseline(result: StoredResult, policy: str) -> str:
-    """Return the policy that is the baseline of the result's savings.
-
-    Return "" if it is ``policy`` itself or uses future data, so that it cannot be compared.
-    """
+    """Return the baseline of a result's savings; "" if it is ``policy`` or uses future data."""
     name = result.baseline
     can_compare = name in result.policies and name != policy and not traits_of(name).hindsight
     return name if can_compare else ""
@@ -279,10 +264,7 @@ def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the figures that have the ``mark`` WORSE or BETTER.
-
-    SLO attainments come first, then the largest relative changes.
-    """
+    """Return the figures with a ``mark``: SLO attainments, then the largest relative changes."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
@@ -372,10 +354,7 @@ def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
 
 
 def _mean_min_max(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
-    """Return the time-weighted mean, the minimum and the maximum replicas of a schedule.
-
-    All are None for an empty schedule.
-    """
+    """Return time-weighted mean, minimum and maximum replicas of a schedule; or None each."""
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
         return None, None, None

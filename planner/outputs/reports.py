@@ -60,10 +60,7 @@ def run_report(run: Run, alternative: str = "") -> Report:
 
 
 def tables_of(run: Run) -> Tables:
-    """Return a function that returns a table of a run by name; empty if the run has no such table.
-
-    It reads each table only once.
-    """
+    """Return a function that reads a run's table by name once; empty if there is none."""
     names = run_tables(run)
     return cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
 

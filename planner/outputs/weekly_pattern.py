@@ -124,10 +124,7 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
 
 
 def dated_slots(steps: Sequence[Step], floor: int) -> list[Slot]:
-    """Return the steps with more than ``floor`` replicas as dated slots.
-
-    Adjacent steps with equal replicas are joined.
-    """
+    """Return steps above ``floor`` as dated slots, with adjacent equal steps joined."""
     joined: list[Step] = []
     for step in steps:
         if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:

@@ -128,10 +128,7 @@ def carbon_by_hour(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
 
 @cache
 def _relative_values(name: str) -> FloatArray:
-    """Return the carbon intensity of the grid ``name`` by UTC hour over its yearly mean, ``[24]``.
-
-    Results are cached, since many regions share a grid.
-    """
+    """Return a grid's carbon by UTC hour over its yearly mean, ``[24]``; many regions share it."""
     known_cycles = read("carbon")["cycles"]
     if name not in known_cycles:
         raise CatalogueError(

@@ -66,10 +66,7 @@ class EstimateFit:
         return newest if newest and release_order(version) > release_order(newest) else ""
 
     def later_version_warning(self, engine: str, version: str) -> str:
-        """Return a warning if ``version`` is later than every measured one; "" otherwise.
-
-        Both are versions of ``engine``.
-        """
+        """Return a warning if a version of ``engine`` is later than every measured one, or ""."""
         newest = self.newest_before(engine, version)
         return newest and (
             f"{engine} {version} is later than any measured version (newest: {newest}, "

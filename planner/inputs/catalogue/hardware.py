@@ -89,10 +89,7 @@ def known_model(name: str) -> str | None:
 
 
 def repository(name: str) -> str:
-    """Return a built-in model's name on Hugging Face, where engines find its tokenizer.
-
-    A repository or a user's model is returned unchanged.
-    """
+    """Return a built-in model's name on Hugging Face; other names are returned unchanged."""
     canonical = known_model(name)
     if "/" in name or canonical is None:
         return name
@@ -100,10 +97,7 @@ def repository(name: str) -> str:
 
 
 def gpu_name(name: str) -> str:
-    """Return the catalogue's name of a GPU type. ``name`` may also be a cloud instance type.
-
-    Raises CatalogueError with the most similar names.
-    """
+    """Return the catalogue's name of a GPU or cloud instance type, or raise CatalogueError."""
     canonical = _find_gpu(name)
     if canonical is None:
         raise names.UnknownName("GPU", name, _canonical_names("gpus"))

@@ -401,10 +401,7 @@ class _Reader:
         return layers
 
     def layer_kinds(self, layers: int) -> Sequence[Any]:
-        """Return the stated kind of each layer, or [] if none is stated.
-
-        Raises CatalogueError for an unknown kind.
-        """
+        """Return the stated kind of each layer, or []; raise CatalogueError for an unknown kind."""
         kinds = self.list_field("layer_types")[:layers]
         for kind in kinds:
             if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):

@@ -28,10 +28,7 @@ ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
 
 @cache
 def profiles() -> Mapping[ProfileKey, LinearProfile]:
-    """Return linear profiles by model, GPU type and GPUs per instance, built once.
-
-    Each includes the errors of its fit.
-    """
+    """Return the linear profiles, with the errors of their fits, by key; built once."""
     entries = read("profiles")["profiles"]
     return MappingProxyType({_key(entry): _profile(entry) for entry in entries})
 

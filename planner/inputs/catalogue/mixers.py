@@ -11,20 +11,14 @@ STATE_BYTES, CONV_BYTES = 4, 2
 def delta_net(
     *, key_heads: int, key_dim: int, value_heads: int, value_dim: int, conv: int
 ) -> dict[str, int]:
-    """Return the fields of ModelShape for Gated DeltaNet, as in Qwen3-Next and Qwen3.5.
-
-    Source: transformers, modeling_qwen3_next.py.
-    """
+    """Return the fields of ModelShape for Gated DeltaNet (transformers, modeling_qwen3_next.py)."""
     keys, values = key_heads * key_dim, value_heads * value_dim
     state = STATE_BYTES * value_heads * key_dim * value_dim
     return _state_fields(keys, values, state, conv)
 
 
 def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> dict[str, int]:
-    """Return the fields of ModelShape for Mamba-2, as in Nemotron-H.
-
-    Source: transformers, modeling_nemotron_h.py.
-    """
+    """Return the fields of ModelShape for Mamba-2 (transformers, modeling_nemotron_h.py)."""
     inner = heads * head_dim
     return _state_fields(groups * state, inner, STATE_BYTES * inner * state, conv)
 

@@ -59,10 +59,7 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 
 
 def stated_precision(name: str) -> str | None:
-    """Return the weight precision in a repository's name, such as ``-FP8``; None without one.
-
-    If the name has two precisions, the lower one is returned.
-    """
+    """Return the (lower) weight precision in a repository's name, such as ``-FP8``, or None."""
     parts = re.split(r"[-.]", plain_name(name))
     precisions = [PRECISION[part] for part in parts if part in PRECISION]
     return min(precisions, key=BYTES.__getitem__) if precisions else None

@@ -20,10 +20,7 @@ SIBLINGS = {
 
 
 def power_model(gpu: GpuSpec) -> PowerModel:
-    """Return the power model of a GPU type: fitted to it, else to a similar type, else the mean.
-
-    The mean is that over all fitted types.
-    """
+    """Return the power model fitted to a GPU type, else to a similar type, else the mean of all."""
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
     name = gpu_known_as(gpu.name)

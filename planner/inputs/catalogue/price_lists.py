@@ -36,10 +36,7 @@ class OwnPrice:
 
 
 def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
-    """Read a CSV with ``COLUMNS``, or a YAML list of such rows under ``prices``.
-
-    Raises CatalogueError naming line and column.
-    """
+    """Read a CSV with ``COLUMNS``, or a YAML list of such rows; or raise CatalogueError."""
     text = utf8_text(data, file_name, "Give a CSV or YAML file.", CatalogueError)
     is_yaml = file_name.lower().endswith((".yml", ".yaml"))
     rows: dict[tuple[str, str], OwnPrice] = {}

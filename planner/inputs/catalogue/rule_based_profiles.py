@@ -99,10 +99,7 @@ def modelled_profiles() -> tuple[ModelledProfile, ...]:
 
 
 def modelled_profile(model: str, gpu: str) -> ModelledProfile | None:
-    """Return the profile of a model on a GPU type by the rule (see the module).
-
-    None if one server of that type has too little memory.
-    """
+    """Return the profile of a model on a GPU type by the rule; None if it does not fit a server."""
     precision = published_precision(model)
     tp = _fewest_gpus(shape(model), gpus()[gpu], precision)
     return None if tp is None else ModelledProfile(model, gpu, tp, precision)

@@ -92,10 +92,7 @@ def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
 
 
 def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
-    """Draw the factors ``[bins]`` by which the rate drifts, with mean 1.
-
-    Their logarithm is a first-order autoregression with standard deviation NOISE.
-    """
+    """Draw the rate's drift ``[bins]``, mean 1: its logarithm is a first-order autoregression."""
     steps = rng.normal(0.0, NOISE * np.sqrt(1 - MEMORY**2), bins)
     level = np.empty(bins)
     log_level = rng.normal(0.0, NOISE)

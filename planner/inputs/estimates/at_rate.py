@@ -232,10 +232,7 @@ def _roofline_section(deployment: Deployment) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One way to split the GPUs of a deployment into instances, with its tokens/s.
-
-    All ways are compared at equal concurrency.
-    """
+    """One way to split the GPUs of a deployment into instances; all have equal concurrency."""
 
     gpus: int  # of an instance
     instances: float
@@ -243,10 +240,7 @@ class GpuUse:
 
 
 def narrower_arrangements(arrangement: Arrangement) -> Iterator[Arrangement]:
-    """Yield arrangements with half the tensor parallelism, a quarter, and so on, while even.
-
-    The experts are spread over half as many GPUs each time too.
-    """
+    """Yield arrangements with half the tensor (and expert) parallelism, a quarter, and so on."""
     experts = "moe_ep" if arrangement.moe_ep > 1 else "moe_tp"
     while arrangement.tp % 2 == 0:
         half = max(getattr(arrangement, experts) // 2, 1)
@@ -274,10 +268,7 @@ def narrower_uses(deployment: Deployment, *, all_gpus: bool) -> list[GpuUse]:
 
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
-    """Return a sentence if fewer GPUs have as many tokens/s, with the best use of all GPUs.
-
-    Empty if all GPUs as one instance are faster.
-    """
+    """Return a sentence (in a list) if fewer GPUs have as many tokens/s as all of them."""
     present, fewer = gpu_uses([deployment]), narrower_uses(deployment, all_gpus=False)
     if not present or not fewer:
         return []

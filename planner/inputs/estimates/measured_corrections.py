@@ -255,10 +255,7 @@ def _comparable(
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
-    """Return the measurements without repeats: equal deployment, load and times.
-
-    ``sentences`` gets a sentence for each repeat.
-    """
+    """Return the measurements without repeats; ``sentences`` gets a sentence for each repeat."""
     traits = traits_of([row.deployment for row in rows])
     seen: dict[Any, int] = {}
     distinct = []

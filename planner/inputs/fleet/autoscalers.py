@@ -72,10 +72,7 @@ def scaled_object_row(body: Body) -> Row | None:
 
 
 def _load_policy(queries: Queries) -> Row:
-    """Return the load-based policy that triggers belong to, with its targets; {} if none.
-
-    ``queries`` are the PromQL and the threshold of each trigger.
-    """
+    """Return the load-based policy of triggers (PromQL, threshold) with its targets; {} if none."""
     row: Row = {}
     for query, threshold in queries:
         name = next((name for metric, name in POLICY_OF_METRIC.items() if metric in query), None)

@@ -318,10 +318,7 @@ def _gpus(container: Body) -> int | None:
 
 
 def _gpu_type_of(spec: Body) -> tuple[str, str]:
-    """Return the GPU type of the nodes that a pod may run on, and a note.
-
-    The type is "" if it is unknown. The note is "" unless several types are possible.
-    """
+    """Return the GPU type of a pod's nodes, or ""; and a note, or "", if there are several."""
     values_by_label = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
     when = "DuringSchedulingIgnoredDuringExecution"

@@ -43,10 +43,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class RunningPool:
-    """Replicas of one kind, as a file describes them.
-
-    An empty text or None means that the file does not state the fact.
-    """
+    """Replicas of one kind, as a file describes them; "" or None: the file does not state it."""
 
     name: str = ""
     model: str = ""

@@ -25,10 +25,7 @@ SAMPLE = 20_000  # largest number of prompt lengths kept per series
 
 
 def read_arrivals(reading: Reading) -> Content:
-    """Read one row per request, and count requests and prompt tokens in bins of ten seconds.
-
-    A bin without a request is 0, not unknown.
-    """
+    """Read one row per request; count requests (0 if none) and prompt tokens per ten seconds."""
     content = read_request_file(reading, answers=False)
     parts = reading.folder / REQUESTS
     ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + content.start_ns

@@ -89,10 +89,7 @@ def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
 
 
 def length_of_whole_records(data: bytes, quoted: bool) -> int:
-    """Return the number of bytes up to the end of the last complete record in ``data``.
-
-    With ``quoted``, line breaks within double quotes do not end a record.
-    """
+    """Return the length of the whole records in ``data``; ``quoted`` is as for ``records``."""
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
@@ -160,10 +157,7 @@ class Records:
 
 
 def records(block: Block, *, quoted: bool) -> Records:
-    """Return the records of a block without the blank lines.
-
-    ``quoted``: line breaks within double quotes do not end a record.
-    """
+    """Return a block's records; ``quoted``: line breaks in double quotes do not end one."""
     buffer = np.frombuffer(block.data, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
     quoted = quoted and b'"' in block.data

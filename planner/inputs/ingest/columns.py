@@ -625,10 +625,7 @@ def _is_count(cells: pl.Series) -> bool:
 
 
 def _stated_basis(column: str, probe: pl.DataFrame) -> str:
-    """Return what a column's numbers are per: PER_REQUEST, the name of a rate, or "" (per bin).
-
-    The column's name or its cells show it.
-    """
+    """Return what a column's name or cells show its numbers are per: PER_REQUEST, a rate, or ""."""
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
@@ -738,10 +735,7 @@ def _is_amount(column: str, probe: pl.DataFrame) -> bool:
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:
-    """Return the columns besides the time, without statistics such as a maximum.
-
-    Empty unless the first or the last column is the time.
-    """
+    """Return the columns besides a first or last column of times, without statistics; else []."""
     for time in (probe.columns[0], probe.columns[-1]):
         if compact_name(time) in SYNONYMS["time"]:
             return [c for c in probe.columns if c != time and not _statistic(c)]

@@ -47,10 +47,7 @@ COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
 
 class Question(IngestError):
-    """An error that asks the user which of several readings of a file is right.
-
-    ``choices`` have no figures yet; ``Ambiguous`` has them.
-    """
+    """An error that asks which reading of a file is right; ``choices`` have no figures yet."""
 
     def __init__(self, words: str, choices: Sequence[Choice]) -> None:
         super().__init__(words)
@@ -362,10 +359,7 @@ def sums_or_means(requests: FloatArray, tokens: FloatArray) -> bool:
 
 
 def bin_ends(lengths: FloatArray, step: float) -> Finding | None:
-    """Return a finding if bins are not about as long as the step between them (s); else None.
-
-    ``lengths`` are end minus start of bins, and their median is compared.
-    """
+    """Return a finding if the median length of bins differs from the step between them (s)."""
     length = float(np.nanmedian(lengths)) if lengths.size else 0.0
     if not step or not length > 0 or 0.5 < length / step < 1.5:
         return None

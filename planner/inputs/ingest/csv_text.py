@@ -187,10 +187,7 @@ def _delimiter(lines: Records) -> str | None:
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
-    """Return the records below the header as a batch with text ``columns``.
-
-    Records with a wrong number of fields or a stray double quote become the batch's faults.
-    """
+    """Return the records below the header as text ``columns``; bad records become faults."""
     if lines.line.size and lines.line[0] <= header.line:
         lines = lines.keep(lines.line > header.line)
     faults: list[RefusedRows] = []
@@ -216,10 +213,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 def _one_row_per_bin(
     lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
-    """Return the records, which have one column per bin of the day, as one row per bin.
-
-    ``columns`` are those to return, of ``header.table_columns``.
-    """
+    """Return records with a column per bin of the day as one row per bin, with ``columns``."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
     step = _DAY_S // len(header.numbered)
@@ -243,10 +237,7 @@ def _without_bad(lines: Records, bad: BoolArray, reason: str, faults: list[Refus
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
-    """Return ``columns`` of the records as text, one row each.
-
-    Raise IngestError if quoting makes the parser see other rows than ``lines``.
-    """
+    """Return ``columns`` of the records as text; raise IngestError if quoting changes the rows."""
     if not lines.start.size:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     # polars would take names such as * and ^a$ for patterns.

@@ -593,10 +593,7 @@ class _Metrics:
         )
 
     def rows_of_other_metrics(self, frame: pl.DataFrame) -> BoolArray:
-        """Return a mask of the rows whose metric counts neither requests nor tokens.
-
-        The names of these metrics are kept for a note.
-        """
+        """Return a mask of the rows whose metric is no amount; a note will name these metrics."""
         if self.metric not in frame.columns:
             return np.zeros(frame.height, np.bool_)
         unknown = self.fields(frame).is_null()
@@ -664,10 +661,7 @@ def total(grids: Sequence[Grid], field: str) -> float | None:
 
 
 def demand_figures(grids: Sequence[Grid], kind: str) -> dict[str, Any]:
-    """Return the fields of a report that follow from its series: times, bins and totals.
-
-    ``kind`` is UTC or RELATIVE.
-    """
+    """Return the fields of a report that follow from its series; ``kind`` is UTC or RELATIVE."""
     return {
         "kind": "demand",
         "start_ns": min(grid.start_ns for grid in grids),

@@ -47,10 +47,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
-    """Return the records as a batch of text columns; lines that are no JSON become its faults.
-
-    ``ids`` is a column of lists of integers, or None.
-    """
+    """Return the records as a batch of text columns, and ``ids`` as lists; others become faults."""
     with suppress(IngestError):
         frame = _parse(lines, columns, ids, name)
         if not (ids and has_null_id(frame[ids]).any()):

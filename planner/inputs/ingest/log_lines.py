@@ -54,10 +54,7 @@ def log_pattern(head: bytes, name: str) -> str:
 
 
 def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
-    """Yield the rows of a text log (``pieces``) as JSON lines.
-
-    ``pattern`` is a connector's ``line``, and ``size`` the bytes read at a time.
-    """
+    """Yield the rows of a text log as JSON lines; ``pattern`` is a connector's ``line``."""
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
         lines = pl.Series("line", block.data.decode("utf-8", errors="replace").splitlines())

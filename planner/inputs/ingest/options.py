@@ -128,10 +128,7 @@ class IngestOptions:
 
 
 def _one_in(text: str | None) -> float | None:
-    """Return n of a sample of one in n requests, from a text with n or with the share 1/n.
-
-    None without text. Raise IngestError for another text.
-    """
+    """Return n of a sample of one in n requests, from n or 1/n as text, or raise IngestError."""
     if text is None:
         return None
     number = finite_number(text)

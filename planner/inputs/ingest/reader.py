@@ -73,10 +73,7 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
-    """Return a question with the figures that the file would have under each choice.
-
-    If no choice can be read, return the error of one.
-    """
+    """Return a question with the figures of each choice, or the error of one if all fail."""
     choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:

@@ -36,10 +36,7 @@ STRAY = "time far from all other rows"
 
 
 def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
-    """Read one row per request, and store them in parts in order of arrival.
-
-    Without ``answers``, the file has no output tokens.
-    """
+    """Read one row per request into parts by arrival; ``answers``: with output tokens."""
     table, known = reading.table, reading.format.columns
     layout = request_layout(table.probe, reading.options, reading.name, known, answers=answers)
     ids = layout.fields.get("hash_ids")
@@ -177,10 +174,7 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:
-    """Check the first rows for requests that start when others end, as in a benchmark.
-
-    Without a latency column whose name has a unit, nothing is checked.
-    """
+    """Check by a latency column with a unit whether requests start when others end."""
     probe = reading.table.probe
     columns = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
     if not columns or columns[0] in when.columns:
@@ -413,10 +407,7 @@ class _Reader:
             self.weight += float(one_in.sum()) + int((~known).sum())
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
-        """Write the accepted rows of a batch as one Parquet file, sorted by arrival.
-
-        ``ns`` are their times of arrival since 1970 (or the trace's start).
-        """
+        """Write accepted rows (arrival times ``ns``) as one Parquet file, sorted by arrival."""
         if not self.accepted:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
         latest = np.maximum.accumulate(np.concatenate(([self.latest_ns], ns)))
@@ -511,10 +502,7 @@ class _Reader:
         )
 
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
-        """Take rows with a wrong clock out of the totals, and report them as left out.
-
-        These are the rows that arrive outside [low_s, high_s).
-        """
+        """Leave out rows with a wrong clock, which arrive outside [low_s, high_s)."""
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in self.parts])
         tokens = (pl.col(name).cast(pl.Int64).sum() for name in self.tokens)

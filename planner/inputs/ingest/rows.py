@@ -21,10 +21,7 @@ def has_null_id(ids: pl.Series) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefusedRows:
-    """Rows refused for one reason: their line numbers, and a function for their text.
-
-    ``text(i)`` returns the row of ``lines[i]`` as written.
-    """
+    """Rows refused for one reason; ``text(i)`` returns the row of ``lines[i]`` as written."""
 
     reason: str
     lines: IntArray

@@ -185,10 +185,7 @@ class Source:
 
 
 def _unpack(raws: Iterator[bytes], new: Callable[[], Any], piece: int) -> Iterator[bytes]:
-    """Yield the content of consecutive gzip members or zstd frames, unpacked by ``new`` objects.
-
-    Small steps keep a decompression bomb from filling memory.
-    """
+    """Yield the unpacked gzip members or zstd frames in small steps, against bombs."""
     unpacker = new()
     for raw in raws:
         for start in range(0, len(raw), _STEP):

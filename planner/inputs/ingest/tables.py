@@ -142,10 +142,7 @@ class _Stream:
 def _json_lines(
     values: Iterator[object], path: Sequence[str], expansion: Expansion
 ) -> Iterator[bytes]:
-    """Yield the rows at ``path`` in JSON values as JSON lines, in pieces of 1024.
-
-    Raise IngestError if they expand the file too much.
-    """
+    """Yield the rows at ``path`` as pieces of 1024 JSON lines; ``expansion`` limits them."""
     rows = (row for value in values for row in unfold_rows(value, path))
     lines = (json.dumps(row).encode() + b"\n" for row in rows)
     while piece := b"".join(itertools.islice(lines, 1024)):

@@ -66,10 +66,7 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
 
 
 def _pairs(value: Any) -> Row | None:
-    """Return a list such as ``[{"key": "a", "value": 1}]`` as ``{"a": 1}``; None for other values.
-
-    The pairs may have "name" in place of "key".
-    """
+    """Return [{"key" or "name": "a", "value": 1}] as {"a": 1}; None for other values."""
     if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
     key = "key" if "key" in value[0] else "name"
@@ -78,10 +75,7 @@ def _pairs(value: Any) -> Row | None:
 
 
 def _unwrap(value: Any) -> Any:
-    """Return the value in a wrapper such as ``{"intValue": "7"}`` or ``{"value": "name"}``.
-
-    Any other value is returned as it is.
-    """
+    """Return the value in ``{"intValue": "7"}`` or ``{"value": 7}``; others as they are."""
     if isinstance(value, dict) and value:
         key = "value" if "value" in value else next(iter(value))
         if key == "value" or (len(value) == 1 and key.endswith("Value")):
@@ -90,10 +84,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return the fields that the rows in an object inherit from it, at most MOST_INHERITED.
-
-    They are its short values, and those of the objects directly in it.
-    """
+    """Return an object's short values, also of objects directly in it, at most MOST_INHERITED."""
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
@@ -143,10 +134,7 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 
 
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
-    """Yield the elements of the JSON array in a file, or its consecutive objects.
-
-    ``pieces`` are the bytes of the file ``name``. Raise IngestError if it is not JSON.
-    """
+    """Yield the elements of a file's JSON array, or its objects; or raise IngestError."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
     unread, started, is_array, count = "", False, False, 0
     for piece in itertools.chain(pieces, (None,)):  # None: the end
@@ -175,10 +163,7 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
 
 
 def _complete_values(text: str, position: int, *, last: bool) -> Iterator[tuple[Any, int]]:
-    """Yield each complete JSON value in ``text`` from ``position`` on, and the position of its end.
-
-    ``last``: no text follows.
-    """
+    """Yield each complete JSON value and its end; ``last``: no text follows."""
     while True:
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
         try:

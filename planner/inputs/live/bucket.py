@@ -120,10 +120,7 @@ class Bucket:
         self._client.meta.events.register_first("before-send.s3", self._refuse_other_address)
 
     def objects(self, below: str = "") -> list[StoredObject]:
-        """Return all objects below the prefix with keys that start with ``below``, by key.
-
-        Raises SourceError for more than MOST_LISTED objects.
-        """
+        """Return the objects whose keys start with ``below``; raise SourceError for too many."""
         objects = list(islice(self.all_objects(below), MOST_LISTED + 1))
         if len(objects) > MOST_LISTED:
             raise SourceError(

@@ -57,10 +57,7 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
 
 
 def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
-    """Return the ``series`` of a log of requests as a table of BINS.
-
-    The first and the last bin are marked as only partly seen. ``origin`` identifies the file.
-    """
+    """Return a log of requests as a table of BINS, whose first and last bin are partly seen."""
     tables = []
     for columns in series:
         bins = len(columns.requests)
@@ -122,10 +119,7 @@ def _table(
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
-    """Return the tokens per request in a stored trace as a table of HISTOGRAMS.
-
-    There are STEPS buckets per doubling of the tokens. ``origin`` identifies the file.
-    """
+    """Return tokens per request as a table of HISTOGRAMS, with STEPS buckets per doubling."""
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]

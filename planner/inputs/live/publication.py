@@ -107,10 +107,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield a table of SAMPLE tokens per request for each series and each of LENGTH_FIELDS.
-
-    The lengths are drawn from the histograms of ``samples``.
-    """
+    """Yield SAMPLE tokens per request, drawn from histograms, by series and LENGTH_FIELDS."""
     histograms = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = histograms.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():

@@ -64,10 +64,7 @@ HISTOGRAMS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Samples in bins of ``bin_s`` seconds.
-
-    ``bins`` has the columns of BINS, ``histograms`` those of HISTOGRAMS.
-    """
+    """Samples in bins of ``bin_s`` seconds: tables with the columns of BINS and HISTOGRAMS."""
 
     bin_s: int
     bins: pl.DataFrame

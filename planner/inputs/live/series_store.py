@@ -47,10 +47,7 @@ class GrowingSeries:
     bin_s: int
 
     def append(self, samples: Samples) -> None:
-        """Store the samples of one reading as a part.
-
-        Several processes may do so at the same time, since each part has its own files.
-        """
+        """Store the samples of one reading as a part; several processes may do so at once."""
         if samples.bin_s != self.bin_s:
             raise ValueError(f"bins of {samples.bin_s} s do not match bins of {self.bin_s} s")
         if samples.bins.is_empty() and samples.histograms.is_empty():
@@ -107,10 +104,7 @@ class GrowingSeries:
         )
 
     def origins(self) -> pl.DataFrame:
-        """Return a row for each bin and each origin (a file or a reading) that reported it.
-
-        ``whole`` is true if the origin saw the complete bin.
-        """
+        """Return the bins of each origin; ``whole``: the origin saw the complete bin."""
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_BIN_KEYS, "origin", "whole")
 

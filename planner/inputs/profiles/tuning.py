@@ -76,10 +76,7 @@ def tuned_profile(
 
 
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
-    """Return observations in order of time, from rows with the keys FIELDS.
-
-    Raise CatalogueError for no row, or for more than MAX_OBSERVATIONS.
-    """
+    """Return 1 to MAX_OBSERVATIONS observations by time, or raise CatalogueError."""
     if not 0 < len(rows) <= MAX_OBSERVATIONS:
         raise CatalogueError(
             f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."
@@ -90,10 +87,7 @@ def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
 
 
 def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
-    """Read observations from a table with the columns FIELDS.
-
-    Raises IngestError with the line of the first invalid row.
-    """
+    """Read observations from a table with FIELDS; raise IngestError for the first bad row."""
     if len(data) > MAX_FILE_BYTES:
         raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB. Split it.")
     with tempfile.TemporaryDirectory() as folder:

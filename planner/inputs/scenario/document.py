@@ -261,10 +261,7 @@ def _text_of(data: CommentedMap) -> str:
 
 
 def with_traces(text: str, names: Mapping[int, str]) -> str:
-    """Return ``text`` in which sources refer to a stored ``trace`` instead of a ``file``.
-
-    ``names`` maps the index of a source to the name of its trace.
-    """
+    """Return ``text`` in which sources (by index) name a stored ``trace`` instead of a ``file``."""
     if not names:
         return text
     data = _load(text, "scenario")

@@ -73,10 +73,7 @@ def holidays_in_words(names: Sequence[str], start_s: float, end_s: float) -> str
 
 
 def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
-    """Return (date, name) of each holiday of ``holidays_of``, in order.
-
-    The name is "" for a holiday that is stated as a date.
-    """
+    """Return (date, name) of each holiday in order; the name of a stated date is ""."""
     first = datetime.fromtimestamp(start_s, UTC).date()
     last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
     days: dict[date, str] = {}

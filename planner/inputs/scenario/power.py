@@ -110,18 +110,12 @@ def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
-    """Return the watts of a server per GPU, without the GPU, and their source.
-
-    They are 0, without a source, for a GPU type that the scenario describes without a TDP.
-    """
+    """Return a server's watts per GPU without the GPU, and their source; 0, None if unknown."""
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
 def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
-    """Return (fact, source) of a GPU type's power, for the list of sources in a result.
-
-    ``load`` is its power by load; None: not known.
-    """
+    """Return (fact, source) of a GPU type's power; ``load`` is None if it is not known."""
     watts, host = host_of(gpu)
     facts = []
     if load is not None:

@@ -258,10 +258,7 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether ``tag`` selects ``model`` in a union of types.
-
-    A tag is the name of the class, or the only value of one of its fields.
-    """
+    """Return whether ``tag`` selects ``model`` in a union: its name, or its Literal field."""
     return model.__name__ == tag or any(
         get_origin(field.annotation) is Literal and tag in get_args(field.annotation)
         for field in model.model_fields.values()

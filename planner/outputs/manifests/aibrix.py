@@ -31,10 +31,7 @@ METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
 def documents(export: Export) -> list[Document]:
-    """Return one PodAutoscaler per pool.
-
-    Raises NotReady if the policy is a reactive rule, which has no schedule.
-    """
+    """Return one PodAutoscaler per pool; raise NotReady for a reactive rule, without a schedule."""
     plan = export.plan
     if plan.rule and isinstance(plan.rule.policy, Aibrix):
         autoscalers = [_by_metric(export, pool, plan.rule, plan.rule.policy) for pool in plan.pools]

@@ -41,10 +41,7 @@ class Export:
         return self.plan.local(self.options.at or self.plan.begins)
 
     def replicas(self, pool: Pool) -> int:
-        """Return the number of replicas of a pool for a file that has no schedule.
-
-        It is the number at ``moment``, or the lower limit of a reactive rule.
-        """
+        """Return a pool's replicas at ``moment``, or the lower limit of a reactive rule."""
         return pool.least if self.plan.rule else pool.replicas_at(self.moment)
 
 
@@ -112,10 +109,7 @@ def object_metadata(
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> Fields:
-    """Return the metadata of an object of a pool, called ``name`` ("": the name of the pool).
-
-    ``annotations`` are added to those of all objects.
-    """
+    """Return the metadata of a pool's object called ``name`` ("": as the pool)."""
     plan = export.plan
     covers = f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}"
     if plan.clock != "utc":  # days of a trace without dates
@@ -177,10 +171,7 @@ def prometheus_trigger(
 
 
 def _file_comment(export: Export, notes: Sequence[str]) -> list[str]:
-    """Return the lines at the top of a file: the plan, its dates and the notes on it.
-
-    ``notes`` are on the format.
-    """
+    """Return the lines at the top of a file: plan, dates and ``notes`` on the format."""
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     approved = f" (approved: proposal {plan.proposal})" if plan.proposal else ""
@@ -242,10 +233,7 @@ def _utc(moment: datetime) -> str:
 
 
 def with_file_comment(export: Export, documents: Sequence[Document], *notes: str) -> list[Document]:
-    """Return ``documents``, the first one below the comment on the whole file.
-
-    ``notes`` are lines on the format of the file.
-    """
+    """Return ``documents``, the first below the file's comment with ``notes`` on its format."""
     first, *rest = documents
     # An empty line separates the comment of the file from that of the object.
     comment = (*_file_comment(export, notes), "", *first.comment)

@@ -124,9 +124,6 @@ def _graph(export: Export, service: Service) -> Document:
 
 
 def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:
-    """Return the ScaledObject of a pool's scaling adapter.
-
-    Dynamo names the adapter after graph and component.
-    """
+    """Return the ScaledObject of a pool's scaling adapter, named after graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
     return keda.scaled_object(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

@@ -12,10 +12,7 @@ MIXED = ("mixed", "both")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The pools that serve one model in one region.
-
-    ``prefill`` is None if the replicas of ``decode`` also do prefill.
-    """
+    """The pools that serve a model in a region; without ``prefill``, ``decode`` does both."""
 
     name: str
     decode: Pool

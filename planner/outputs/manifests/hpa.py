@@ -108,10 +108,7 @@ def _metric(plan: Plan, pool: Pool) -> Fields:
 
 
 def external(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
-    """Return an external metric, from which the HPA requests value / ``per_replica`` replicas.
-
-    ``per_replica`` is a Kubernetes quantity.
-    """
+    """Return an external metric; the HPA requests value / ``per_replica`` (a quantity) replicas."""
     return {
         "type": "External",
         "external": {

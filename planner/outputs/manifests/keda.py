@@ -154,10 +154,7 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
 
 
 def _cron(zone: str, slot: Slot, name: str) -> Fields:
-    """Return a cron trigger for a time slot.
-
-    Raises PlannerError if start and end are equal, which KEDA treats as an empty window.
-    """
+    """Return a cron trigger; raise PlannerError if start and end are equal (an empty window)."""
     start, end = cron_fields(slot)
     if start == end:
         raise PlannerError(f"KEDA ignores a window that starts and ends at {start}. Choose weekly.")

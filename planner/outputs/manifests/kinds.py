@@ -45,10 +45,7 @@ MANIFESTS: dict[str, Manifest] = {
 
 
 def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
-    """Return the plan of a run as YAML in the format ``kind``.
-
-    Every object is validated before any text is returned.
-    """
+    """Return the plan of a run as YAML in the format ``kind``, with every object validated."""
     from planner.outputs.validation import check  # slow to import; no page needs it
 
     plan = plan_of(run, options, now)

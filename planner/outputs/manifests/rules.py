@@ -77,10 +77,7 @@ def velocity_query(pool: Pool, rule: Rule, target: float) -> tuple[str, float]:
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:
-    """Return the name of the pod metric that a rule follows, and its PromQL expression.
-
-    Raises PlannerError if no serving engine offers the metric.
-    """
+    """Return name and PromQL of a rule's pod metric; raise PlannerError if no engine has it."""
     if rule.metric not in POD_METRICS:
         raise PlannerError(f"The policy {NOT_EXPORTED}.")
     return POD_METRICS[rule.metric]

@@ -96,10 +96,7 @@ def _series_with_colours(chart: Chart) -> Iterator[tuple[Series, str]]:
 
 
 def _horizontal(chart: Chart) -> Drawing:
-    """Draw horizontal bars with labels and notes, one below the other, shortest first.
-
-    A bar stacks the values of all series with the same label.
-    """
+    """Draw horizontal bars, shortest first, that stack the values of series with one label."""
     stacks: dict[str, list[tuple[float, str]]] = {}
     notes: dict[str, str] = {}
     for series, colour in _series_with_colours(chart):

@@ -53,10 +53,7 @@ def line(
     hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
-    """Return a line of a figure.
-
-    ``hover`` and ``style`` are those of ``_scatter``.
-    """
+    """Return a line of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "dash": dash, "width": width}
     return _scatter(x, y, name, "lines", hover, {"line": look}, style)
 
@@ -72,10 +69,7 @@ def points(
     hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
-    """Return points of a figure without a line between them.
-
-    ``hover`` and ``style`` are those of ``_scatter``.
-    """
+    """Return points of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "symbol": symbol, "size": size}
     return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
 

@@ -21,10 +21,7 @@ SHADES = 8  # classes heat-1 to heat-8 of the style sheet
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table as its template needs it.
-
-    The rows are HTML already, because a template per cell would take most of a page's time.
-    """
+    """A table as its template needs it; a template per cell would take most of a page's time."""
 
     table: Table
     heads: tuple[tuple[Head, str], ...]  # with their CSS classes
@@ -35,10 +32,7 @@ class ShownTable:
 
 @dataclass(frozen=True, slots=True)
 class ShownBlock:
-    """A block of a section as its template needs it.
-
-    A chart has a ``figure`` for the page's script, or an ``svg``.
-    """
+    """A block as its template needs it; a chart has a ``figure`` for the script, or an ``svg``."""
 
     kind: str  # facts, note, table or chart
     block: Block
@@ -68,10 +62,7 @@ def display_sections(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
 def _display_sections(
     sections: Sequence[Section], clock: str, live: bool
 ) -> tuple[ShownSection, ...]:
-    """Return sections as their templates need them.
-
-    With ``live``, charts are data that the page's script draws; otherwise they are SVG.
-    """
+    """Return sections as templates need them; ``live``: the page's script draws charts."""
     return tuple(
         ShownSection(
             section,
@@ -87,10 +78,7 @@ def _display_sections(
 def display_charts(
     report: Report, *, live: bool, prefix: str = "over-time"
 ) -> tuple[ShownBlock, ...]:
-    """Return the charts at the top of a report; ``live`` is that of ``_display_sections``.
-
-    Their HTML ids begin with ``prefix``.
-    """
+    """Return a report's top charts, whose HTML ids begin with ``prefix``."""
     return tuple(
         _display_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)

@@ -260,10 +260,7 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
 
 
 def _page_wide_parts(table: Table) -> list[Table]:
-    """Return a table as tables that are at most as wide as a page.
-
-    Each repeats the first column, which names the rows.
-    """
+    """Return a table in parts as wide as a page, which all have its first column."""
     first_width, *other_widths = min_widths(table)
     parts: list[list[int]] = []
     used_width = TEXT_WIDTH

@@ -84,10 +84,7 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
 
 
 def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
-    """Return the settings of an axis that differ from those of all charts.
-
-    ``values`` are the values on it, which decide the ticks of a logarithmic axis.
-    """
+    """Return an axis's own settings; ``values`` decide the ticks of a logarithmic one."""
     settings: PlotlyData = logarithmic(values) if axis.log else {}
     if not axis.zero:
         settings |= {"rangemode": "normal"}
@@ -147,10 +144,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
 
 
 def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[PlotlyData]:
-    """Yield the lower edge of a band, then the upper edge with the fill between both.
-
-    ``trace`` is the series as a line, ``line`` has its colour, width and dash.
-    """
+    """Yield the lower edge of a band, then the upper edge with the fill between both."""
     # A forecast has visible edges, so that it is seen over other areas.
     edge = {"width": 1.0, "dash": "dot"} if series.role is Role.FORECAST else {"width": 0}
     edge_trace = trace | {"line": line | edge, "hoverinfo": "skip", "hovertemplate": None}
@@ -165,10 +159,7 @@ def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[Plotl
 
 
 def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
-    """Return the text settings of a vertical line: its name below its top, on one side of it.
-
-    The name is on the right if over a quarter of the chart's points are to the right of ``x``.
-    """
+    """Return the name beside a vertical line: to the right if enough points are there."""
     x_values = [_x_value(value, clock) for other in chart.series for value in other.x]
     if sum(value > x for value in x_values) > len(x_values) / 4:
         return {"text": ["", f"<br>&nbsp;{series.label}"], "textposition": "bottom right"}

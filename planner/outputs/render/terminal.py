@@ -59,10 +59,7 @@ class _Terminal:
                 yield from ("", self._paint(section.title), *body)
 
     def _section(self, section: Section, clock: str) -> Iterator[str]:
-        """Yield the lines of a section, without charts.
-
-        A section of details prints only its notes, unless it is marked as printed.
-        """
+        """Yield a section's lines without charts; of unprinted details, only the notes."""
         is_shown = section.printed or section.group is None
         for i, block in enumerate(section.blocks):
             match block:
@@ -169,10 +166,7 @@ class Grid:
             yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
 
     def lines(self, width: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield the lines of the grid, whose cells wrap to ``width`` (None: any width).
-
-        ``marks`` has a character to put before each row.
-        """
+        """Yield the lines of the grid, wrapped to ``width``; ``marks`` precede its rows."""
         widths = self._widths(width)
         for i, row in enumerate(self.rows):
             cells = [

@@ -49,10 +49,7 @@ def _format(book: Any, form: Form) -> Any:
 
 
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
-    """Write the first sheet: the answer, the run, facts, warnings and sign-offs.
-
-    ``bold`` and ``text`` are cell formats.
-    """
+    """Write the first sheet: the answer, the run, facts, warnings and sign-offs."""
     sheet = book.add_worksheet("Answer")
     sheet.set_column(0, 0, 28)
     sheet.set_column(1, 1, 24)
@@ -96,10 +93,7 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
 
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
-    """Write the sheets of a section: one of its sentences and facts, then one per table.
-
-    ``bold`` is the format of headings, ``forms`` has those of values.
-    """
+    """Write the sheets of a section: one of its sentences and facts, then one per table."""
     lines: list[tuple[str, ...]] = []
     for block in section.blocks:
         match block:

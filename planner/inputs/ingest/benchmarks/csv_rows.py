@@ -179,10 +179,7 @@ def read_table(text: str, name: str) -> Batch:
 
 
 def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file's column of each measured field, and the unit in the name of each time.
-
-    Raise IngestError if no column has times, or none states the load.
-    """
+    """Return columns by field and units by time field; raise IngestError without times or load."""
     fields: dict[str, str] = {}
     units: dict[str, str] = {}
     for title in header:

@@ -140,10 +140,7 @@ class Tool:
     extras: tuple[str, ...] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
-        """Return the runs of this tool in a document, which may be one run or hold several.
-
-        Empty if it is of another tool.
-        """
+        """Return this tool's runs in a document (one run, or several); [] if it has none."""
         if self.rows:
             rows = value_at(document, self.rows)
             runs = [_run(run, document, self.extras) for run in rows or ()]
@@ -237,10 +234,7 @@ def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float
 
 
 def _term(run: Any, text: str, where: str, unit_s: float) -> float:
-    """Return the value of one alternative: a difference, a ratio, or a path in ``run``.
-
-    ``where`` and ``unit_s`` are those of ``_number``.
-    """
+    """Return the value of a difference, a ratio or a path in ``run``, as ``_number`` does."""
     first, is_difference, second = text.partition(" - ")
     if is_difference:
         return _term(run, first, where, unit_s) - _term(run, second, where, unit_s)

@@ -41,10 +41,7 @@ class TooLarge(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials to send, and certificate authorities to trust.
-
-    Secrets come from the operator's environment and stay in memory.
-    """
+    """Credentials (from the environment, never stored), and certificate authorities to trust."""
 
     authorization: str = field(default="", repr=False)  # value of the header
     ca_file: str = ""  # authorities in addition to the system's
@@ -109,10 +106,7 @@ class Prometheus:
             self._opener.add_handler(handler)
 
     def names(self, start_s: float, end_s: float, selector: str = "") -> frozenset[str]:
-        """Return the names of all metrics with a sample between ``start_s`` and ``end_s``.
-
-        ``selector`` restricts them to the series that it matches.
-        """
+        """Return the names of metrics with a sample in the time, in series of ``selector``."""
         fields = [("start", f"{start_s:.0f}"), ("end", f"{end_s:.0f}")]
         if selector:
             fields.append(("match[]", selector))
@@ -122,10 +116,7 @@ class Prometheus:
         return frozenset(names)
 
     def range(self, query: str, steps: QueryTimes) -> list[TimeSeries]:
-        """Return the series of a query, evaluated at the times ``steps``, sorted by labels.
-
-        Several requests are sent if needed.
-        """
+        """Return the series of a query at the times ``steps``, sorted by labels."""
         values_by_labels: dict[tuple[tuple[str, str], ...], FloatArray] = {}
         for first, piece in steps.pieces():
             for labels, time_index, values in self._piece(query, piece):
@@ -171,10 +162,7 @@ class Prometheus:
             raise self._not_prometheus_error() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
-        """Return the data of the API's path ``what``; raise SourceError if the request fails.
-
-        With a ``body``, the request is a POST.
-        """
+        """Return the data at an API path (by POST with a ``body``), or raise SourceError."""
         headers = {"Accept": "application/json", "User-Agent": "headroom"}
         if self._access.authorization:
             headers["Authorization"] = self._access.authorization

@@ -186,10 +186,7 @@ class _CounterIncrease:
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> ServerMetrics:
-    """Return the engines whose metrics a server has between two times (epoch seconds).
-
-    Raise SourceError if it has none.
-    """
+    """Return the engines whose metrics a server has in a time span; or raise SourceError."""
     selector = label_matchers(settings, None)
     metric_names = client.names(start_s, end_s, selector if settings.match else "")
     engines = engines_present(metric_names, settings.engine)

@@ -25,10 +25,7 @@ DISTRIBUTION = "power_law_1.2"
 
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
-    """Return the frame split by GPU type and by the values of ``columns``, sorted by these.
-
-    An entry is (GPU type, values of ``columns``, part of the frame).
-    """
+    """Return (GPU type, values of ``columns``, part) for each combination of these, sorted."""
     parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
     return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
 

@@ -23,10 +23,7 @@ Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows of one file of kernels, as a table with the line of each row.
-
-    ``set_aside`` counts rows that are not used, by reason.
-    """
+    """Rows of a kernel file with their lines; ``set_aside`` counts unused rows by reason."""
 
     name: str
     unit: str  # word for a row in messages: line or row
@@ -47,10 +44,7 @@ class Frame:
         self.set_aside[reason] += self.data.height
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
-        """Yield the frame split by the values of ``columns`` (as text), in order of appearance.
-
-        A column that the file lacks has the value "".
-        """
+        """Yield the frame split by ``columns`` as text ("" for a column that the file lacks)."""
         texts = self.data.select(
             pl.col(column).cast(pl.String).fill_null("")
             if column in self.data.columns
@@ -64,10 +58,7 @@ class Frame:
             yield tuple(map(str, key)), part
 
     def numbers(self, column: str, low: float = 0.0) -> FloatArray:
-        """Return a column of numbers, each at least ``low``.
-
-        Raises IngestError for the first other cell.
-        """
+        """Return a column of numbers of at least ``low``; raise IngestError for another cell."""
         if column not in self.data.columns:
             raise IngestError(f"{self.name} lacks the column {column}.")
         values = self.data[column]

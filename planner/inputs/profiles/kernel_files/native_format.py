@@ -117,10 +117,7 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
 
 
 def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions for the share of the multiprocessors, and for the concurrent operator.
-
-    A share that is not stated is 1, and such an operator is "".
-    """
+    """Return the share of the multiprocessors (default 1) and the concurrent operator ("")."""
     share, concurrent = pl.lit(1.0), pl.lit("")
     if "sm_share" in data.columns:
         share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
