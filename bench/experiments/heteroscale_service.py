@@ -16,6 +16,7 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
+from simulation.sizing.pd_simulation import no_report
 from simulation.sizing.pool import curve_capacity, fewest_instances
 
 GPU, TP = "H20", 8
@@ -45,7 +46,7 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
         study = _study(workload, hours)
         columns, lengths = roles(study), study.traffic.lengths[0]
         pair, _ = strictest_split(study.hardware, 0, PairColumns(*columns), lengths, UNIT)
-        pairs = judge_ratios(pair, study.hardware.routing, UNIT, 1)
+        pairs = judge_ratios(pair, study.hardware.routing, UNIT, 1, no_report)
         curves = [study.sizes.pool_tps[0, g] for g in columns]
         peak = float(load_of(study, study.window.bin_s).max())
         flat = np.array([fewest_instances(curve, peak) for curve in curves], np.int64)

@@ -34,7 +34,7 @@ import scipy
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import ROLES, KvLink, Tier
+from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.birth_death import Occupancy, solve_occupancy
 from simulation.sizing.latencies import (
@@ -188,17 +188,13 @@ class PoolShape:
     """The role and the number of a pool's replicas.
 
     A decode pool receives KV caches over ``link`` from ``senders`` prefill replicas. Other roles
-    ignore both. Raises SimulationError for an invalid role or number.
+    ignore both.
     """
 
     role: str = "both"
     instances: int = 1
     link: KvLink | None = None
     senders: int = 1
-
-    def __post_init__(self) -> None:
-        if self.role not in ROLES or self.instances < 1 or self.senders < 1:
-            raise SimulationError("A pool needs a role of both, prefill or decode, and a replica.")
 
 
 ONE_REPLICA = PoolShape()

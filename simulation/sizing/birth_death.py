@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.errors import SimulationError
 
 MIN_VARIANCE_FACTOR = 0.02  # so that arrivals of equal gaps do not divide by 0
 LARGEST = 650.0  # largest log ratio, so that exp does not underflow
@@ -86,11 +85,7 @@ def solve_occupancy(
       z = (burstiness + service_scv) / 2. P(servers) is scaled so that as many requests wait as
       without the correction. At one speed, the mean wait is that of Allen and Cunneen. For one
       server and Poisson arrivals it is exactly that of Pollaczek and Khinchine.
-
-    Raises SimulationError for a negative rate, and for death rates that are not positive.
     """
-    if rate < 0 or not len(death) or not (death > 0).all():
-        raise SimulationError("A queue needs a rate of at least 0 and service rates above 0.")
     places = len(death)
     servers = places if servers is None else servers
     inside = np.zeros(places + 1)

@@ -89,12 +89,7 @@ class BestRatio:
 
 
 def all_splits(instances: int) -> list[tuple[int, int]]:
-    """Return all ways to divide ``instances``, at least one to each role.
-
-    Raises SimulationError for fewer than 2 instances.
-    """
-    if instances < 2:
-        raise SimulationError("Prefill and decode apart need at least 2 replicas.")
+    """Return all ways to divide ``instances``, at least one to each role."""
     return [(p, instances - p) for p in range(1, instances)]
 
 

@@ -30,6 +30,10 @@ FREE = 1e18  # bytes/s of a link without waiting
 ReportProgress = Callable[[float], None]  # share of the work that is done
 
 
+def no_report(done: float) -> None:
+    """Report no progress."""
+
+
 def simulate_ratio(
     service: PdService,
     prefill: int,
@@ -94,7 +98,7 @@ def simulate_best_ratios(
     seed: int = 0,
     requests: int = REQUESTS,
     routing: Routing | None = None,
-    report: ReportProgress = lambda done: None,
+    report: ReportProgress = no_report,
 ) -> list[RatioCapacity]:
     """Return simulated capacities of the best of ``ratios`` and of the ratios next to it.
 

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile, iteration_s
 
@@ -12,10 +11,8 @@ def erlang_b(servers: int, load: float) -> float:
     """Return the share of arrivals blocked by ``servers`` without a queue at ``load`` erlangs.
 
     B(0) = 1, B(c) = a B(c-1) / (c + a B(c-1)). The recursion needs no factorials, so it works for
-    hundreds of servers. Raises SimulationError for negative arguments.
+    hundreds of servers.
     """
-    if servers < 0 or load < 0:
-        raise SimulationError("Erlang B needs servers >= 0 and load >= 0.")
     blocked = 1.0
     for c in range(1, servers + 1):
         blocked = load * blocked / (c + load * blocked)

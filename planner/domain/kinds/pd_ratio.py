@@ -194,7 +194,7 @@ def _evaluate(
         simulate = part(report, 0.0, 0.5)
         judged = judge_ratios(
             service, pair.hardware.routing, count, seed,
-            report=lambda done: simulate(done, "Simulating the best"),
+            lambda done: simulate(done, "Simulating the best"),
         )  # fmt: skip
         ratio = judged.best.ratio
         return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))

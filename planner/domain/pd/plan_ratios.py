@@ -16,6 +16,7 @@ from planner.domain.study import Study
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import PdService
+from simulation.sizing.pd_simulation import no_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def _best_ratio_of_pair(
     )
     try:
         service = studied_service(study, m, columns, count)
-        judged = judge_ratios(service, hardware.routing, count, study.settings.seed)
+        judged = judge_ratios(service, hardware.routing, count, study.settings.seed, no_report)
     except SimulationError as problem:
         return replace(stated, note=str(problem))
     return replace(stated, tier=judged.service.tier.name, best=BestFigures.of(judged.best))

@@ -40,21 +40,6 @@ class Judgement:
     best: BestRatio
 
 
-def judge_ratios(
-    service: PdService,
-    routing: Routing,
-    instances: int,
-    seed: int,
-    report: ReportProgress = lambda done: None,
-) -> Judgement:
-    """Return the capacity of all P:D ratios of ``instances`` replicas of a service, and the best.
-
-    Capacities are within the limits of the service's tier. ``report`` is called with the share that
-    is done. Results are cached per process. Raises SimulationError if no ratio meets the tier.
-    """
-    return _judge_pair(service, routing, instances, seed, report)
-
-
 def _inputs(
     service: PdService, routing: Routing, instances: int, seed: int, _: ReportProgress
 ) -> tuple[object, ...]:
@@ -67,12 +52,14 @@ def _inputs(
 
 
 @cached_by_value(KEPT, _inputs)
-def _judge_pair(
+def judge_ratios(
     service: PdService, routing: Routing, instances: int, seed: int, report: ReportProgress
 ) -> Judgement:
-    """Return the capacity of all ratios by closed forms, by pool and by simulation.
+    """Return the capacity of all P:D ratios of ``instances`` replicas of a service, and the best.
 
-    If a pool cannot meet its part of the tier, the closed forms count as capacities of the pools.
+    Capacities are within the limits of the service's tier. If a pool cannot meet its part of the
+    tier, the closed forms count as capacities of the pools. ``report`` is called with the share
+    that is done. Results are cached per process. Raises SimulationError if no ratio meets the tier.
     """
     closed = ratios(service, all_splits(instances))
     lengths = (service.workload.isl, service.workload.osl)

@@ -45,15 +45,6 @@ class State:
 States = dict[str, State]  # START, and also GROWN and SHRUNK if the fleet is to grow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SolvedPlacement:
-    """A placement, with gap and bound if the method proves them."""
-
-    placement: Placement
-    gap: float | None = None
-    bound: float | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Placer:
     """One placement method with its parameters."""
@@ -81,19 +72,22 @@ class Placer:
         current = Placement.from_rows([])
         for name, step in steps.items():
             began = time.perf_counter()
-            solved = self._solve(step, current)
-            seconds, current = time.perf_counter() - began, solved.placement
+            current, gap, bound = self._solve(step, current)
+            seconds = time.perf_counter() - began
             measures = measure_placement(step, current, shares=self.shares)
-            states[name] = State(step, current, measures, seconds, solved.gap, solved.bound)
+            states[name] = State(step, current, measures, seconds, gap, bound)
         return states
 
-    def _solve(self, problem: PlacementProblem, before: Placement) -> SolvedPlacement:
-        """Return a placement of the services of ``problem`` that changes the one ``before``.
+    def _solve(
+        self, problem: PlacementProblem, before: Placement
+    ) -> tuple[Placement, float | None, float | None]:
+        """Return a placement of ``problem`` that changes the one ``before``, its gap and its bound.
 
-        If a service shrinks, every method uses the scale-in of Algorithm 4.
+        Gap and bound are None unless the method is exact. If a service shrinks, every method uses
+        the scale-in of Algorithm 4.
         """
         if self.method == ALGORITHM4:
-            return SolvedPlacement(run_algorithm4(problem, before))
+            return run_algorithm4(problem, before), None, None
         # The other methods leave the placed replicas where they are, and place the missing ones.
         services = []
         for s, service in enumerate(problem.services):
@@ -102,16 +96,16 @@ class Placer:
                 wanted - placed for wanted, placed in zip(service.wanted, present, strict=True)
             )
             if min(missing) < 0:
-                return SolvedPlacement(run_algorithm4(problem, before))
+                return run_algorithm4(problem, before), None, None
             services.append(replace(service, wanted=missing))
         used = problem.taken + before.used_gpus(len(problem.topology))
         to_add = PlacementProblem(problem.topology, tuple(services), used)
         if self.method == BLIND:
-            return SolvedPlacement(_join_placements(before, place_blind(to_add, self.seed)))
+            return _join_placements(before, place_blind(to_add, self.seed)), None, None
         exact = place_exact(
             to_add, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
         )
-        return SolvedPlacement(_join_placements(before, exact.placement), exact.gap, exact.bound)
+        return _join_placements(before, exact.placement), exact.gap, exact.bound
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:

@@ -28,6 +28,7 @@ from simulation.policies.parts.ratio import BEST_RATIO, FIXED, OBSERVED
 from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.sizing.pd_ratio import all_splits
+from simulation.sizing.pd_simulation import no_report
 from simulation.sizing.pool import curve_capacity
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import Trace
@@ -136,7 +137,7 @@ def _replicas_and_rate(
         if ratio in (BEST_RATIO, OBSERVED):
             count = usual_instances(hardware, m, columns)
             service = studied_service(study, m, columns, count)
-            judged = judge_ratios(service, hardware.routing, count, study.settings.seed)
+            judged = judge_ratios(service, hardware.routing, count, study.settings.seed, no_report)
             best = judged.best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
     except SimulationError:  # no split serves the model within its limits

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import ScenarioError
 from simulation.arrays import BoolArray, IntArray
 from simulation.topology import S1, S2, Topology
 
@@ -72,16 +71,6 @@ class Service:
     ratio: tuple[int, ...] = ()  # replicas of each role in a unit; empty: the smallest units
     affinity: str = "s2"  # of AFFINITIES
     priority: int = 0  # services of higher priority are placed first
-
-    def __post_init__(self) -> None:
-        if self.affinity not in AFFINITIES:
-            raise ScenarioError(
-                f"{self.name}: affinity is one of {', '.join(AFFINITIES)}, not {self.affinity!r}."
-            )
-        if len(self.wanted) != len(self.roles) or len(self.ratio) not in (0, len(self.roles)):
-            raise ScenarioError(f"{self.name}: give wanted and ratio once per role.")
-        if any(count < 0 for count in self.wanted) or any(count < 1 for count in self.ratio):
-            raise ScenarioError(f"{self.name}: wanted must be at least 0 and ratio at least 1.")
 
     @cached_property
     def shapes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -237,8 +226,6 @@ class PlacementProblem:
 
     def __post_init__(self) -> None:
         taken = np.array(self.taken if len(self.taken) else np.zeros(len(self.topology)), np.int64)
-        if taken.shape != (len(self.topology),) or (taken > self.topology.gpus).any():
-            raise ScenarioError("More GPUs are taken on a node than it has.")
         taken.setflags(write=False)
         object.__setattr__(self, "taken", taken)
 

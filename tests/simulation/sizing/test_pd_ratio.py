@@ -33,8 +33,6 @@ SERVICE = PdService(
 
 def test_all_ways_to_divide():
     assert all_splits(4) == [(1, 3), (2, 2), (3, 1)]
-    with pytest.raises(SimulationError, match="at least 2"):
-        all_splits(1)
 
 
 def test_the_curve_peaks_between_its_ends():

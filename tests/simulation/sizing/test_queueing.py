@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.errors import SimulationError
 from simulation.sizing.queueing import erlang_b, erlang_c, largest_rate, mmc_mean_wait
 from tests.simulation.builders import profile
 from tests.simulation.fluid import assert_simulation_agrees, steady_state
@@ -24,11 +23,6 @@ def test_erlang_by_definition(servers, utilisation):
 def test_overload_waits_for_ever():
     assert mmc_mean_wait(2, 2.0, 1.0) == float("inf")
     assert erlang_c(2, 2.5) == 1.0
-
-
-def test_senseless_questions_are_refused():
-    with pytest.raises(SimulationError):
-        erlang_b(-1, 1.0)
 
 
 LARGE = {"alpha": 0.03, "beta": 1.5e-4, "gamma": 0.04, "delta": 1e-4}

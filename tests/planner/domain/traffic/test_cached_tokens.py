@@ -12,6 +12,7 @@ from planner.domain.sizing.sizing import size
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.sources import StoredTrace
+from simulation.sizing.pd_simulation import no_report
 from simulation.trace import CachedTokens, PrefixBlocks
 from tests.planner.domain import builders as make
 
@@ -124,5 +125,7 @@ def test_a_larger_share_needs_no_more_prefill(tmp_path: Path) -> None:
         scenario, hardware, traffic = known(log(tmp_path, share), profiles=roles, serving=serving)
         lengths, shared = traffic.lengths[0], traffic.shared[0]
         service, _ = strictest_split(hardware, 0, *pairs_of(hardware, 0), lengths, 6, shared)
-        best.append(judge_ratios(service, hardware.routing, 6, scenario.seed).best.ratio.prefill)
+        best.append(
+            judge_ratios(service, hardware.routing, 6, scenario.seed, no_report).best.ratio.prefill
+        )
     assert best[1] < best[0]

@@ -13,6 +13,7 @@ from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
 from planner.domain.traffic.known_lengths import LEAST, known_lengths
 from planner.domain.traffic.sources import StoredTrace
+from simulation.sizing.pd_simulation import no_report
 from tests.planner.domain import builders as make
 
 
@@ -89,7 +90,7 @@ def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(
         (columns,) = pairs_of(hardware, 0)
         lengths, shared = known.samples[0][0], known.shared[0][0]
         service, _ = strictest_split(hardware, 0, columns, lengths, 6, shared)
-        judged[caching] = judge_ratios(service, hardware.routing, 6, scenario.seed)
+        judged[caching] = judge_ratios(service, hardware.routing, 6, scenario.seed, no_report)
     with_caches, without = judged[True], judged[False]
     assert with_caches.closed[2].max_rps == pytest.approx(without.closed[2].max_rps, rel=0.05)
     assert with_caches.best.ratio.max_rps > 1.2 * without.best.ratio.max_rps
