@@ -89,11 +89,7 @@ class Change:
 
 
 def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return the next change of a plan's replicas, added up over all pools, or None.
-
-    A repeating plan is searched for one day or week. Replicas that only move from one pool to
-    another are no change.
-    """
+    """Return the next change of a plan's replicas over all pools, within a cycle; or None."""
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
     pools = pools_of(plan)

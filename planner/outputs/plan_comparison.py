@@ -131,11 +131,7 @@ def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
 def _settings(
     old: ActivePlan, new: ActivePlan, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
-    """Return the settings that differ between the scenarios of two plans, and the number of equal.
-
-    They are read from the copies that the runs stored. If one cannot be read, return ((), 0) and
-    add a sentence to ``notes``.
-    """
+    """Return the settings that differ and the number of equal ones, or ((), 0) and a note."""
     by_run = []
     for plan in (old, new):
         if plan.run is None:

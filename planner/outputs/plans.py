@@ -54,11 +54,7 @@ ROLES = {"mixed": "", "both": ""}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal replicas in one region, which form one deployment.
-
-    A pool of a reactive policy has no ``steps``. Its ``least`` and ``most`` are the limits of the
-    policy.
-    """
+    """Equal replicas in one region: one deployment. Those of a reactive policy have no steps."""
 
     name: str
     default_name: str

@@ -217,11 +217,7 @@ def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
 
 
 def _base_policy(proposal: Proposal) -> str:
-    """Return the policy of the base run to compare with.
-
-    It is the policy of the active plan if the base run is that plan's run, else the recommended
-    policy.
-    """
+    """Return the active plan's policy if it is of the base run, else the recommended policy."""
     base, run = proposal.base, proposal.base_run
     if base is not None and run is not None and base.run_id == run.pk:
         return base.policy

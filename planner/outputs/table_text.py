@@ -27,11 +27,7 @@ def figure_text(value: Any, unit: str) -> str:
 
 
 def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
-    """Return rows as aligned lines below a line of headings; [] without rows.
-
-    ``columns`` maps each heading to ``key``, or to ``key:format`` for numbers, which are aligned to
-    the right.
-    """
+    """Return rows as lines below headings; ``columns``: heading to key, or key:format."""
     if not rows:
         return []
     keys = [column.partition(":")[0] for column in columns.values()]

@@ -118,11 +118,7 @@ def cycle_source() -> Provenance:
 
 
 def carbon_by_hour(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
-    """Return 24 carbon intensities by UTC hour, in g CO2e per kWh.
-
-    They have the mean ``mean_g_per_kwh`` and follow the daily cycle that was fitted to the grid
-    ``name``.
-    """
+    """Return 24 values by UTC hour in g CO2e per kWh, with this mean and the cycle of a grid."""
     return tuple(np.maximum(mean_g_per_kwh * _relative_values(name), 0.0).tolist())
 
 
@@ -143,11 +139,7 @@ def _relative_values(name: str) -> FloatArray:
 
 
 def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
-    """Return 24 means by UTC hour from a user's CSV with a time and a figure in g per kWh.
-
-    The first column is a time in ISO 8601, in UTC if it has no offset. The last column is the
-    figure. Raises CatalogueError naming the line.
-    """
+    """Return 24 means by UTC hour from a CSV with an ISO time first and g per kWh last."""
     by_hour: dict[int, list[float]] = defaultdict(list)
     for number, row in csv_rows(text, name, CatalogueError):
         if not row or (number == 1 and finite_number(row[-1]) is None):

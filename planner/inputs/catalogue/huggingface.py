@@ -415,11 +415,7 @@ class _Reader:
         return kinds
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of layers with a fixed-size state in place of a KV cache.
-
-        These are Mamba, DeltaNet, Kimi and lightning attention. ``values`` are the fields that were
-        read before.
-        """
+        """Return the fields of layers with a fixed state: Mamba, DeltaNet, Kimi, lightning."""
         blocks = self.get("hybrid_override_pattern", "layers_block_type")
         if blocks:
             return self.nemotron(blocks)

@@ -15,11 +15,7 @@ EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured s
 
 
 def published_interference(gpu: str) -> InterferenceTable | None:
-    """Return the published interference table of a GPU type; None if there is none.
-
-    The table has matrix products next to other kinds of operators. For other pairs, the physical
-    model is used.
-    """
+    """Return the published interference of matrix products with other operators, or None."""
     document = read("interference")
     if gpu_known_as(gpu) not in document["gpus"]:
         return None

@@ -24,11 +24,7 @@ def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> d
 
 
 def _state_fields(keys: int, values: int, state: int, conv: int) -> dict[str, int]:
-    """Return the fields of ModelShape from widths of keys and values, and bytes of state.
-
-    ``conv`` is the length in tokens of the convolution before the mixer, whose inputs are cached
-    too.
-    """
+    """Return the fields of ModelShape; ``conv`` tokens are convolved before the mixer."""
     conv_bytes = CONV_BYTES * (conv - 1) * (2 * keys + values)
     return {
         "linear_key_width": keys,

@@ -83,11 +83,7 @@ class ModelledProfile:
 
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
-    """Return a profile for each pair of model and GPU type of the rule (see the module).
-
-    Pairs without enough memory on one server are left out, and so are deployments that the
-    catalogue has measured.
-    """
+    """Return the profiles of the rule (see the module) that fit a server and are not measured."""
     return tuple(
         modelled
         for name in sorted(models())

@@ -165,11 +165,7 @@ def requested_estimate(
 
 
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
-    """Return a sentence that compares the estimate's TBT with that of the built-in profile.
-
-    A scenario that names no other profile uses the built-in one, so its sizes differ from the
-    estimate. () if there is no such profile.
-    """
+    """Return a sentence on the TBT of the built-in profile, which scenarios use by default."""
     section = built_in_section(deployment, any_engine=True)
     if section is None:
         return ()

@@ -239,11 +239,7 @@ def number(value: Any, field: str) -> float:
 
 
 def _precision(fields: _Row, user_facts: UserFacts) -> tuple[str, bool]:
-    """Return the precision of the weights, and whether the row states it.
-
-    The row states it in a column for the precision or the quantisation, or in the model's name.
-    Otherwise it is the precision in which the model was published.
-    """
+    """Return the precision of the weights (default: as published), and whether it is stated."""
     if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
         return str(fields.choice("precision", PRECISIONS, "", names)), True
@@ -321,11 +317,7 @@ def _aggregated_arrangement(
 
 
 def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
-    """Return the rows of a file in order: each a dict from column to value.
-
-    In place of a row that cannot be read, there is a text with the reason. ``name`` is the original
-    name of the file, if it is stored under another.
-    """
+    """Return the rows of a file as dicts by column, or the reason why one cannot be read."""
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     rows: list[tuple[int, dict[str, Any] | str]] = []

@@ -72,11 +72,7 @@ def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
 
 
 def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
-    """Yield the block in parts of at most about MOST_LINES lines.
-
-    This limits memory, since the positions of lines take some, too. ``quoted``: line breaks within
-    double quotes do not end a record.
-    """
+    """Yield parts of at most about MOST_LINES lines, since positions of lines take memory too."""
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
     cut = length_of_whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0

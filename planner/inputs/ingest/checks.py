@@ -130,11 +130,7 @@ def token_counts(
 def amounts(
     series: pl.Series, field: str, *, points: bool
 ) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return the amounts of a column of a demand file ``[rows]``, and refused rows by reason.
-
-    An empty cell is NaN. With ``points``, points separate thousands (1.700). ``field`` names the
-    column in reasons.
-    """
+    """Return amounts ``[rows]`` (NaN if empty) and refused rows; ``points``: 1.700 is 1700."""
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
     number, blank = numbers(series)

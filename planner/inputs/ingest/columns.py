@@ -679,11 +679,7 @@ def _single_source(
 
 
 def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
-    """Return one series per column of requests, if a file has several (one per service).
-
-    The caller's mapping or the names of the columns show them. Empty if one column has all
-    requests.
-    """
+    """Return one series per column of requests, if a file has several (one per service)."""
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]

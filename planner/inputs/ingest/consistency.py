@@ -380,11 +380,7 @@ def row_weights(weights: FloatArray) -> bool:
 
 
 def token_totals(answers: FloatArray, beyond_prompt: FloatArray) -> bool:
-    """Return whether prompt tokens are equal to total tokens although requests have answers.
-
-    ``answers`` are the output tokens of each request, and ``beyond_prompt`` its total tokens minus
-    its prompt tokens.
-    """
+    """Return whether prompts equal totals (``beyond_prompt`` is 0) although there are answers."""
     answered = answers > 0
     return bool(answered.sum() >= FEW_BINS and (beyond_prompt[answered] == 0).all())
 

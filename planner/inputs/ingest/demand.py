@@ -354,11 +354,7 @@ class _Reader:
         )
 
     def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the table with amounts per bin.
-
-        Counters become their growth per bin. Rows of one series and bin (such as one per metric)
-        are added up.
-        """
+        """Return the table with counters as growth per bin, and rows of one bin added up."""
         options, connector = self._reading.options, self._reading.format
         meant = connector.amounts if options.amounts == AUTO else options.amounts
         counters = set(AMOUNTS) if meant == COUNTER else set()

@@ -55,11 +55,7 @@ class Reading:
         self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
-        """Return the clock (notation of times) of the time ``columns`` of the file.
-
-        ``unit`` is the unit of numbers that the caller states, or None. Raise Question if several
-        notations are possible.
-        """
+        """Return the notation of times in ``columns``; raise Question if several are possible."""
         options = self.options
         column = columns[0]
         try:

@@ -46,11 +46,7 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return ``frame`` with a new column ``number``, and a table of the distinct ``keys``.
-
-    Rows with equal values in the columns ``keys`` have the same number, which is the row of the
-    table. Numbers count from 0 in order of appearance.
-    """
+    """Return ``frame`` with a ``number`` by its ``keys``, and the table of distinct keys."""
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
         distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"

@@ -365,11 +365,7 @@ class _Reader:
         return np.zeros(frame.height, np.bool_)
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
-        """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
-
-        Rows are compared only with batches of overlapping times, so a long sorted file costs
-        nothing.
-        """
+        """Return the ``good`` rows that repeat an earlier id and time, in overlapping batches."""
         column, repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None or not ns.size:
             return repeated

@@ -25,11 +25,7 @@ class ServedSpeed:
 
 
 def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
-    """Return the measured speed of each model and region over time.
-
-    ``bins`` is a table of ``live.samples``, of which only rows with all of NEEDED count. Tiers are
-    summed, because all tiers of a model and region share its replicas.
-    """
+    """Return the speed of each model and region (all tiers) from bins with all of NEEDED."""
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
         & (pl.col("requests") > 0)

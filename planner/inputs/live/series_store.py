@@ -114,11 +114,7 @@ class GrowingSeries:
     def _read(
         self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
     ) -> pl.DataFrame:
-        """Return the rows of all parts that end after ``since_s`` (None: all), as one table.
-
-        ``kind`` is "bins" or "histograms", with the columns ``schema``. A new column ``part`` is
-        the index of each row's part.
-        """
+        """Return the rows of a ``kind`` of parts from ``since_s`` on, with their part's index."""
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # another process has just merged the parts
                 return _rows_of_parts(self._parts(kind), schema, since_s)

@@ -41,11 +41,7 @@ def measured_and_predicted(
     inside: BoolArray | bool = True,
     outlier: BoolArray,
 ) -> pl.DataFrame:
-    """Return measured and predicted values as a table, in milliseconds.
-
-    ``quantity`` is that of each row, or of all rows. ``inside`` marks rows in the fitted range. The
-    columns are those of ``planner.selectors.profiles.profile_residuals``.
-    """
+    """Return measured and predicted values in ms; columns as of ``profile_residuals``."""
     rows = len(labels)
     return pl.DataFrame(
         {

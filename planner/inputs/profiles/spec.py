@@ -67,11 +67,7 @@ class ProfileSpec:
 def computed_profile(
     spec: ProfileSpec, model: ModelSpec, gpu: GpuSpec, kernels: Kernels | None
 ) -> core.Profile:
-    """Return the operator or roofline profile that ``spec`` asks for.
-
-    ``kernels`` are measured, for an operator profile; None: there are none. Raise CatalogueError
-    or SimulationError if an input is missing.
-    """
+    """Return the profile that ``spec`` asks for; raise CatalogueError if an input is missing."""
     if spec.kind not in COMPUTED:
         raise CatalogueError(
             f"A {spec.kind} profile needs benchmark rows. Choose {' or '.join(COMPUTED)} without "

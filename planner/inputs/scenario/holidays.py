@@ -43,11 +43,7 @@ Holiday = Annotated[
 
 
 def holidays_of(names: Sequence[str], start_s: float, end_s: float) -> Holidays:
-    """Return the holidays that ``names`` (dates and countries) have from ``start_s`` on.
-
-    The last is within AHEAD_DAYS after ``end_s``, so that they serve forecasts too. Both are epoch
-    seconds.
-    """
+    """Return the holidays of ``names`` from ``start_s`` to AHEAD_DAYS after ``end_s`` (epoch)."""
     days = tuple((day - EPOCH).days for day, _ in _days(names, start_s, end_s))
     return Holidays(days, calendar=True)
 

@@ -26,11 +26,7 @@ USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment for which nothing 
 
 
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: UserFacts) -> str:
-    """Return the inference engine of a profile section.
-
-    Without a stated engine, it is the engine of the first measurement of the model on this GPU
-    type, or else the default engine of estimates.
-    """
+    """Return a section's engine, else that of measurements of the model, else the default."""
     if section.engine or user_facts.own is None:
         return section.engine or ENGINE
     labels = user_facts.own.tbt.rows.labels
@@ -78,11 +74,7 @@ def deployment_of(
     disaggregated: bool,
     version: str = "",
 ) -> Deployment:
-    """Return the deployment of an instance, for a comparison with the deployments of measured rows.
-
-    Its load is nominal, because ``speed_corrections`` replaces it. ``disaggregated``: prefill and
-    decode run on separate instances.
-    """
+    """Return an instance's deployment at nominal load, to compare with measured rows."""
     return Deployment(
         shape, gpu, arrangement, ISL, OSL, USERS, engine,
         prefill=arrangement if disaggregated else None, version=version,
@@ -90,11 +82,7 @@ def deployment_of(
 
 
 def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[SpeedCorrection]:
-    """Return how the measured rows in ``times`` correct the speed of each deployment.
-
-    Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
-    request in flight.
-    """
+    """Return corrections: of decode by TBT at the measured load, of prefill by TTFT alone."""
     names = [str(name) for name in traits_of(deployments).labels["deployment"]]
     rows_by_name = {name: _rows_of_deployment(times, name) for name in sorted(set(names))}
     at_load = []

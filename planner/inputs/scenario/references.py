@@ -207,11 +207,7 @@ def _policies(scenario: Scenario) -> Problems:
 
 
 def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
-    """Return a sentence on how to correct the unknown key at the end of the path ``where``.
-
-    It names the most similar key, or else the known keys of the section. ``scenario`` is the type
-    of the whole file.
-    """
+    """Return a sentence with the most similar key, or the known ones, for an unknown key."""
     *section, unknown_key = where
     known = sorted(set(_keys(scenario, section)))
     similar = get_close_matches(str(unknown_key), known, n=1, cutoff=0.7)

@@ -138,11 +138,7 @@ class CommittedPrice:
 def committed_of(
     section: RegionSection, gpu: str, facts: Facts, user_facts: UserFacts
 ) -> tuple[CommittedPrice, ...]:
-    """Return the committed prices of a GPU type in a region, one per term that has a price.
-
-    They are the region's own, or those of the price list in ``user_facts``. Adds their sources to
-    ``facts``.
-    """
+    """Return the committed prices of a GPU type, own or listed; add sources to ``facts``."""
     offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, user_facts)
     prices = []
     for term in TERMS:

@@ -110,11 +110,7 @@ def column_of(
     sections: Mapping[ModelColumn, Profile],
     profiles: Mapping[ModelColumn, Speed],
 ) -> int:
-    """Return the index of the GPU column that a row of ``fleet.today`` of model ``m`` uses.
-
-    ``sections`` and ``profiles`` are by (model, column). Raise ScenarioError if the row fits no
-    column, or several.
-    """
+    """Return the GPU column of a row of ``fleet.today``; or raise ScenarioError."""
     columns_of_gpu = [
         g
         for (model, g), section in sections.items()

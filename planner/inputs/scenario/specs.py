@@ -54,11 +54,7 @@ def _shape(section: Model) -> ModelShape | None:
 
 
 def gpu_of(scenario: Scenario, name: str, user_facts: UserFacts) -> GpuSpec:
-    """Return the GPU type that the scenario calls ``name``, with that name.
-
-    The scenario describes it in full, or it is the user's or a built-in one. Raise ScenarioError if
-    there is no such type, or if its row is faulty.
-    """
+    """Return the GPU type ``name``: in full, the user's or built in; or raise ScenarioError."""
     section = next((gpu for gpu in scenario.gpus if gpu.name == name and gpu.in_full), None)
     if section is None:
         spec = _find("gpus", "GPU", name, catalogue.gpus(), user_facts.gpus, catalogue.gpu)

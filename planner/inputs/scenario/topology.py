@@ -39,11 +39,7 @@ class Network:
 
 
 def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
-    """Return the network of a scenario; None if it is unknown or has no effect.
-
-    It has no effect if no region states a topology, or if no KV caches are transferred. It is
-    unknown with spot GPUs, whose nodes are not known.
-    """
+    """Return the network, or None if it has no effect or, with spot GPUs, is not known."""
     has_topology = any(region.topology is not None for region in scenario.regions)
     if not has_topology or not hardware.links or hardware.spot.any():
         return None
@@ -59,11 +55,7 @@ def rules_of(scenario: Scenario, model: str) -> PlacedService:
 
 
 def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
-    """Return all regions as one tree, in which region ``r`` is data centre ``r``.
-
-    Adds the source of each region's tree to ``facts``. Raise ScenarioError if a region's capacity
-    does not fit its topology.
-    """
+    """Return all regions as one tree, in which region ``r`` is centre ``r``; add ``facts``."""
     types = [gpu.name for gpu in hardware.gpu_types]
     centres, gpus_per_node = [], np.ones((len(scenario.regions), len(types)), np.int64)
     for r, section in enumerate(scenario.regions):

@@ -138,11 +138,7 @@ def metadata(
 def pool_document(
     export: Export, pool: Pool, api: str, kind: str, schema: str, spec: Fields, **more: Any
 ) -> Document:
-    """Return an object of one pool with its comment.
-
-    ``schema`` names the schema that validates it. ``more`` are ``name`` and ``annotations`` of
-    ``metadata``.
-    """
+    """Return an object of one pool with its comment; ``more`` are those of ``metadata``."""
     body = kubernetes_object(api, kind, metadata(export, pool, **more), spec=spec)
     return Document(body, schema, (pool_text(pool),))
 

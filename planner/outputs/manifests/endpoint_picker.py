@@ -102,11 +102,7 @@ def latency_formula(out_above: float, in_below: float) -> str:
 
 
 def queue_guard_formula(queue: float, running: float) -> str:
-    """Return the KEDA expression of the replicas that the guarded queue signal requests.
-
-    ``queue`` and ``running`` are the targets in requests per replica. Pending replicas count as
-    available.
-    """
+    """Return the KEDA expression of replicas by queue; pending replicas count as available."""
     return (
         f"let queue_per_replica = {queue:.6g}; let running_per_replica = {running:.6g}; "
         "let demand = max(queue / queue_per_replica, running / running_per_replica); "
@@ -175,11 +171,7 @@ def _token_triggers(
 
 
 def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:
-    """Return the query of the larger of TTFT / limit and TBT / limit, averaged over MEAN_S seconds.
-
-    ``labels`` is the PromQL label matcher of the model. Predicted latencies replace measured ones
-    where they exist.
-    """
+    """Return the query of the larger of TTFT / limit and TBT / limit, averaged over MEAN_S."""
     limits_ms = ((TTFT, rule.computed_for(pool, TTFT_LIMIT) or policy.ttft_ms),
                  (TBT, rule.computed_for(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
     ratios = [

@@ -105,11 +105,7 @@ def scaled_object(
 
 
 def behaviour(plan: Plan, pool: Pool) -> Fields:
-    """Return the scaling behaviour (HPA ``behavior``) of a pool.
-
-    A schedule applies every step at once and in full. A rule scales with the tolerance and the
-    stabilization window of its simulation.
-    """
+    """Return the HPA behaviour: a schedule's steps at once, or a rule's tolerance and window."""
     if plan.rule:
         tolerance = f"{plan.rule.tolerance:.6g}"
         wait = round(min(plan.rule.stabilisation_s, 3600))

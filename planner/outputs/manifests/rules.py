@@ -85,11 +85,7 @@ def pod_metric(rule: Rule) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load metric from which a guard computes replicas above the schedule.
-
-    ``query`` divided by ``threshold`` is the number of replicas needed. The query has no result if
-    the schedule is enough.
-    """
+    """A load metric of a guard: ``query`` / ``threshold`` replicas, or no result if enough."""
 
     name: str
     metric: str  # name under which a Prometheus adapter offers the query

@@ -19,11 +19,7 @@ class Document:
 
 
 def document_of(report: Report) -> Document:
-    """Return the main part and the appendix of a report.
-
-    Details go to the appendix. A long table is cut in the main part and complete in the
-    appendix.
-    """
+    """Return the main part, with long tables cut, and the appendix with details."""
     decision = [section for section in report.sections if section.group is None]
     cut = [section for section in decision if any(map(_is_long, section.tables))]
     complete = [

@@ -23,11 +23,7 @@ GAP = 2  # blanks between columns
 def terminal_text(
     report: Report, *, colour: bool = False, width: int | None = None, wraps_text: bool = True
 ) -> str:
-    """Return a report as text for a terminal.
-
-    With ``colour``, the text has ANSI colour codes. Tables are wrapped to ``width`` (None: any
-    width), and with ``wraps_text`` sentences too.
-    """
+    """Return a report as text, with ANSI ``colour`` and tables wrapped to ``width``."""
     return "\n".join(_Terminal(colour, width, wraps_text).report(report))
 
 
@@ -83,11 +79,7 @@ class _Terminal:
                 yield line.replace(fact.text, self._paint(fact.text, fact.meaning), 1)
 
     def _table(self, table: Table, clock: str) -> Iterator[str]:
-        """Yield the lines of a table; marked rows begin with a star.
-
-        A table that is too wide loses its explanatory columns. If it is still too wide, its columns
-        become rows.
-        """
+        """Yield a table's lines; if too wide, it loses explanations, then columns become rows."""
         if table.title:
             yield table.title
         heads, texts = table.display_heads, list(table.texts(clock))

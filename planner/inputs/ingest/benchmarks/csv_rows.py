@@ -52,11 +52,7 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 
 
 def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
-    """Return the measured rows of a table, whose cells are text.
-
-    ``format`` is the caller's, or "auto". Raise IngestError for a cell that is no number, or for
-    units that cannot be told.
-    """
+    """Return the measured rows of a table of text, or raise IngestError for doubtful units."""
     frame, lines = table.frame, table.lines
     fields, units = _find_columns(frame.columns, name)
     numbers = {

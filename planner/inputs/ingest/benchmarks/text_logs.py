@@ -27,11 +27,7 @@ _YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
 
 
 def text_documents(text: str, name: str) -> list[dict[str, object]]:
-    """Return the results that a tool writes as text, as objects with keys; [] for another file.
-
-    These are printed results (vLLM, SGLang), MLPerf's logs, tables of metrics (AIPerf) and YAML
-    reports.
-    """
+    """Return results that a tool wrote as text (log, table, YAML); [] for another file."""
     if _PRINTED in text:
         return [*_parse_printed_results(text)]
     if _SUMMARY in text:

@@ -133,11 +133,7 @@ def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
-    """Return whether ``increases`` needs the lowest and highest scrapes of each bin.
-
-    It does if a counter fell or a new target appeared. They take two further queries. The arguments
-    are those of ``increases``.
-    """
+    """Return whether ``increases`` needs extremes: a counter fell, or a target is new."""
     if bool((np.diff(last, axis=1) < 0).any()):
         return True
     scraped = ~np.isnan(last)

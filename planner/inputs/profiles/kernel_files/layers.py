@@ -36,11 +36,7 @@ V0_LAYERS = {
 
 
 def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
-    """Return the shape of a model that a file names; ``shapes`` are the known ones by name.
-
-    The name matches with or without organisation and the usual suffixes. Raise IngestError for an
-    unknown model.
-    """
+    """Return a model's shape by name, with or without organisation; or raise IngestError."""
     canonical = find_model(model, {plain_name(name): name for name in shapes})
     if canonical is not None:
         return shapes[canonical]
@@ -61,11 +57,7 @@ def _kernel_rows(
 def _rows_of_operator(
     graph: OperatorGraph, name: str, tokens: FloatArray, seconds: FloatArray
 ) -> KernelRows | None:
-    """Return timed calls of the operator ``name`` of ``graph``.
-
-    ``tokens`` and ``seconds`` are those of each call. None if the graph lacks the operator, or if
-    its kind has no kernel rows here (attention and collectives).
-    """
+    """Return timed calls of a graph's operator; None if it has no kernel rows here."""
     if name not in {operator.name for operator in graph.operators}:
         return None
     operator = graph[name]

@@ -87,11 +87,7 @@ class Sharing:
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """Return the interference measurements of a file.
-
-    They are calls on a part of the GPU, or at once with another operator. Calls that were not also
-    measured on a whole GPU on their own are left out.
-    """
+    """Return slowdowns on a part of the GPU or beside another operator, over calls alone."""
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
         return ()
@@ -154,11 +150,7 @@ def _exclusive_rows(frame: Frame) -> Frame:
 
 
 def json_frame(path: Path, name: str, max_bytes: int) -> Frame:
-    """Return the rows of a JSON file, a list of objects; all cells are texts.
-
-    In messages, the index of a row stands for its line number. Raise IngestError for a file that
-    is too large or no such list.
-    """
+    """Return a JSON list of objects as texts, with the index as line; or raise IngestError."""
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:
         raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB. Write it as CSV.")
