@@ -57,19 +57,18 @@ def hardware_import(
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
     for entry_path, fields in _entries(document, file_name):
-        common: dict[str, Any] = {
-            key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None
-        }
+        location = f"{file_name}: {entry_path}"
+        common: dict[str, Any] = {"user": user, "source": file_name}
+        common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
         if "name" not in common:
-            raise CatalogueError(f"{file_name}: {entry_path} has no name. Give one.")
-        name, common = common["name"], {"source": file_name, **common}
+            raise CatalogueError(f"{location} has no name. Give one.")
+        name = common["name"]
         facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
         if entry_path.startswith("gpus"):
-            saved.append(gpu_save(user=user, facts=facts, row=gpus.get(name), **common))
+            saved.append(gpu_save(facts=facts, row=gpus.get(name), **common))
         else:
-            model_facts = _model_facts(name, facts, f"{file_name}: {entry_path}")
-            row = models.get(name)
-            saved.append(model_save(user=user, facts=model_facts, row=row, **common))
+            model_facts = _model_facts(name, facts, location)
+            saved.append(model_save(facts=model_facts, row=models.get(name), **common))
     return saved
 
 
@@ -96,16 +95,14 @@ def _import_config(user: User | None, config: Document, file_name: str, name: st
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not model_name:
         raise CatalogueError(f"{file_name} has no model name. Give one.")
-    spec = model_of_config(model_name, config)
-    precision = precision_of(config)
-    row = next((entry.row for entry in models_list() if entry.name == model_name), None)
+    rows = {entry.name: entry.row for entry in models_list()}
     return model_save(
         user=user,
         name=model_name,
-        facts=spec,
-        source=f"its {file_name}, which publishes weights in {precision}",
+        facts=model_of_config(model_name, config),
+        source=f"its {file_name}, which publishes weights in {precision_of(config)}",
         kind="published",
-        row=row,
+        row=rows.get(model_name),
     )
 
 

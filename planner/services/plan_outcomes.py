@@ -24,7 +24,6 @@ from planner.domain.retrospective.figures import (
     ForecastBin,
     HeldPool,
     JudgedSpeed,
-    SpeedDrift,
     SpeedKey,
 )
 from planner.domain.serialise import as_json, from_json
@@ -208,18 +207,19 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with use_workspace(source.workspace):
-        stored = [from_json(JudgedSpeed, row) for row in source.speed]
-        before = {speed.key: speed for speed in stored}
+        before = {
+            speed.key: speed for speed in (from_json(JudgedSpeed, row) for row in source.speed)
+        }
         judged: dict[SpeedKey, JudgedSpeed] = {}
         plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
-                drifts = _drifts_of_plan(plan, source)
+                speeds = _speeds_of_plan(plan, source)
             except EXPECTED as problem:  # its scenario can no longer be built
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
-            for drift, until in drifts:
-                speed = JudgedSpeed(drift, plan.scenario, plan.number, until)
+            for speed in speeds:
+                drift = speed.drift
                 was_notified = speed.key in before and before[speed.key].told
                 recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
                 still_notified = drift.flagged or (was_notified and not recovered)
@@ -232,15 +232,15 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
                         reverse("web:source", args=[source.name]),
                     )
         active = {plan.scenario for plan in plans}
-        speeds = [speed for speed in (before | judged).values() if speed.scenario in active]
-        Source.objects.filter(pk=source.pk).update(speed=as_json(speeds))
-    return speeds
+        kept = [speed for speed in (before | judged).values() if speed.scenario in active]
+        Source.objects.filter(pk=source.pk).update(speed=as_json(kept))
+    return kept
 
 
-def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
-    """Return the speed drifts of a plan, each with the end of the data it is measured on.
+def _speeds_of_plan(plan: ActivePlan, source: Source) -> list[JudgedSpeed]:
+    """Return the measured speeds of a plan's replicas, compared with the plan's profiles.
 
-    These are the data of the last JUDGED_TIME, from the activation of the plan on. [] if a source
+    They are measured in the last JUDGED_TIME, from the activation of the plan on. [] if a source
     measured nothing in that time.
     """
     run, trace = plan.run, source.trace
@@ -261,7 +261,7 @@ def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, 
         begins.timestamp(),
         until.timestamp(),
     )
-    return [(drift, until) for drift in drifts]
+    return [JudgedSpeed(drift, plan.scenario, plan.number, until) for drift in drifts]
 
 
 def live_trace_name(name: str) -> str:

@@ -4,7 +4,6 @@ The policy ``periodic`` has their replicas by time of day or week. The simulatio
 scenario of the proposed run.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -115,11 +114,11 @@ def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
 
     Model, region, GPU type and role must identify it. A scenario with spot GPUs has two pools each.
     """
-    pools = Counter((pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan))
-    speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
-    return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
-        region.spot for region in scenario.regions
-    )
+    pools = [(pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan)]
+    profiles = [(profile.model, profile.gpu, profile.role) for profile in scenario.profiles]
+    has_spot = any(region.spot for region in scenario.regions)
+    has_duplicates = len(set(pools)) < len(pools) or len(set(profiles)) < len(profiles)
+    return bool(pools or profiles) and not has_spot and not has_duplicates
 
 
 def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:

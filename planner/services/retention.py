@@ -5,7 +5,7 @@ scenario, a schedule, a live source, a proposal or an active or former plan need
 stays too: without its beginning nobody could check the rest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,22 +34,21 @@ def retention_sweep(*, now: datetime) -> int:
     removed rows.
     """
     removed = 0
-    sentences: list[str] = []
-    # What is removed, the days that it is kept, and the rows from before a time.
-    kinds: tuple[tuple[str, int | None, Callable[[datetime], QuerySet[Any]]], ...] = (
+    sentences = []
+    for noun, days, older_than in (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
-        (
-            "trace",
-            settings.HEADROOM_KEEP_TRACES_DAYS,
-            lambda before: Trace.objects.filter(created_at__lt=before),
-        ),
-    )
-    for noun, days, older_than in kinds:
-        if days:
-            before = now - timedelta(days=days)
-            due = older_than(before).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
-            removed += sum(_remove(row) for row in due.order_by("pk")[:MAX_ROWS])
-            sentences += _announce(older_than(before + NOTICE_PERIOD), now, noun, days)
+        ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
+    ):
+        if not days:
+            continue
+        before = now - timedelta(days=days)
+        due = older_than(before).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
+        removed += sum(_remove(row) for row in due.order_by("pk")[:MAX_ROWS])
+        new = older_than(before + NOTICE_PERIOD).filter(removal_announced_at=None)
+        announced = [row for row in new.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
+        if announced:
+            new.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
+            sentences.append(_announcement(announced, noun, days, now))
     if sentences:
         notify(current_workspace(), Event.REMOVAL, " ".join(sentences), "/runs/")
     return removed
@@ -79,18 +78,15 @@ def removal_sentence(row: Run | Trace) -> str:
 def _removable_runs(before: datetime) -> QuerySet[Run]:
     """Return the runs that ended before ``before`` and that nothing refers to."""
     firings = Firing.objects.exclude(run=None).order_by("due_at")
-    needed = [
+    entries = ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
+    needed: list[Any] = [
         ActivePlan.objects.exclude(run=None).values("run"),
-        *(
-            Proposal.objects.exclude(**{name: None}).values(name)
-            for name in ("run", "base_run", "replay", "outcome")
-        ),
-        ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
-        .exclude(run=None)
-        .values("run"),
+        entries.exclude(run=None).values("run"),
         # The last run of each schedule, with which the next one is compared.
         list(dict(firings.values_list("schedule", "run")).values()),
     ]
+    for name in ("run", "base_run", "replay", "outcome"):
+        needed.append(Proposal.objects.exclude(**{name: None}).values(name))
     over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
     runs = over.filter(since__lt=before).exclude(state__in=Run.ACTIVE_STATES)
     for rows in needed:
@@ -98,26 +94,21 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
     return runs
 
 
-def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Iterator[str]:
-    """Yield a sentence that announces the removal of those ``rows`` that nothing needs.
+def _old_traces(before: datetime) -> QuerySet[Trace]:
+    return Trace.objects.filter(created_at__lt=before)
 
-    Rows that were announced before are left out. The others are marked as announced ``now``. The
-    ``noun`` names one of them, and ``days`` is how long they are kept.
+
+def _announcement(rows: Sequence[Run | Trace], noun: str, days: int, now: datetime) -> str:
+    """Return a sentence that announces the removal of ``rows``, which are kept for ``days``.
+
+    The ``noun`` names one of them.
     """
-    announced = [
-        row
-        for row in rows.filter(removal_announced_at=None).order_by("pk")[:MAX_ROWS]
-        if _is_removable(row)
-    ]
-    if not announced:
-        return
-    rows.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
-    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in announced[:10])
-    more = f" and {len(announced) - 10:,} more" if len(announced) > 10 else ""
-    plural = "" if len(announced) == 1 else "s"
-    yield (
-        f"{len(announced):,} {noun}{plural} ({names}{more}) of over {days} days will be removed "
-        f"from {now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
+    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in rows[:10])
+    more = f" and {len(rows) - 10:,} more" if len(rows) > 10 else ""
+    plural = "" if len(rows) == 1 else "s"
+    return (
+        f"{len(rows):,} {noun}{plural} ({names}{more}) of over {days} days will be removed from "
+        f"{now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
     )
 
 

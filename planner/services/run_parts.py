@@ -245,11 +245,12 @@ class SharedParts:
         others_run = self._rows().filter(state=RunPart.State.RUNNING).exclude(worker=worker_id())
         if not others_run.exists():
             return False
-        elsewhere = RunPart.objects.filter(state=RunPart.State.WAITING).exclude(run=self.run)
-        none_waiting = not self._rows().filter(state=RunPart.State.WAITING).exists()
-        return bool(queued_run_ids(LONG)) or (
-            none_waiting and elsewhere.filter(run__state=Run.State.RUNNING).exists()
-        )
+        if queued_run_ids(LONG):
+            return True
+        waiting = RunPart.objects.filter(state=RunPart.State.WAITING)
+        if waiting.filter(run=self.run, step=self._step).exists():
+            return False
+        return bool(waiting.exclude(run=self.run).filter(run__state=Run.State.RUNNING).exists())
 
     def _lead(self) -> bool:
         """Try to lead the run from this step on; return whether this worker is the first to."""

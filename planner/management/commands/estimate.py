@@ -53,11 +53,11 @@ class Command(HeadroomCommand):
                     "it a column of the file."
                 )
             return {"rows": estimate_many(read_rows(options.rows), measured)}
-        # A rate replaces the concurrency.
-        needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
-        missing = [name for name in needed if name not in fields]
         if {"rate", "concurrency"} <= fields.keys():
             raise PlannerError("--rate and --concurrency exclude each other. Give one.")
+        missing = [name for name in NEEDED if name not in fields]
+        if "rate" in fields:
+            missing.remove("concurrency")
         if missing:
             raise PlannerError(
                 f"--{missing[0]} is missing; estimate needs {', '.join(f'--{n}' for n in NEEDED)}, "

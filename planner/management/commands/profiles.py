@@ -247,21 +247,8 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
     An arrangement is a model on a number of GPUs of one type. Raises PlannerError unless exactly
     one arrangement in the file matches the options.
     """
-    chosen = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
-    arrangement: Document = {}
-    if rows is not None:
-        arrangements: list[Document] = rows.report["arrangements"]
-        fitting = [candidate for candidate in arrangements if _matches(candidate, chosen)]
-        if len(fitting) != 1:
-            names = "; ".join(
-                f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
-                for row in arrangements[:10]
-            )
-            raise PlannerError(
-                f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, "
-                f"--gpu and --tp. Choose one of: {names}."
-            )
-        arrangement = fitting[0]
+    chosen = {key: value for key in ("model", "gpu", "tp") if (value := getattr(options, key))}
+    arrangement = _arrangement(rows, chosen) if rows is not None else {}
     model = chosen.get("model") or model_known_as(arrangement.get("model") or "")
     gpu = chosen.get("gpu") or gpu_known_as(arrangement.get("gpu") or "")
     tp = int(chosen.get("tp") or arrangement.get("tp") or 1)
@@ -280,6 +267,25 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
         precision=options.precision,
         kernels=kernels,
         **{limit: getattr(options, limit) for limit in LIMITS},
+    )
+
+
+def _arrangement(rows: Calibration, chosen: Document) -> Document:
+    """Return the only arrangement in a file that has the model, gpu and tp in ``chosen``.
+
+    Raises PlannerError if none or several match.
+    """
+    arrangements: list[Document] = rows.report["arrangements"]
+    fitting = [candidate for candidate in arrangements if _matches(candidate, chosen)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = "; ".join(
+        f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
+        for row in arrangements[:10]
+    )
+    raise PlannerError(
+        f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, --gpu "
+        f"and --tp. Choose one of: {names}."
     )
 
 
