@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from importlib.resources import files
 
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import pytest
 
 from planner.errors import Ambiguous, IngestError
 from planner.inputs.ingest import IngestOptions, ingest_file, preview, read_demand, read_requests
-from planner.inputs.ingest.connectors import CONNECTORS
+from planner.inputs.ingest.connectors import CONNECTORS, read_connector
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -29,6 +30,23 @@ def test_the_example_of_every_connector_is_read_as_it_says(name, tmp_path, store
         "model": "".join(report.models),
     }
     assert {key: values[key] for key in example["expect"]} == pytest.approx(example["expect"])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"),
+    [
+        ('unit = "ms"', 'unit = "usec"', "unit"),
+        ("title =", "titel =", "titel"),
+        ("[columns]", '[columns]\nhttp_status = "code"', "http_status"),
+        ("[columns]", "[columns", "line"),
+    ],
+)
+def test_a_wrong_connector_is_refused_by_its_file_and_key(right, wrong, place, tmp_path):
+    path = tmp_path / "toy.toml"
+    original = files("planner.inputs.ingest.connectors") / "mooncake.toml"
+    path.write_text(original.read_text().replace(right, wrong, 1))
+    with pytest.raises(ValueError, match=f"toy.toml.*{place}"):
+        read_connector(path)
 
 
 def test_burstgpt_counts_failed_requests_apart(ingest, store):
