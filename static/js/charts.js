@@ -294,9 +294,13 @@
     const map = figure.data.find((line) => line.type === "heatmap");
     if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
     const lines = figure.data.filter((line) => line.y && (line.x || line.dx)).map((line) => (line.x ? line : { ...line, x: stepped(line) }));
+    // A line between two equal values, such as a limit, has its value in every row.
+    const isConstant = (line) => line[second].length === 2 && line[second][0] === line[second][1];
+    const constant = lines.every(isConstant) ? () => false : isConstant;
     // Points of one series with the same x, as at a step, take a row each.
     const rows = new Map();
     lines.forEach((line, i) => {
+      if (constant(line)) return;
       const seen = new Map();
       line[first].forEach((x, at) => {
         const nth = seen.get(x) || 0;
@@ -314,6 +318,7 @@
     ));
     // A step holds its value until the next one.
     lines.forEach((line, i) => {
+      if (constant(line)) for (const [, same] of order) for (const values of same) values[i] = line[second][0];
       if (line.line?.shape !== "hv") return;
       let held = "";
       for (const [, same] of order) for (const values of same) held = values[i] = values[i] === "" ? held : values[i];
@@ -321,7 +326,7 @@
     const told = across === "trace time" ? traceTime : (x) => x;
     const all = order.flatMap(([x, same]) => same.map((values) => [told(x), ...values]));
     // Bars in groups: one column of values, and one of groups.
-    const grouped = sideways && lines.length > 1 && all.every((row) => row.filter((value) => value !== "").length === 2);
+    const grouped = lines.length > 1 && all.every((row) => row.filter((value) => value !== "").length === 2);
     if (!grouped) return [[across, ...heads], ...all];
     const group = (values) => values.findIndex((value) => value !== "");
     const value = title(figure.layout, `${second}axis`) || "Value";
@@ -343,7 +348,7 @@
     rows.filter((_, at) => at % every === 0).forEach(([x, ...values]) => {
       const row = body.insertRow();
       cell(row, "td", words(x).toString().replace(/^(\d{4}-\d\d-\d\d)T/, "$1 "));
-      for (const value of values) cell(row, "td", words(value));
+      for (const value of values) cell(row, "td", value === "" ? "no data" : words(value));
     });
     return table;
   };

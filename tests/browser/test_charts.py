@@ -46,15 +46,16 @@ def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
         "data": [
             {"name": "steps", "x": [hour(0), hour(0), hour(1)], "y": [1, 2, 3]},
             {"name": "rates", "x0": hour(0), "dx": 3_600_000, "y": [5, 6]},
+            {"name": "limit", "x": [hour(0), hour(9)], "y": [7, 7]},
         ],
         "layout": {"xaxis": {"title": {"text": TRACE_TIME}}},
     }
     cells = table_cells(page, figure)
     assert cells == [
-        [TRACE_TIME, "steps", "rates"],
-        ["Day 48, 00:00", "1", "5"],
-        ["Day 48, 00:00", "2", ""],
-        ["Day 48, 01:00", "3", "6"],
+        [TRACE_TIME, "steps", "rates", "limit"],
+        ["Day 48, 00:00", "1", "5", "7"],
+        ["Day 48, 00:00", "2", "no data", "7"],
+        ["Day 48, 01:00", "3", "6", "7"],
     ]
 
 
