@@ -187,11 +187,9 @@ def prices_list(
     ``search`` matches parts of provider, region, GPU and list. The other filters are exact; "" and
     None match all. ``order`` is one of PRICE_ORDERS.
     """
-    names = [field.name for field in fields(catalogue.Price)]
-    built_in = [PriceRow(*attrgetter(*names)(price)) for price in catalogue.prices()]
     prices = [
         row
-        for row in (*_own_prices(), *built_in)
+        for row in (*_own_prices(), *_built_in_prices())
         if gpu in (None, "", row.gpu)
         and provider in ("", row.provider)
         and region in ("", row.region)
@@ -208,6 +206,19 @@ def usd_per_gpu_hour_by_type() -> dict[str, tuple[float, float]]:
         if row.usd_per_gpu_hour is not None:
             offers.setdefault(row.gpu, []).append(row.usd_per_gpu_hour)
     return {gpu: (median(prices), min(prices)) for gpu, prices in offers.items()}
+
+
+def _built_in_prices() -> list[PriceRow]:
+    """Return the catalogue's offers, with the prices that plans derive from other ones."""
+    prices = {(price.provider, price.region, price.gpu): price for price in catalogue.prices()}
+    for region in catalogue.regions().values():
+        for gpu, usd in region.usd_per_gpu_hour.items():
+            place = region.provider, region.name, gpu
+            if place not in prices or prices[place].usd_per_gpu_hour != usd:
+                spot = region.spot_usd_per_gpu_hour.get(gpu)
+                prices[place] = catalogue.Price(*place, usd, spot, region.sources[gpu])
+    names = [field.name for field in fields(catalogue.Price)]
+    return [PriceRow(*attrgetter(*names)(price)) for price in prices.values()]
 
 
 def _own_prices() -> list[PriceRow]:

@@ -1,6 +1,6 @@
 """Read profiles: built-in ones and those fitted here, with their checks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,15 +12,17 @@ from planner.errors import NotFound
 from planner.inputs import catalogue
 from planner.inputs.catalogue.measured_profiles import contradictions
 from planner.inputs.catalogue.rule_based_profiles import ModelledProfile, modelled_profiles
-from planner.models import Calibration, Profile, ProfileVersion
+from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario
 from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches
+from planner.selectors.scenarios import latest_comparisons
 from planner.storage import row_arrays
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import PhaseBasis, phases, stated_check_of
 from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
+from simulation.performance.specs import Provenance
 
 RESIDUALS = "residuals"
 MAX_NAMES = 20
@@ -97,6 +99,18 @@ class KnownProfile:
         return phases(self.profile)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanProfile:
+    """A profile that the newest comparison of a scenario computed, and that no list has."""
+
+    run: int
+    model: str
+    arrangement: str
+    error: float | None  # mean, as a share
+    basis: str
+    provenance: Provenance
+
+
 def built_in_name(model: str, gpu: str, tp: int) -> str:
     """Return the name of a built-in profile, MODEL:GPU:tpN; names of users have no colon."""
     return f"{model}:{gpu}:tp{tp}"
@@ -114,6 +128,30 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
         for profile in profiles
         if matches(search, profile.name, profile.model, profile.gpu, profile.kind)
     ]
+
+
+def plan_profiles(listed: Sequence[KnownProfile]) -> list[PlanProfile]:
+    """Return the profiles of the newest comparisons that are not among the ``listed`` ones."""
+    known = {(each.model, each.gpu, each.tp, each.kind) for each in listed}
+    runs = [newest.pk for newest in latest_comparisons(Scenario.objects.all()).values()]
+    rows = Run.objects.filter(pk__in=runs).order_by("-pk")
+    profiles: dict[tuple[Any, ...], PlanProfile] = {}
+    for pk, errors, assumptions in rows.values_list(
+        "pk", "result__profile_error", "result__assumptions"
+    ):
+        sources = {
+            row["what"]: Provenance(row["provenance"], row["source"]) for row in assumptions or ()
+        }
+        for error in errors or ():
+            key = error["model"], error["gpu"], error["tp"], error["kind"]
+            gpus = f"{error['tp']} x {error['gpu']}"
+            source = sources.get(f"Speed of {error['model']} on {gpus}")
+            if key in known or source is None:
+                continue
+            profiles.setdefault(
+                key, PlanProfile(pk, error["model"], gpus, error["error"], error["basis"], source)
+            )
+    return list(profiles.values())
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:

@@ -25,8 +25,11 @@ from planner.web.request import Request
 @require_safe
 def listing(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    page = page_of(request, known.profiles_list(search))
+    listed = known.profiles_list(search)
+    page = page_of(request, listed)
     context = {"page": page, "profiles": page.object_list, "search": search}
+    if not search and page.number == 1:
+        context |= {"computed": known.plan_profiles(listed)}
     part = request.htmx and request.htmx.target == "rows"
     template = "web/_profiles_rows.html" if part else "web/profiles.html"
     return render(request, template, context)

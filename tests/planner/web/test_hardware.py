@@ -18,9 +18,11 @@ from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.document import row_changes
 from planner.web.forms.editor import names_of
 from planner.web.forms.profile_choice import ProfileChoice
+from simulation.performance.specs import Provenance
 from tests.planner.estimates import estimate_one
 from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT as SCENARIO
+from tests.planner.web.study import completed_run
 
 GPU = {
     "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,
@@ -34,6 +36,21 @@ ROWS = "\n".join(
     for isl in (64, 128, 256)
 )
 MEASURED = f"{HEAD}\n{ROWS}\n"
+
+
+def test_profiles_that_a_plan_computed_are_shown_with_their_source(
+    client: Client, planner: User, pools: Scenario
+) -> None:
+    run = completed_run(planner, pools)
+    listed, computed = run.result["profile_error"][0], {"kind": "roofline", "error": 0.2}
+    speed = {"what": "Speed of llama-3.1-8b on 1 x A100-80GB", "provenance": "modelled"}
+    run.result["profile_error"] = [listed, listed | computed, listed | computed]
+    run.result["assumptions"] = [speed | {"source": "measured kernels"}]
+    run.save()
+    (shown,) = client.get(reverse("web:profiles")).context["computed"]
+    assert (shown.run, shown.model, shown.error) == (run.pk, "llama-3.1-8b", 0.2)
+    assert shown.provenance == Provenance("modelled", "measured kernels")
+    assert "computed" not in client.get(reverse("web:profiles"), {"search": "llama"}).context
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.inputs.catalogue import regions
 from planner.models import PriceList
 from planner.services.scenarios import scenario_warnings
 from tests.planner.samples import DOCUMENT
@@ -31,6 +32,11 @@ def test_prices_are_filtered_ordered_and_ones_own_kept(client: Client) -> None:
     assert amounts == sorted(amounts) and {row.gpu for row in rows} == {"H100-SXM"}
     only = client.get(page, {"provider": "gcp"}).context["prices"]
     assert {row.provider for row in only} == {"gcp"}
+    derived = client.get(page, {"gpu": "A100-80GB", "provider": "aws"}).context["prices"]
+    kinds = {row.region: row.provenance.kind for row in derived}
+    used = regions()["us-east-1"]
+    assert kinds["us-east-1"] == used.sources["A100-80GB"].kind == "modelled"
+    assert used.usd_per_gpu_hour["A100-80GB"] in {row.usd_per_gpu_hour for row in derived}
     with_list = DOCUMENT + "\nprice_list: dc\n"
     assert not [doubt for doubt in scenario_warnings(with_list) if "price_list" in doubt]
     missing = scenario_warnings(DOCUMENT + "\nprice_list: nope\n")
