@@ -7,16 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.domain.study import Setting
-from simulation.policies.guarded_plan import (
-    ALLOWED,
-    IN_FLIGHT,
-    OUTPUT,
-    PER_POOL_OR_REGION,
-    PROMPT,
-    TPOT_LIMIT,
-    TTFT_LIMIT,
-    GuardedPlan,
-)
+from simulation.policies import guarded_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +62,21 @@ def guards_of(settings: Sequence[Setting], most: int | None = None) -> dict[str,
     shared = settings_of_pool.pop("", {})  # settings without a pool apply to all pools
     return {
         pool_name: Guard(
-            prompt_tps=float(values.get(PROMPT, np.nan)),
-            output_tps=float(values.get(OUTPUT, np.nan)),
-            in_flight=float(values[IN_FLIGHT]),
-            rise_s=float(shared.get("rise_s", GuardedPlan.rise_s)),
-            fall_s=float(shared.get("fall_s", GuardedPlan.fall_s)),
+            prompt_tps=float(values.get(guarded_plan.PROMPT, np.nan)),
+            output_tps=float(values.get(guarded_plan.OUTPUT, np.nan)),
+            in_flight=float(values[guarded_plan.IN_FLIGHT]),
+            rise_s=float(shared.get("rise_s", guarded_plan.GuardedPlan.rise_s)),
+            fall_s=float(shared.get("fall_s", guarded_plan.GuardedPlan.fall_s)),
             most=min(int(values["replicas at most"]), most or sys.maxsize),
             shares=tuple(
                 (size, float(values[name]))
-                for size, name in PER_POOL_OR_REGION.items()
+                for size, name in guarded_plan.PER_POOL_OR_REGION.items()
                 if name in values
             ),
-            allowed_late=float(values.get(ALLOWED, np.nan)),
-            ttft_s=float(values.get(TTFT_LIMIT, np.nan)),
-            tpot_s=float(values.get(TPOT_LIMIT, np.nan)),
+            allowed_late=float(values.get(guarded_plan.ALLOWED, np.nan)),
+            ttft_s=float(values.get(guarded_plan.TTFT_LIMIT, np.nan)),
+            tpot_s=float(values.get(guarded_plan.TPOT_LIMIT, np.nan)),
         )
         for pool_name, values in settings_of_pool.items()
-        if IN_FLIGHT in values
+        if guarded_plan.IN_FLIGHT in values
     }

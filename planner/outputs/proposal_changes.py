@@ -80,10 +80,9 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
         return None
     outcome_run, policy = outcome_of(proposal, run)
     comparison = None  # of the base run and the proposed run
-    if base is not None and base.state == Run.State.COMPLETED:
-        comparison = compare_runs(
-            [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
-        )
+    if completed := _completed(base):
+        names = [_base_policy(proposal), proposal.policy]
+        comparison = compare_runs([completed, run], policy_per_run=names)
     results, names = compared_policies(proposal, run)  # each as [base, proposed]
     groups = _groups(proposal, run, comparison)
     simulated = [group for group in groups if group.title == REPLAYS]
@@ -134,10 +133,14 @@ def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> t
     return compare_runs([proposal.base_run, outcome_run], policy_per_run=names).groups
 
 
+def _completed(run: Run | None) -> Run | None:
+    """Return a run if it is completed, else None."""
+    return run if run is not None and run.state == Run.State.COMPLETED else None
+
+
 def replay_of(proposal: Proposal) -> Run | None:
     """Return the completed replay of the active plan on the proposal's traffic, or None."""
-    replay = proposal.replay
-    return replay if replay is not None and replay.state == Run.State.COMPLETED else None
+    return _completed(proposal.replay)
 
 
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
@@ -148,10 +151,10 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult],
     simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
-    result, base = stored_result(outcome_run), proposal.base_run
+    result, base = stored_result(outcome_run), _completed(proposal.base_run)
     if (replay := replay_of(proposal)) is not None:
         return [stored_result(replay), result], [REPLAYED, policy]
-    if base is not None and base.state == Run.State.COMPLETED:
+    if base is not None:
         return [stored_result(base), result], [_base_policy(proposal), policy]
     if (active := proposal.base) is None:
         return [result, result], [_baseline(result, policy), policy]
@@ -162,12 +165,12 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult],
 
 def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[str]) -> str:
     """Return the base of a proposal in words, from the results of ``compared_policies``."""
-    active, base, name = proposal.base, proposal.base_run, names[0]
+    active, base, name = proposal.base, _completed(proposal.base_run), names[0]
     if replay_of(proposal) is not None:
         number = active.number if active else ""
         return f"The active plan (run {number}), replayed on the traffic of the proposal."
     label = _label(pair[0], name)
-    if base is not None and base.state == Run.State.COMPLETED:
+    if base is not None:
         return f"Run {base.pk}, {label}."
     if active is not None:
         if name:
@@ -180,8 +183,7 @@ def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[s
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
     """Return the run (its own, or a replay) and the policy that simulated a proposal."""
-    outcome = proposal.outcome
-    if outcome is not None and outcome.state == Run.State.COMPLETED:
+    if outcome := _completed(proposal.outcome):
         return outcome, REPLAYED
     return run, proposal.policy
 

@@ -265,9 +265,7 @@ def _plain_columns(
     memory than all other columns.
     """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
-    with_unlabelled = {
-        label: tuple(dict.fromkeys((*label_names, ""))) for label, label_names in names.items()
-    }
+    with_unlabelled = _label_names(report)
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
     # A lost part would otherwise go unnoticed, because each part is valid alone.

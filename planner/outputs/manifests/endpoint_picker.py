@@ -17,16 +17,7 @@ from planner.outputs.manifests.common import (
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Pool, Rule, pool_text
 from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
-from simulation.policies.endpoint_picker import (
-    CLAMP,
-    MEAN_S,
-    QUANTILE,
-    RATE_S,
-    SETTINGS,
-    TBT_LIMIT,
-    TTFT_LIMIT,
-    VELOCITY,
-)
+from simulation.policies import endpoint_picker as simulated
 from simulation.policies.parts.hpa_behaviour import Way
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
@@ -59,7 +50,7 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
     """Return the ScaledObject that scales ``target`` by the endpoint picker's metrics."""
     policy = rule.policy
     assert isinstance(policy, EndpointPicker)
-    setting = SETTINGS[SIGNALS[policy.name]]
+    setting = simulated.SETTINGS[SIGNALS[policy.name]]
     config: Fields = {"behavior": {
         "scaleUp": _scaling_direction(policy.up, setting.up, policy.tolerance),
         "scaleDown": _scaling_direction(policy.down, setting.down, policy.tolerance),
@@ -156,9 +147,9 @@ def _token_triggers(
 
     An aggregated pool follows both. Raises PlannerError if the prefill speed is not known.
     """
-    velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
+    velocity = policy.prefill_tps or rule.computed_for(pool, simulated.VELOCITY)
     if velocity is None:
-        raise PlannerError(f"The result has no {VELOCITY} of {pool_text(pool)}.")
+        raise PlannerError(f"The result has no {simulated.VELOCITY} of {pool_text(pool)}.")
     endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
     backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
     memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
@@ -172,8 +163,8 @@ def _token_triggers(
 
 def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:
     """Return the query of the larger of TTFT / limit and TBT / limit, averaged over MEAN_S."""
-    limits_ms = ((TTFT, rule.computed_for(pool, TTFT_LIMIT) or policy.ttft_ms),
-                 (TBT, rule.computed_for(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
+    limits_ms = ((TTFT, rule.computed_for(pool, simulated.TTFT_LIMIT) or policy.ttft_ms),
+                 (TBT, rule.computed_for(pool, simulated.TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
     ratios = [
         f"({_quantile(predicted, labels)} >= 0 or {_quantile(measured, labels)})"
         f" / {limit_ms / 1000:.6g} >= 0"
@@ -184,14 +175,14 @@ def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) 
     larger_ratio = " or ".join(
         f'label_replace({ratio}, "of", "{i}", "", "")' for i, ratio in enumerate(ratios)
     )
-    capped = f"clamp_max(max({larger_ratio}) or vector(0), {CLAMP:g})"
-    return f"avg_over_time({capped}[{MEAN_S:g}s:15s])"
+    capped = f"clamp_max(max({larger_ratio}) or vector(0), {simulated.CLAMP:g})"
+    return f"avg_over_time({capped}[{simulated.MEAN_S:g}s:15s])"
 
 
 def _quantile(metric: str, labels: str) -> str:
     """Return the query of a latency histogram's quantile over the last ``RATE_S`` seconds."""
-    rate = f"rate({metric}_bucket{{{labels}}}[{RATE_S:g}s])"
-    return f"histogram_quantile({QUANTILE}, sum by (le) ({rate}))"
+    rate = f"rate({metric}_bucket{{{labels}}}[{simulated.RATE_S:g}s])"
+    return f"histogram_quantile({simulated.QUANTILE}, sum by (le) ({rate}))"
 
 
 def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> Fields:

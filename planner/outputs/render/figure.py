@@ -102,6 +102,20 @@ def _scatter(
     return trace
 
 
+# Labels of ticks less than a day apart, less than a month apart, and others.
+DATES = [
+    {"dtickrange": [None, 86_399_999], "value": "%H:%M\n%-d %b %Y"},
+    {"dtickrange": [86_400_000, "M1"], "value": "%-d %b\n%Y"},
+    {"dtickrange": ["M1", None], "value": "%b %Y"},
+]
+# Times of a trace without dates count from 1 January 1970, so its days are days of that year.
+TRACE_TIME = "trace time"
+DAYS = [
+    {"dtickrange": [None, 86_399_999], "value": "%H:%M\nDay %-j"},
+    {"dtickrange": [86_400_000, None], "value": "Day %-j"},
+]
+
+
 def figure(
     traces: Sequence[Any],
     *,
@@ -116,43 +130,10 @@ def figure(
     """Return traces with the axes and margins of all charts, as plain data for JSON.
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
-    ``layout`` override their settings. With ``together``, the hover text shows all lines at once.
-    With ``plain``, the traces have no NumPy values, so nothing is converted, which is much faster.
+    ``layout`` override their settings, and ``bare`` removes the title of x. With ``together``, the
+    hover text shows all lines at once. With ``plain``, the traces have no NumPy values, so nothing
+    is converted, which is much faster.
     """
-    chart: Figure = {
-        "data": list(traces),
-        "layout": _layout(height, x, y, right, together, layout),
-    }
-    if not plain:
-        chart = json.loads(to_json_plotly(chart))
-    return chart
-
-
-# Labels of ticks less than a day apart, less than a month apart, and others.
-DATES = [
-    {"dtickrange": [None, 86_399_999], "value": "%H:%M\n%-d %b %Y"},
-    {"dtickrange": [86_400_000, "M1"], "value": "%-d %b\n%Y"},
-    {"dtickrange": ["M1", None], "value": "%b %Y"},
-]
-
-
-# Times of a trace without dates count from 1 January 1970, so its days are days of that year.
-TRACE_TIME = "trace time"
-DAYS = [
-    {"dtickrange": [None, 86_399_999], "value": "%H:%M\nDay %-j"},
-    {"dtickrange": [86_400_000, None], "value": "Day %-j"},
-]
-
-
-def _layout(
-    height: int, x: str, y: str, right: str, together: bool, overrides: PlotlyData
-) -> PlotlyData:
-    """Return the Plotly layout of a figure; ``overrides`` are settings that replace its own.
-
-    The other arguments are those of ``figure``. The override ``bare`` is not Plotly's: it removes
-    the title of the x axis.
-    """
-    layout = {name: value for name, value in overrides.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
@@ -166,16 +147,18 @@ def _layout(
         }
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
-    if overrides.get("bare"):
+    if layout.pop("bare", False):
         axes["xaxis"] |= {"title": {"text": ""}, "automargin": False}
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     if together:
         legend["traceorder"] = "normal"
         layout["hovermode"] = "x unified"
-    return {
+    whole_layout = {
         "height": height,
         "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
         "legend": legend,
         **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
         **layout,
     }
+    chart: Figure = {"data": list(traces), "layout": whole_layout}
+    return chart if plain else json.loads(to_json_plotly(chart))

@@ -14,17 +14,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import blocks
-from planner.inputs.ingest.benchmarks.results import (
-    CLOSED,
-    TEXTS,
-    ToolRows,
-    arrival_column,
-    arrivals_s,
-    facts_of_log,
-    rows_of_requests,
-    statistic_of,
-    unread_note,
-)
+from planner.inputs.ingest.benchmarks import results
 from planner.inputs.ingest.checks import numbers as numbers_of
 from planner.inputs.ingest.csv_text import batch, read_header
 from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
@@ -51,17 +41,17 @@ OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
-def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
+def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
     """Return the measured rows of a table of text, or raise IngestError for doubtful units."""
     frame, lines = table.frame, table.lines
     fields, units = _find_columns(frame.columns, name)
     numbers = {
         field: _numbers(frame[column], lines, name, field)
         for field, column in fields.items()
-        if field not in TEXTS
+        if field not in results.TEXTS
     }
     cells = frame.with_columns(pl.all().fill_null("").str.strip_chars())
-    texts = {field: cells[fields[field]].to_list() for field in TEXTS if field in fields}
+    texts = {field: cells[fields[field]].to_list() for field in results.TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
     notes = _convert_to_one_replica(kind, numbers)
     units = _UNITS.get(kind, {}) | units
@@ -76,26 +66,26 @@ def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
     if speed is not None and "tbt_s" not in numbers:
         numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
         notes.append(f"The time between tokens is 1 / {fields['speed']}.")
-    arrival = arrival_column(frame.columns, frame.height)
+    arrival = results.arrival_column(frame.columns, frame.height)
     is_log = arrival is not None and not {"batch", "concurrency"} & numbers.keys()
     used = {*fields.values(), *([arrival] if is_log else [])}
-    notes += unread_note(column for column in frame.columns if column not in used)
+    notes += results.unread_note(column for column in frame.columns if column not in used)
     if arrival is not None and is_log:
         rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
-        return ToolRows(kind, rows, notes_on_runs + notes, facts_of_log(rows))
+        return results.ToolRows(kind, rows, notes_on_runs + notes, results.facts_of_log(rows))
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
-    statistic = statistic_of(fields["ttft"]) if "ttft" in fields else ""
+    statistic = results.statistic_of(fields["ttft"]) if "ttft" in fields else ""
     replicas = numbers.pop("replicas", np.full(frame.height, np.nan))
     for total in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
         numbers[total] = numbers[total] / np.where(replicas > 1, replicas, 1.0)
     facts = {
         "ttft_statistic": [statistic] * frame.height,
-        "loop": [CLOSED if "concurrency" in fields else ""] * frame.height,
+        "loop": [results.CLOSED if "concurrency" in fields else ""] * frame.height,
         "replicas": [f"{count:g}" if count >= 1 else "" for count in replicas],
     }
-    return ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
+    return results.ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
 
 
 def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
@@ -154,8 +144,8 @@ def _runs_of_log(
             f"{name}: one row per request ({arrivals.name}), but no column {', '.join(missing)}. "
             "Add the columns, or upload one summary row per run."
         )
-    numbers["arrival_s"] = arrivals_s(arrivals, name)
-    return rows_of_requests(texts, numbers)
+    numbers["arrival_s"] = results.arrivals_s(arrivals, name)
+    return results.rows_of_requests(texts, numbers)
 
 
 def read_table(text: str, name: str) -> Batch:
