@@ -75,7 +75,7 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, pooled):
     priced = cells.solve_at(prices)
     if np.isinf(priced.bound):
         return
-    columns = columns_near(cells, prices, priced, width=7.0, max_columns=100_000).columns
+    columns = columns_near(cells, priced, width=7.0, max_columns=100_000).columns
     regions = cells.need.shape[1]
     for model, region in np.ndindex(cells.need.shape):
         x, cost = counted(cells, prices, model, region)
@@ -84,7 +84,7 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, pooled):
         tried = columns.x[columns.cell == cell]
         assert len(tried) == len(expected)
         assert {tuple(row) for row in tried} == {tuple(row) for row in expected}
-    assert columns_near(cells, prices, priced, width=7.0, max_columns=len(columns) - 1) is None
+    assert columns_near(cells, priced, width=7.0, max_columns=len(columns) - 1) is None
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -97,8 +97,8 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
         assert best is None or bound <= best + 1e-9
     if best is None:
         return
-    prices, priced = ascend(cells, until=np.inf, check=no_check)
-    everything = widest_band(cells, prices, priced, at_most=1e6, max_columns=100_000)
+    priced = ascend(cells, until=np.inf, check=no_check)
+    everything = widest_band(cells, priced, at_most=1e6, max_columns=100_000)
     relaxed = relax(cells, everything.columns, 1.0, time_limit_s=10.0, check=no_check)
     assert relaxed.rows_violation == pytest.approx(0.0, abs=1e-9)
     assert priced.bound <= relaxed.usd + 1e-6

@@ -30,7 +30,7 @@ def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed
         return
     for prices in (cells.zero_prices, random_prices(cells, seed)):
         priced = cells.solve_at(prices)
-        plan = repair_plan(cells, prices, priced.x)
+        plan = repair_plan(cells, priced)
         if plan is not None:
             assert is_feasible(instance, cells.minimum + plan)
             assert cost_of(cells, plan) >= best - 1e-6
@@ -39,10 +39,10 @@ def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed
 @pytest.mark.parametrize("seed", range(6))
 def test_polishing_only_raises_the_bound(seed):
     cells = Cells.from_problem(middling(seed))
-    prices, priced = ascend(cells, until=np.inf, check=no_check, leap=0.02)
-    polished, above = polish(cells, begin=prices, until=np.inf, check=no_check)
-    assert above.bound >= priced.bound - 1e-9 * abs(priced.bound)
-    assert cells.solve_at(polished).bound == above.bound
+    priced = ascend(cells, until=np.inf, check=no_check, leap=0.02)
+    polished = polish(cells, begin=priced.prices, until=np.inf, check=no_check)
+    assert polished.bound >= priced.bound - 1e-9 * abs(priced.bound)
+    assert cells.solve_at(polished.prices).bound == polished.bound
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -31,49 +31,44 @@ def ascend(
     check: Callable[[], None],
     begin: Prices | None = None,
     leap: float = FIRST_LEAP,
-) -> tuple[Prices, PricedCells]:
+) -> PricedCells:
     """Raise the lower bound on the plan's cost by better prices, from ``begin`` or prices of 0.
 
-    Returns the best prices and the cells solved at them. The search ends when ``perf_counter()``
-    reaches ``until`` or steps no longer help. Polyak steps aim above the best bound, at first by
-    the share ``leap`` of it, and by less after steps that fail. ``check`` may raise to end the
-    search.
+    Returns the cells solved at the best prices. The search ends when ``perf_counter()`` reaches
+    ``until`` or steps no longer help. Polyak steps aim above the best bound, at first by the share
+    ``leap`` of it, and by less after steps that fail. ``check`` may raise to end the search.
     """
-    prices = best_prices = cells.zero_prices if begin is None else begin
-    now = best = cells.solve_at(prices)
+    now = best = cells.solve_at(cells.zero_prices if begin is None else begin)
     direction = cells.zero_prices
     ceiling = cells.ceiling_usd
     stalled = 0  # steps in a row without much gain
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
-        direction = _next_direction(prices, now.slope, direction)
+        direction = _next_direction(now, direction)
         squared_length = sum(float((part**2).sum()) for part in direction.parts())
         if squared_length <= 0.0:
             break
         aim = best.bound + leap * abs(best.bound)
-        prices = prices.towards(direction, (aim - now.bound) / squared_length)  # Polyak's step
-        now = cells.solve_at(prices)
+        polyak_step = (aim - now.bound) / squared_length
+        now = cells.solve_at(now.prices.towards(direction, polyak_step))
         is_worthwhile = now.bound > best.bound + WORTHWHILE * abs(best.bound)
         stalled = 0 if is_worthwhile else stalled + 1
         if now.bound > best.bound:
-            best, best_prices = now, prices
+            best = now
         if stalled >= PATIENCE:
             # Go back to the best prices and aim lower: the aim was too far above the optimum.
-            prices, now, direction = best_prices, best, cells.zero_prices
+            now, direction = best, cells.zero_prices
             leap, stalled = leap * SHRINK, 0
-    return best_prices, best
+    return best
 
 
-def polish(
-    cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]
-) -> tuple[Prices, PricedCells]:
+def polish(cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]) -> PricedCells:
     """Raise the lower bound from the prices ``begin``: first demand prices, then capacity prices.
 
     With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
     sum over regions. Each model, and then each region, can therefore keep the best prices that it
     has seen. Every price has its own step, which grows while the slope keeps its sign and halves
-    when the sign changes (Riedmiller and Braun 1993). Returns the prices and the cells solved at
-    them.
+    when the sign changes (Riedmiller and Braun 1993). Returns the cells solved at the last prices.
     """
     prices, first_step = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
@@ -81,7 +76,7 @@ def polish(
         best, step = trial.copy(), np.full(trial.shape, first_step)
         last_direction = np.zeros(trial.shape)
         priced = cells.solve_at(prices)
-        highest = _bound_parts(cells, prices, priced, of_demand)
+        highest = _bound_parts(cells, priced, of_demand)
         for _ in range(ROUND):
             if perf_counter() >= until:
                 break
@@ -91,13 +86,12 @@ def polish(
             turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
             step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
             last_direction, trial = direction, np.maximum(0.0, trial + direction * step)
-            trial_prices = _with_prices(prices, trial, of_demand)
-            priced = cells.solve_at(trial_prices)
-            bound_parts = _bound_parts(cells, trial_prices, priced, of_demand)
+            priced = cells.solve_at(_with_prices(prices, trial, of_demand))
+            bound_parts = _bound_parts(cells, priced, of_demand)
             is_better = bound_parts > highest
             highest, best[is_better] = np.where(is_better, bound_parts, highest), trial[is_better]
         prices = _with_prices(prices, best, of_demand)
-    return prices, cells.solve_at(prices)
+    return cells.solve_at(prices)
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
@@ -107,26 +101,28 @@ def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
     return Prices(part, prices.demand, prices.caps)
 
 
-def _bound_parts(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
+def _bound_parts(cells: Cells, priced: PricedCells, by_model: bool) -> FloatArray:
     """Return the part of the lower bound that each model adds, ``[model]``.
 
     With ``by_model`` False, return the part that each region adds, ``[region]``.
     """
     part: FloatArray
     if by_model:
-        part = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.mean_tps
+        part = priced.lowest.sum(axis=1) + priced.prices.demand * cells.joint / cells.mean_tps
     else:
-        part = priced.lowest.sum(axis=0) - (prices.capacity * cells.free_gpus).sum(axis=1)
+        part = priced.lowest.sum(axis=0) - (priced.prices.capacity * cells.free_gpus).sum(axis=1)
     return part
 
 
-def _next_direction(prices: Prices, slope: Prices, last: Prices) -> Prices:
-    """Return the next direction of the prices: ``slope`` plus a share of the ``last`` direction.
+def _next_direction(priced: PricedCells, last: Prices) -> Prices:
+    """Return the next direction of the prices: the slope plus a share of the ``last`` direction.
 
     It is 0 where a price of 0 would fall.
     """
     directions = []
-    for price, gradient, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
+    for price, gradient, before in zip(
+        priced.prices.parts(), priced.slope.parts(), last.parts(), strict=True
+    ):
         can_fall = price > 0
         gradient = np.where(can_fall, gradient, np.maximum(0.0, gradient))
         mixed = gradient + MEMORY * before

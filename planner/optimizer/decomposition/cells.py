@@ -58,6 +58,7 @@ class Prices:
 class PricedCells:
     """The cheapest solution of every cell (a model in a region) at given prices."""
 
+    prices: Prices
     bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
     x: IntArray  # [model, region, GPU column] instances beyond the minimums
     lowest: FloatArray  # [model, region] lower bound on the cell's cost at these prices
@@ -203,7 +204,7 @@ class Cells:
             (self.joint - served.sum(axis=1)) / self.mean_tps,
             used_caps - self.cap_rest,
         )
-        return PricedCells(bound, x, lowest, served, slope)
+        return PricedCells(prices, bound, x, lowest, served, slope)
 
     def arrays(self, prices: Prices) -> PricedArrays:
         """Return the arrays of the cells at ``prices`` for compiled code."""

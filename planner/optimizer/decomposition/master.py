@@ -70,13 +70,14 @@ class Band:
 
 
 def columns_near(
-    cells: Cells, prices: Prices, priced: PricedCells, *, width: float, max_columns: int
+    cells: Cells, priced: PricedCells, *, width: float, max_columns: int
 ) -> Band | None:
-    """Return the band at ``prices``: the columns that cost up to ``width`` above the cheapest.
+    """Return the columns that cost up to ``width`` above the cheapest, at the prices of ``priced``.
 
     A column is a choice of instance counts of a cell. None: there are more than ``max_columns``, or
     listing them takes too long.
     """
+    prices = priced.prices
     usd_running, usd_new = cells.instance_charges(prices)
     started = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - started) * usd_running + started * usd_new).sum(axis=2)
@@ -91,9 +92,7 @@ def columns_near(
     return Band(Columns(x[: begins[-1]].copy(), cell), width)
 
 
-def widest_band(
-    cells: Cells, prices: Prices, priced: PricedCells, *, at_most: float, max_columns: int
-) -> Band:
+def widest_band(cells: Cells, priced: PricedCells, *, at_most: float, max_columns: int) -> Band:
     """Return a band of columns as wide as ``max_columns`` allow.
 
     The width is ``at_most``, halved until the columns of the band are few enough. It is 0 if no
@@ -101,7 +100,7 @@ def widest_band(
     """
     width = at_most
     while width > ROUNDING * max(1.0, abs(priced.bound)):
-        band = columns_near(cells, prices, priced, width=width, max_columns=max_columns)
+        band = columns_near(cells, priced, width=width, max_columns=max_columns)
         if band is not None:
             return band
         width /= 2

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.optimizer.decomposition.cells import Cells, Prices
+from planner.optimizer.decomposition.cells import Cells, PricedCells
 from planner.optimizer.decomposition.covering import PricedArrays, carried_tps, one_cell
 from simulation.arrays import IntArray
 from simulation.compiler import cached_kernel, kernel
@@ -58,17 +58,17 @@ class Move(NamedTuple):
     add_count: int
 
 
-def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
-    """Change ``x`` into a plan ``[model, region, GPU column]`` within capacities, demands and caps.
+def repair_plan(cells: Cells, priced: PricedCells) -> IntArray | None:
+    """Return a plan within capacities, demands and caps that is close to the solved cells.
 
-    ``x`` has the instances beyond the minimums, ``[model, region, GPU column]``. Each cell (a model
-    in a region) was solved by itself. So its demand is covered, but limits that cells share may be
-    broken. The search charges plan-wide caps at their ``prices``. Returns None if the search finds
-    no plan, or if its plan breaks a cap.
+    It has the instances beyond the minimums, ``[model, region, GPU column]``. Each cell (a model in
+    a region) of ``priced`` was solved by itself. So its demand is covered, but limits that cells
+    share may be broken. The search charges plan-wide caps at the prices of ``priced``. Returns None
+    if the search finds no plan, or if its plan breaks a cap.
     """
-    plan = np.ascontiguousarray(x, dtype=np.int64).copy()
+    plan = np.ascontiguousarray(priced.x, dtype=np.int64).copy()
     # The repair checks capacities and joint demand itself, so only caps have a price.
-    arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
+    arrays = cells.arrays(replace(cells.zero_prices, caps=priced.prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
     plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
     served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)

@@ -6,14 +6,14 @@ The package docstring explains cell, column, price and joint row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from time import perf_counter
 
 import numpy as np
 
 from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
-from planner.optimizer.decomposition.cells import Cells, PricedCells, Prices
+from planner.optimizer.decomposition.cells import Cells, PricedCells
 from planner.optimizer.decomposition.master import (
     WholePlan,
     cheapest_columns,
@@ -45,23 +45,6 @@ WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another rou
 BAND, NARROW = 1.0, 0.05
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BestPrices:
-    """The prices with the highest lower bound so far, and the cells solved at those prices."""
-
-    prices: Prices
-    priced: PricedCells
-
-    @property
-    def bound(self) -> float:
-        """Return the lower bound on the cost of any plan that these prices prove."""
-        return self.priced.bound
-
-    def or_better(self, prices: Prices, priced: PricedCells) -> _BestPrices:
-        """Return ``prices`` and their solved cells if their lower bound is higher, else self."""
-        return _BestPrices(prices, priced) if priced.bound > self.bound else self
-
-
 def decompose(
     cells: Cells, *, gap: float, time_limit_s: float, check: Callable[[], None]
 ) -> Outcome | None:
@@ -72,9 +55,8 @@ def decompose(
     prices. An exception from ``check`` ends the search and is raised.
     """
     until = perf_counter() + time_limit_s
-    prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
+    best = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
     # A bound above the cost of every possible plan proves infeasibility, here and below.
-    best = _BestPrices(prices, priced)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, target=None, bound=0.0)
     if cells.need.size >= MANY_CELLS:
@@ -87,7 +69,7 @@ def decompose(
 
 def _ascend_and_repair(
     cells: Cells,
-    best: _BestPrices,
+    best: PricedCells,
     gap: float,
     until: float,
     check: Callable[[], None],
@@ -106,7 +88,7 @@ def _ascend_and_repair(
     bound = -np.inf
     while True:
         began = perf_counter()
-        repaired = repair_plan(cells, best.prices, best.priced.x)
+        repaired = repair_plan(cells, best)
         repair_s = perf_counter() - began  # reserved for the next repair
         if repaired is not None and _plan_usd(cells, repaired) < cost * (1 - CLOSE):
             plan, cost = repaired, _plan_usd(cells, repaired)
@@ -122,13 +104,14 @@ def _ascend_and_repair(
         relative_gap = min(FIRST_LEAP, 1.0 - bound / cost)
         for improve in (partial(ascend, leap=relative_gap), polish):
             half_time = end - (end - perf_counter()) / 2
-            best = best.or_better(*improve(cells, begin=best.prices, until=half_time, check=check))
+            improved = improve(cells, begin=best.prices, until=half_time, check=check)
+            best = max(best, improved, key=attrgetter("bound"))
     return _outcome(cells, plan, bound, gap)
 
 
 def _generate_columns(
-    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
-) -> _BestPrices:
+    cells: Cells, best: PricedCells, gap: float, until: float, check: Callable[[], None]
+) -> PricedCells:
     """Improve prices by column generation, until the time ``until`` of ``perf_counter``.
 
     Each round solves the linear relaxation over the columns so far, and adds the columns that are
@@ -138,8 +121,8 @@ def _generate_columns(
     """
     max_columns = FEW * cells.need.size + 1000
     width = BAND * best.bound / cells.need.size
-    band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
-    kept_columns = cheapest_columns(best.priced)
+    band = widest_band(cells, best, at_most=width, max_columns=max_columns)
+    kept_columns = cheapest_columns(best)
     columns, penalty_factor = band.columns.union(kept_columns), 1.0
     for _ in range(ROUNDS):
         check()
@@ -150,9 +133,8 @@ def _generate_columns(
         if relaxed is None:
             break
         at_relaxed = cells.solve_at(relaxed.prices)
-        midway = best.prices.midway(relaxed.prices)
-        at_midway = cells.solve_at(midway)
-        best = best.or_better(relaxed.prices, at_relaxed).or_better(midway, at_midway)
+        at_midway = cells.solve_at(best.prices.midway(relaxed.prices))
+        best = max(best, at_relaxed, at_midway, key=attrgetter("bound"))
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
             # Converged: stop if the rows hold, or a higher penalty cannot mend them.
             penalty_cannot_help = penalty_factor >= MAX_PENALTY or best.bound >= cells.ceiling_usd
@@ -165,13 +147,13 @@ def _generate_columns(
             cheapest_columns(at_midway),
         ):
             kept_columns = kept_columns.union(more)
-        band = widest_band(cells, best.prices, best.priced, at_most=width, max_columns=max_columns)
+        band = widest_band(cells, best, at_most=width, max_columns=max_columns)
         columns = kept_columns.union(band.columns)
     return best
 
 
 def _branch_and_bound(
-    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
+    cells: Cells, best: PricedCells, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome | None:
     """Search ever wider bands of columns until the gap is proven; None: solve the whole program.
 
@@ -184,7 +166,7 @@ def _branch_and_bound(
     # HiGHS solves a small program without curves faster as a whole than with very many columns.
     is_small = size < WHOLE_BELOW and cells.is_linear
     max_columns = MANY * size + (0 if is_small else 10_000)
-    band_near = partial(widest_band, cells, best.prices, best.priced)
+    band_near = partial(widest_band, cells, best)
     band = band_near(at_most=BAND * mean_cost, max_columns=FEW * size + 1000)
     if band.width < NARROW * mean_cost:  # Prices leave many columns equally good, so allow more.
         band = band_near(at_most=NARROW * mean_cost, max_columns=max_columns)

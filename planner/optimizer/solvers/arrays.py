@@ -111,9 +111,7 @@ def _tolerance(bound: FloatArray) -> FloatArray:
 class Builder:
     """A program under construction: variables and rows are added, and ``program`` returns it."""
 
-    _variables: list[tuple[FloatArray, FloatArray, FloatArray, BoolArray]] = field(
-        default_factory=list
-    )
+    _variables: list[tuple[FloatArray, FloatArray, BoolArray]] = field(default_factory=list)
     _entries: list[tuple[IntArray, IntArray, FloatArray]] = field(default_factory=list)
     _bounds: list[tuple[FloatArray, FloatArray]] = field(default_factory=list)
     families: list[RowFamily] = field(default_factory=list)
@@ -125,16 +123,15 @@ class Builder:
         count: int,
         *,
         cost: npt.ArrayLike = 0.0,
-        lower: npt.ArrayLike = 0.0,
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Add ``count`` variables and return their column indices.
+        """Add ``count`` variables of at least 0 and return their column indices.
 
         ``integral`` variables take whole numbers only.
         """
-        filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
-        self._variables.append((filled[0], filled[1], filled[2], np.full(count, integral)))
+        costs, limits = (np.broadcast_to(np.asarray(a, float), count) for a in (cost, upper))
+        self._variables.append((costs, limits, np.full(count, integral)))
         self.count += count
         return np.arange(self.count - count, self.count)
 
@@ -151,11 +148,11 @@ class Builder:
         ``cost`` and ``upper`` broadcast to the shape. ``integral`` variables take whole numbers
         only.
         """
-        flattened = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
-        count = int(np.prod(shape))
-        return self.variables(
-            count, cost=flattened[0], upper=flattened[1], integral=integral
-        ).reshape(shape)
+        costs, limits = (np.broadcast_to(np.asarray(a, float), shape) for a in (cost, upper))
+        variables = self.variables(
+            costs.size, cost=costs.ravel(), upper=limits.ravel(), integral=integral
+        )
+        return variables.reshape(shape)
 
     def add(
         self,
@@ -174,16 +171,14 @@ class Builder:
         for row, column, value in entries:
             rows, columns, coefficients = np.broadcast_arrays(row, column, np.asarray(value, float))
             self._entries.append((rows.ravel() + self.rows, columns.ravel(), coefficients.ravel()))
-        broadcast = tuple(
-            np.broadcast_to(np.asarray(bound, float), count) for bound in (lower, upper)
-        )
-        self._bounds.append((broadcast[0], broadcast[1]))
+        low, high = (np.broadcast_to(np.asarray(bound, float), count) for bound in (lower, upper))
+        self._bounds.append((low, high))
         self.families.append(RowFamily(family, self.rows, self.rows + count, words))
         self.rows += count
 
     def program(self) -> LinearProgram:
         """Return the program built so far; entries of the same row and column are summed."""
-        cost, lower, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
+        cost, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
         row, column, value = (
             (np.concatenate(part) for part in zip(*self._entries, strict=True))
             if self._entries
@@ -195,7 +190,7 @@ class Builder:
         position, total = position[total != 0], total[total != 0]
         row, column = np.divmod(position, max(1, self.count))
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
-        bounds = [np.concatenate(part) for part in zip(*self._bounds, strict=True)]
+        row_lower, row_upper = map(np.concatenate, zip(*self._bounds, strict=True))
         return LinearProgram(
-            cost, lower, upper, integral, begins, column, total, bounds[0], bounds[1]
+            cost, np.zeros(self.count), upper, integral, begins, column, total, row_lower, row_upper
         )
