@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import power_model
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.performance.roofline import estimated_s, measured_s
+from simulation.performance.roofline import OperatorTiming
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.workload import (
@@ -86,8 +86,8 @@ def timing_of(gpu: str, *, measured: bool = True) -> Timing:
     """Return measured kernels of the GPU if the data has them, else efficiency factors."""
     spec, factors = hardware.gpu(gpu), efficiencies()
     if measured and (DATA / "profiles/aic_gemm.parquet").exists():
-        return partial(measured_s, kernels=aic_kernels(DATA, gpu), gpu=spec, efficiencies=factors)
-    return partial(estimated_s, gpu=spec, efficiencies=factors)
+        return OperatorTiming(spec, factors, aic_kernels(DATA, gpu))
+    return OperatorTiming(spec, factors)
 
 
 def problem(

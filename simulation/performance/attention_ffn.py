@@ -22,7 +22,6 @@ count as alike, with the attention of the mean layer.
 """
 
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 
 import numpy as np
 
@@ -49,7 +48,7 @@ from simulation.performance.memory import (
     gpu_weight_bytes,
 )
 from simulation.performance.parameters import feed_forward_layers, parameters
-from simulation.performance.roofline import estimated_s, expected_spread
+from simulation.performance.roofline import OperatorTiming, expected_spread
 from simulation.performance.specs import (
     Arrangement,
     EngineSettings,
@@ -57,7 +56,7 @@ from simulation.performance.specs import (
     ModelShape,
     Provenance,
 )
-from simulation.performance.work import ACTIVATION, Iteration, Operator, iteration
+from simulation.performance.work import ACTIVATION, Iteration, iteration
 
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
 EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
@@ -114,7 +113,7 @@ def attention_ffn_profile(
     attending, experts = _arrangements_of_sides(arrangement, split)
     attention = _side(shape, attending, feed_forward=False)
     ffn = _side(shape, experts, feed_forward=True)
-    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
+    timing = OperatorTiming(gpu, efficiencies)
     transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
     stations = _Stations(shape, attention, ffn, timing, transfer, split.micro_batches)
     spreads = [expected_spread(side, gpu, efficiencies, timing) for side in (attention, ffn)]
@@ -221,20 +220,21 @@ def _arrangements_of_sides(
     return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
 
 
-def _is_feed_forward(operator: Operator) -> bool:
-    """Return whether the operator runs on the feed-forward GPUs."""
-    name = operator.name
-    return name in DENSE or (name.startswith(EXPERTS) and name not in ATTENTION_OPERATORS)
-
-
 def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) -> OperatorGraph:
     """Return the operators of the feed-forward GPUs, or else of the attention GPUs.
 
     The vision encoder is left out.
     """
     graph = operator_graph(shape, arrangement)
-    operators = (o for o in graph.operators if o.name not in REPLACED_COLLECTIVES)
-    chosen = (o for o in operators if _is_feed_forward(o) == feed_forward and o.axis != "encoder")
+    chosen = []
+    for operator in graph.operators:
+        name = operator.name
+        of_experts = name.startswith(EXPERTS) and name not in ATTENTION_OPERATORS
+        is_feed_forward = name in DENSE or of_experts
+        if name in REPLACED_COLLECTIVES or operator.axis == "encoder":
+            continue
+        if is_feed_forward == feed_forward:
+            chosen.append(operator)
     return OperatorGraph(shape, graph.arrangement, tuple(chosen))
 
 

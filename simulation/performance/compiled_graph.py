@@ -11,7 +11,8 @@ from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.work import Iteration, Operator, iteration
 
-WasMeasured = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
+# Mask of calls that were measured; None: the operator is modelled, which does not limit the range.
+WasMeasured = Callable[[Operator, Iteration], BoolArray | None]
 Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
 
 # Sizes of a GPU's batch at which the curve has knots. The tokens follow the tiles of tensor cores
@@ -80,8 +81,11 @@ def compile_graph(
         seconds = total_s(on_axes, iteration, timing) + constant_s
         if is_measured is None:
             return Part(x, y, seconds)
-        measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, iteration) for o in on_axes)]
-        all_measured = np.all(measured, axis=0)
+        all_measured = np.ones(seconds.shape, np.bool_)
+        for operator in on_axes:
+            measured = is_measured(operator, iteration)
+            if measured is not None:
+                all_measured &= measured
         # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
         lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
         low, high = np.where(all_measured, lowest, ANY), np.where(all_measured, highest, -ANY)

@@ -10,7 +10,7 @@ The spread of a prediction is the standard deviation of ln(predicted / measured)
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,41 @@ TYPICAL = iteration(decodes=64.0, decode_context=64.0 * 2048.0)  # a typical ite
 KERNEL_SPREAD = 0.12
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorTiming:
+    """Gives the seconds of one call of an operator, for each iteration.
+
+    They are read from measured kernels of the GPU. Without such a kernel, they are estimated by
+    efficiency factors of the nearest GPU family that was measured.
+    """
+
+    gpu: GpuSpec
+    efficiencies: Efficiencies = field(repr=False)
+    kernels: Kernels | None = field(default=None, repr=False)
+    times: float = 1.0  # factor on all seconds: measured time of a model over that of its operators
+
+    def __call__(self, operator: Operator, iteration: Iteration) -> FloatArray:
+        reading = None if self.kernels is None else self.kernels.read(operator, iteration)
+        if reading is not None:
+            return self.times * reading[0]
+        factor = self.efficiencies.slower(operator, self.gpu)
+        return self.times * (factor * kernel_s(operator, iteration, self.gpu, self.efficiencies))
+
+    def reached_shares(self, operator: Operator) -> tuple[float, float]:
+        """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
+
+        Factors on the seconds divide both shares, since a slower call does the same work.
+        """
+        entry = self.efficiencies.of(operator, self.gpu)
+        slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
+        return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
+
+    def is_measured(self, operator: Operator, iteration: Iteration) -> BoolArray | None:
+        """Return the mask of calls within the measured range; None if the operator is modelled."""
+        reading = None if self.kernels is None else self.kernels.read(operator, iteration)
+        return None if reading is None else reading[1]
+
+
 def roofline_profile(
     shape: ModelShape,
     gpu: GpuSpec,
@@ -49,7 +84,7 @@ def roofline_profile(
     Raises SimulationError if a peak is unknown.
     """
     graph = operator_graph(shape, arrangement)
-    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
+    timing = OperatorTiming(gpu, efficiencies)
     families = sorted({efficiencies.of(o, gpu).family for o in graph.operators})
     return _graph_profile(
         graph,
@@ -81,10 +116,10 @@ def operator_profile(
     Raises SimulationError if an unmeasured operator needs a peak that is unknown.
     """
     graph = operator_graph(shape, arrangement)
-    timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
+    timing = OperatorTiming(gpu, efficiencies, kernels)
     # Decodes in an iteration with prompts have their own measured kernels, if there are any.
     mixed_kernels = kernels.among_prompts()
-    mixed = partial(timing, kernels=mixed_kernels) if mixed_kernels else None
+    mixed = OperatorTiming(gpu, efficiencies, mixed_kernels) if mixed_kernels else None
     measured_share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
     modelled_spread = expected_spread(graph, gpu, efficiencies, timing)
     return _graph_profile(
@@ -97,9 +132,7 @@ def operator_profile(
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {measured_share:.0%} of "
             "a decode iteration's time; the rest by efficiency factors",
         ),
-        curve=compile_graph(
-            graph, timing, engine.overhead_s, partial(measured_at, kernels=kernels), mixed
-        ),
+        curve=compile_graph(graph, timing, engine.overhead_s, timing.is_measured, mixed),
         timing=timing,
         spread=measured_share * KERNEL_SPREAD + (1.0 - measured_share) * modelled_spread,
     )
@@ -137,37 +170,8 @@ def roofline_curve(
 
     ``overhead_s`` and ``sequence_s`` are those of ``EngineSettings``.
     """
-    timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
-    curve = compile_graph(graph, timing, overhead_s)
+    curve = compile_graph(graph, OperatorTiming(gpu, efficiencies), overhead_s)
     return with_host_time(curve, sequence_s / graph.arrangement.attention_dp)
-
-
-def estimated_s(
-    operator: Operator, iteration: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
-) -> FloatArray:
-    """Return the seconds of one call of ``operator`` by efficiency factors, for each iteration.
-
-    The factors are those of the nearest GPU family that was measured.
-    """
-    return efficiencies.slower(operator, gpu) * kernel_s(operator, iteration, gpu, efficiencies)
-
-
-def measured_s(
-    operator: Operator,
-    iteration: Iteration,
-    kernels: Kernels,
-    gpu: GpuSpec,
-    efficiencies: Efficiencies,
-) -> FloatArray:
-    """Return the seconds of one call from measurements, or else by efficiency factors."""
-    reading = kernels.read(operator, iteration)
-    return estimated_s(operator, iteration, gpu, efficiencies) if reading is None else reading[0]
-
-
-def measured_at(operator: Operator, iteration: Iteration, kernels: Kernels) -> BoolArray:
-    """Return the mask of calls within the measured points; all True for a modelled operator."""
-    reading = kernels.read(operator, iteration)
-    return np.ones(iteration.decodes.shape, np.bool_) if reading is None else reading[1]
 
 
 def expected_spread(

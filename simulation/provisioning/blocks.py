@@ -13,7 +13,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
-from simulation.provisioning.workload import PhaseProblem, pass_seconds
+from simulation.provisioning.workload import PhaseProblem
 
 BLOCKS = 8  # runs of layers per instance
 
@@ -94,6 +94,11 @@ def _modules(phase: PhaseProblem, blocks: int) -> tuple[list[str], list[tuple[In
 
 def _critical_path_s(problem: OperatorProblem, operators: IntArray) -> FloatArray:
     """Return the seconds of the critical path through ``operators`` only, ``[B, P]``."""
-    seconds = np.zeros_like(problem.latency_s)
-    seconds[operators] = problem.latency_s[operators]
-    return pass_seconds(seconds, problem.edges)
+    ends = np.zeros_like(problem.latency_s)
+    for v in range(len(ends)):  # in topological order
+        ends_before = [ends[u] for u, w in problem.edges if w == v]
+        if ends_before:
+            ends[v] = np.max(ends_before, axis=0)
+        if v in operators:
+            ends[v] += problem.latency_s[v]
+    return np.asarray(ends.max(axis=0), np.float64)

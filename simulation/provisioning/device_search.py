@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.arrays import IntArray
 from simulation.compiler import cached_kernel, kernel
 from simulation.provisioning.interference import interference_matrix
 from simulation.provisioning.packing import (
@@ -304,7 +303,9 @@ def plan_on_devices(
         draws = np.random.default_rng([seed, count]).random((STEPS, DRAWN))
         if anneal(space, draft, count, draws):
             plan = evaluate(phase.problem, "exact", np.stack(draft[:3], axis=1))
-            where = _devices_of_shards(plan, draft.device)
+            # A row has the devices of an operator's shards, and unused places behind them.
+            rows = zip(draft.device, plan.slots_of, strict=True)
+            where = np.concatenate([row[:shards] for row, shards in rows])
             packed = packing_plan(phase.problem, phase.demand, plan)
             used, where = np.unique(where, return_inverse=True)
             placed = placement_of(phase.problem.slo_s, packed, where, used.size)
@@ -370,13 +371,3 @@ def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
             device[v, k * widths[v] : (k + 1) * widths[v]] = least_loaded
             load[least_loaded] += shard_load[v]
     return Draft(b.copy(), p, replicas, device)
-
-
-def _devices_of_shards(plan: OperatorPlan, device: IntArray) -> IntArray:
-    """Return the device of every shard, ordered by operator, then replica.
-
-    ``device [V, K]`` has a row for each operator, of which only its own shards count.
-    """
-    return np.concatenate(
-        [row[:shards] for row, shards in zip(device, plan.slots_of, strict=True)]
-    ).astype(np.int64)

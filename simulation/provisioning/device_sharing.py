@@ -74,10 +74,12 @@ def place_on_common_devices(
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
-            parts = [
-                _with_slowdown_margin(phase, level)
-                for phase, level in zip(phases, picked, strict=True)
-            ]
+            parts: list[Part] = []
+            for phase, level in zip(phases, picked, strict=True):
+                # A pass may take longer than on separate devices, and keeps its KV cache as long.
+                limit_s = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
+                demand = reserve_kv_cache(phase, limit_s).demand
+                parts.append((replace(phase.problem, slo_s=limit_s), demand, level.placed[0]))
             if not all(fits_devices(*part, device_bytes) for part in parts):
                 continue
             placed = place_services(parts, device_bytes)
@@ -125,17 +127,6 @@ def _with_own_placements(
         levels.append(replace(level, devices=placement.devices, placement=own))
         first = end
     return tuple(levels)
-
-
-def _with_slowdown_margin(phase: PhaseProblem, level: Level) -> Part:
-    """Return problem, demand and plan of ``level`` for placement on shared devices.
-
-    There, passes may take up to ``PASS_FACTOR`` times as long as on separate devices, but no longer
-    than the limit. The KV cache is that of passes of this length.
-    """
-    assert level.plan is not None
-    limit = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
-    return replace(phase.problem, slo_s=limit), reserve_kv_cache(phase, limit).demand, level.plan
 
 
 def _plans_by_fraction(phase: PhaseProblem, device_bytes: float) -> list[Level]:

@@ -22,12 +22,6 @@ class PhasePower:
     above_w: FloatArray  # [V, B, P] in addition to the floor while the operator runs
 
 
-def dynamic_w(gpu: GpuSpec, phase: str) -> float:
-    """Return the watts above idle of a GPU busy in a phase (eq. 9), measured or published."""
-    active = gpu.prefill_w if phase == "prefill" else gpu.decode_w
-    return max(active - gpu.idle_w, 0.0)
-
-
 def operator_watts(
     model: PowerModel, gpu: GpuSpec, operator: Operator, iteration: Iteration, seconds: FloatArray
 ) -> FloatArray:

@@ -253,7 +253,10 @@ def over_time(
     plans = _PlanCache(service, problem_of, device_bytes)
     courses = {}  # result over all windows of each level
     for level in levels:
-        known = _demand_for_planning(windows, planned_on, level, every or {})
+        if planned_on is None:
+            known = demand_of_previous_block(windows, (every or {}).get(level, 1))
+        else:
+            known = planned_on if isinstance(planned_on, Windows) else planned_on[level]
         simulate = _LevelSimulation(level, plans, windows, known, startup_s, judge).run
         if judge is None:
             courses[level] = _with_least_headroom(
@@ -334,19 +337,6 @@ def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
     """Return after how many windows requested capacity of a level serves; 0: within one window."""
     windows = int(np.ceil(action_delay_s(level, startup_s) / window_s - 1e-9))
     return windows if windows > 1 else 0
-
-
-def _demand_for_planning(
-    windows: Windows, planned_on: Known, level: str, every: Mapping[str, int]
-) -> Windows:
-    """Return the demand that the plans of a level may use for each window.
-
-    It is the forecast ``planned_on``, or without one the demand of the previous block of ``every``
-    windows.
-    """
-    if planned_on is None:
-        return demand_of_previous_block(windows, every.get(level, 1))
-    return planned_on if isinstance(planned_on, Windows) else planned_on[level]
 
 
 def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:

@@ -91,19 +91,6 @@ class OperatorPlan:
         return np.stack([self.replicas, self.batch, self.parallel]).tobytes()
 
 
-def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Return the operators in topological order; raise SimulationError for a cycle."""
-    sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(operators), ()))
-    for u, v in edges:
-        if not (0 <= u < operators and 0 <= v < operators):
-            raise SimulationError(f"Edge ({u}, {v}) names an operator that is not there.")
-        sorter.add(v, u)
-    try:
-        return tuple(sorter.static_order())
-    except CycleError:
-        raise SimulationError("The operator graph has a cycle.") from None
-
-
 class CriticalPath(NamedTuple):
     """The path of operators, in order, with the longest sum of sojourns."""
 
@@ -129,14 +116,20 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> CriticalPa
 
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
-    """Build the precedence arrays of ``count`` operators for compiled code."""
-    predecessors: list[list[int]] = [[] for _ in range(count)]
+    """Build the precedence arrays of ``count`` operators; raise SimulationError for a cycle."""
+    predecessors: dict[int, list[int]] = {v: [] for v in range(count)}
     for u, v in edges:
+        if u not in predecessors or v not in predecessors:
+            raise SimulationError(f"Edge ({u}, {v}) names an operator that is not there.")
         predecessors[v].append(u)
+    try:
+        order = list(TopologicalSorter(predecessors).static_order())
+    except CycleError:
+        raise SimulationError("The operator graph has a cycle.") from None
     return Graph(
-        np.array(topological_order(count, edges), np.int64),
-        np.r_[0, np.cumsum([len(parents) for parents in predecessors])].astype(np.int64),
-        np.array([u for parents in predecessors for u in parents], np.int64),
+        np.array(order, np.int64),
+        np.cumsum([0, *(len(parents) for parents in predecessors.values())]),
+        np.array([u for parents in predecessors.values() for u in parents], np.int64),
     )
 
 

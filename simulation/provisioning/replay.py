@@ -21,9 +21,9 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import compile_graph
 from simulation.performance.curves import Curve, scale_curve
-from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
-from simulation.performance.work import Collective, Operator
+from simulation.performance.work import Collective
 from simulation.provisioning.interference import joint_interference
 from simulation.provisioning.level import Level, ReplayedLatency
 from simulation.provisioning.placement import packing_plan
@@ -31,7 +31,7 @@ from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.station_state import Graph, Passes, ReplayState
 from simulation.provisioning.stations import VISITED, replay
 from simulation.provisioning.topology import shares_on_devices
-from simulation.provisioning.workload import PhaseProblem, owner_of
+from simulation.provisioning.workload import PhaseProblem, predecessors
 
 # Seconds to hand a tensor to another GPU, besides its bytes (assumed: two launches and a rendezvous
 # of a point-to-point send).
@@ -45,6 +45,9 @@ NO_BATCH_LIMIT = 1 << 40
 CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
 
 
+CurveKey = tuple[int, tuple[str, ...]]  # index of the parallelism, and names of operators
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
     """Requests in order of arrival."""
@@ -53,6 +56,11 @@ class Requests:
     isl: IntArray  # input tokens
     osl: IntArray  # output tokens
     counted: slice | None = None  # requests in the result; None: all after the ``WARM_UP`` share
+
+    def until(self, end_s: float) -> Requests:
+        """Return the requests that arrive up to ``end_s``."""
+        count = int(np.searchsorted(self.arrival_s, end_s, side="right"))
+        return Requests(self.arrival_s[:count], self.isl[:count], self.osl[:count])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -155,13 +163,7 @@ class LevelReplay:
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
         """Store several ``draws`` of requests, so that no lucky draw confirms a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
-        self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
-
-    def with_requests(self, phase: PhaseProblem, draws: Sequence[Requests]) -> LevelReplay:
-        """Return a replay of other requests for the same model and GPUs, with the same curves."""
-        other = LevelReplay(phase, draws, self.device_bytes)
-        other._curves = self._curves
-        return other
+        self.curves: dict[CurveKey, Curve] = {}  # may be shared by replays of one model
 
     def latency_of(self, level: Level) -> ReplayedLatency:
         """Replay ``level`` and return the latencies of the draw with the lowest attainment."""
@@ -197,14 +199,20 @@ class LevelReplay:
         ``names`` are the operators; default: all. ``j`` is the index of the parallelism. Curves are
         cached.
         """
-        if (j, names) not in self._curves:
+        if (j, names) not in self.curves:
             phase = self.phase
             arrangement = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
             graph = operator_graph(phase.service.shape, arrangement)
             if names:
-                graph = replace(graph, operators=_with_collectives(graph, names, phase.names))
-            self._curves[j, names] = compile_graph(graph, phase.timing)
-        return self._curves[j, names]
+                computed_by = {operator.name: operator.name for operator in graph.operators}
+                for operator in graph.operators:
+                    if isinstance(operator, Collective) and operator.axis != "encoder":
+                        owner = predecessors(graph, operator, phase.names)[0]
+                        computed_by[operator.name] = phase.names[owner]
+                chosen = tuple(o for o in graph.operators if computed_by[o.name] in names)
+                graph = replace(graph, operators=chosen)
+            self.curves[j, names] = compile_graph(graph, phase.timing)
+        return self.curves[j, names]
 
     def _layout_of_replicas(self, plan: ReplicaPlan) -> StationLayout:
         """Return the stations of whole replicas, one per stage."""
@@ -380,23 +388,6 @@ class LevelReplay:
         return curves + ([self.curve(int(j[0]), once)] if once else [])
 
 
-def _with_collectives(
-    graph: OperatorGraph, names: tuple[str, ...], owners: tuple[str, ...]
-) -> tuple[Operator, ...]:
-    """Return the operators ``names`` and the collectives that transfer their outputs.
-
-    ``owners`` are all operators that may have collectives.
-    """
-
-    def computed_by(operator: Operator) -> str:
-        """Return the operator itself, or the one whose output it transfers."""
-        if isinstance(operator, Collective) and operator.axis != "encoder":
-            return owners[owner_of(graph, operator, owners)]
-        return operator.name
-
-    return tuple(operator for operator in graph.operators if computed_by(operator) in names)
-
-
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
 ) -> list[ReplayedLatency]:
@@ -410,9 +401,8 @@ def replay_together(
     layout = _join_layouts([service.layout_of_placement(level) for service, level in services])
     demands = [level.as_planned(service.phase).demand for service, level in services]
     interference = joint_interference(demands, layout.compute, layout.bandwidth)
-    draws = [service.draws[0] for service in replays]
-    end_s = min(float(draw.arrival_s[-1]) for draw in draws)
-    draws = [_requests_until(draw, end_s) for draw in draws]
+    end_s = min(float(service.draws[0].arrival_s[-1]) for service in replays)
+    draws = [service.draws[0].until(end_s) for service in replays]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
     run = replay(replace(layout, interference=interference).graph(), requests)
@@ -422,12 +412,6 @@ def replay_together(
         _latencies(service.phase, latency_s[counted & (requests.service == s)], run)
         for s, service in enumerate(replays)
     ]
-
-
-def _requests_until(requests: Requests, end_s: float) -> Requests:
-    """Return the requests that arrive up to ``end_s``."""
-    count = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
-    return Requests(requests.arrival_s[:count], requests.isl[:count], requests.osl[:count])
 
 
 def _passes(

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.curves import Curve
 from simulation.provisioning.level import Level
-from simulation.provisioning.replay import LevelReplay, Requests
+from simulation.provisioning.replay import CurveKey, LevelReplay, Requests
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
 STEP = 1.05  # ratio between the values to which demand is rounded
@@ -142,13 +143,15 @@ class SampledWindows:
         visits_per_window = float(passes.sum()) * stations / windows.requests_s.size
         # Each window is replayed with requests before and after it.
         visits_per_window *= 1.0 + 2.0 * self.around_s / self.seconds
-        self.picked = _evenly_spaced(
-            windows.requests_s, int(np.clip(VISITS / visits_per_window, FEWEST, MOST))
-        )
+        # The windows of requests that are evenly spaced among all requests
+        count = int(np.clip(VISITS / visits_per_window, FEWEST, MOST))
+        ends = np.cumsum(windows.requests_s)
+        ranks = (np.arange(count) + 0.5) / count * ends[-1]
+        self.picked = np.minimum(np.searchsorted(ends, ranks, side="right"), ends.size - 1)
         self._attainments: dict[tuple[int, int], float] = {}
         # Keeps levels alive, because ``id`` of a deleted one may be reused.
         self._kept: list[Level] = []
-        self._replay: LevelReplay | None = None
+        self._curves: dict[CurveKey, Curve] = {}
 
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
         """Return the share of requests in the sampled windows within the limit.
@@ -156,25 +159,20 @@ class SampledWindows:
         ``plans`` has the active plan of each window, with the phase that it was made for. None: no
         plan, so no request is served.
         """
-        return float(np.mean([self._window_attainment(int(w), plans[w]) for w in self.picked]))
-
-    def _window_attainment(self, w: int, plan: tuple[Level, PhaseProblem] | None) -> float:
-        """Return the share of requests of window ``w`` within the limit, with its active plan.
-
-        Results are cached.
-        """
-        if plan is None:
-            return 0.0
-        level, phase = plan
-        if (w, id(level)) not in self._attainments:
-            if self._replay is None:
-                self._replay = LevelReplay(phase, [], self.device_bytes)
-            replayed = self._replay.with_requests(phase, [self._requests_around(w)]).latency_of(
-                level
-            )
-            self._kept.append(level)
-            self._attainments[w, id(level)] = replayed.attainment
-        return self._attainments[w, id(level)]
+        attainments = []
+        for w in self.picked.tolist():
+            plan = plans[w]
+            if plan is None:
+                attainments.append(0.0)
+                continue
+            level, phase = plan
+            if (w, id(level)) not in self._attainments:
+                replay = LevelReplay(phase, [self._requests_around(w)], self.device_bytes)
+                replay.curves = self._curves
+                self._kept.append(level)
+                self._attainments[w, id(level)] = replay.latency_of(level).attainment
+            attainments.append(self._attainments[w, id(level)])
+        return float(np.mean(attainments))
 
     def _requests_around(self, w: int) -> Requests:
         """Return the requests of window ``w``, and some before and after it."""
@@ -190,14 +188,3 @@ class SampledWindows:
             self.requests.osl[rows],
             counted=slice(int(begin - first), int(end - first)),
         )
-
-
-def _evenly_spaced(requests_s: FloatArray, count: int) -> IntArray:
-    """Return the windows of ``count`` requests that are evenly spaced among all requests.
-
-    ``requests_s [W]`` are the rates of the windows.
-    """
-    ends = np.cumsum(requests_s)
-    ranks = (np.arange(count) + 0.5) / count * ends[-1]
-    last = requests_s.size - 1
-    return np.asarray(np.minimum(np.searchsorted(ends, ranks, side="right"), last), np.int64)

@@ -5,7 +5,7 @@ in decode each token is. The time of a tensor-parallel collective is added to th
 it. Consecutive operators may run on different GPUs, so their tensors cross the link once per layer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -16,9 +16,10 @@ from simulation.errors import SimulationError
 from simulation.performance.efficiency import bandwidth_of, kind_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import PowerModel
+from simulation.performance.roofline import OperatorTiming
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Attention, Collective, Iteration, Operator, iteration
-from simulation.provisioning.energy import PhasePower, dynamic_w, operator_watts
+from simulation.provisioning.energy import PhasePower, operator_watts
 from simulation.provisioning.interference import (
     GEMM_MEMORY_BOUND,
     SHARED_KINDS,
@@ -26,7 +27,6 @@ from simulation.provisioning.interference import (
     InterferenceTable,
 )
 from simulation.provisioning.problem import OperatorProblem
-from simulation.provisioning.timing import OperatorTiming
 
 Timing = Callable[[Operator, Iteration], FloatArray]
 EVERY = slice(None)
@@ -187,7 +187,11 @@ def phase_problem(
     latency_s, measured_s = stacked("latency_s"), np.moveaxis(stacked("measured_s"), 1, 0)
     compute, bandwidth, kv_bytes = (stacked(f) for f in ("compute", "bandwidth", "kv_bytes"))
     memory_bytes = stacked("memory_bytes")
-    floor_w, above_w = gpu.idle_w, dynamic_w(gpu, service.phase) * np.maximum(compute, bandwidth)
+    # Without a power model, an operator draws the GPU's power above idle in this phase (eq. 9).
+    active_w = max(
+        (gpu.prefill_w if service.phase == "prefill" else gpu.decode_w) - gpu.idle_w, 0.0
+    )
+    floor_w, above_w = gpu.idle_w, active_w * np.maximum(compute, bandwidth)
     if power is not None:
         floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
         for v, name in enumerate(names):
@@ -285,7 +289,7 @@ def _add_collectives(
             continue
         seconds = collective.count * timing(collective, iteration)
         if seconds.any():  # no time for encoder collectives without images
-            owner = owner_of(graph, collective, names)
+            owner = predecessors(graph, collective, names)[0]
             latency_s[owner] += seconds
             _count_measured(measured_s[:, owner], seconds, timing, collective, iteration)
 
@@ -319,10 +323,12 @@ def _count_measured(
 
     Modelled calls add nothing.
     """
-    if isinstance(timing, OperatorTiming):
-        weight = timing.measurement_weight(operator, iteration)
-        into[0] += np.where(weight == 1.0, seconds, 0.0)
-        into[1] += np.where(weight == 0.5, seconds, 0.0)
+    measured = (
+        timing.is_measured(operator, iteration) if isinstance(timing, OperatorTiming) else None
+    )
+    if measured is not None:
+        into[0] += np.where(measured, seconds, 0.0)
+        into[1] += np.where(measured, 0.0, seconds)
 
 
 def with_slo(phase: PhaseProblem, slo_s: float) -> PhaseProblem:
@@ -386,43 +392,22 @@ def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) 
     )
 
 
-def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
-    """Return the index in ``names`` of the operator that produces the input of ``collective``.
-
-    Raises SimulationError if there is none.
-    """
-    for index in _predecessors(graph, collective, names):
-        return index
-    raise SimulationError(f"Nothing comes before {collective.name}.")
-
-
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Return the edges of the operator graph as pairs (before, after) of indices into ``names``."""
-    before = (_predecessors(graph, graph[name], names) for name in names)
+    before = (predecessors(graph, graph[name], names) for name in names)
     return tuple(sorted({(u, v) for v, indices in enumerate(before) for u in indices}))
 
 
-def _predecessors(
-    graph: OperatorGraph, operator: Operator, names: tuple[str, ...]
-) -> Iterator[int]:
-    """Yield the indices in ``names`` of the operators before ``operator``, the nearest first.
+def predecessors(graph: OperatorGraph, operator: Operator, names: tuple[str, ...]) -> list[int]:
+    """Return the indices in ``names`` of the operators before ``operator``, the nearest first.
 
     An operator that is not in ``names`` is replaced by those before it.
     """
-    to_visit = list(operator.after)
+    indices, to_visit = [], list(operator.after)
     while to_visit:
         name = to_visit.pop(0)
         if name in names:
-            yield names.index(name)
+            indices.append(names.index(name))
         else:
             to_visit += graph[name].after
-
-
-def pass_seconds(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
-    """Return the seconds of a pass on the critical path without waits or transfers, ``[B, P]``."""
-    ends = np.zeros_like(latency_s)
-    # Operators are in topological order.
-    for v in range(len(latency_s)):
-        ends_before = [ends[u] for u, w in edges if w == v]
-        ends[v] = latency_s[v] + (np.max(ends_before, axis=0) if ends_before else 0.0)
-    return np.asarray(ends.max(axis=0), np.float64)
+    return indices

@@ -17,7 +17,7 @@ from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import Load, load
-from simulation.performance.roofline import estimated_s
+from simulation.performance.roofline import OperatorTiming
 from simulation.performance.specs import Arrangement, GpuSpec
 from simulation.performance.work import iteration
 
@@ -175,7 +175,7 @@ def roofline_s(
     """
     it, factors = iteration(*point), efficiencies()
     total = sum(
-        (operator.count * estimated_s(operator, it, gpu=gpu, efficiencies=factors))
+        (operator.count * OperatorTiming(gpu, factors)(operator, it))
         for operator in graph.operators
     )
     return np.asarray(total, np.float64)

@@ -34,6 +34,7 @@ from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
+from simulation.performance.roofline import OperatorTiming
 from simulation.performance.specs import GpuSpec
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import with_batch_wait
@@ -41,7 +42,6 @@ from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import ALGORITHM1, LEVELS, PRINTED, model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
-from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import (
     Order,
     PhaseLoad,

@@ -80,13 +80,11 @@ def demands(
             totals["far"] += calls * between_nodes
         else:
             totals["kernels"] += calls
-        slowed = (
-            "unpacked"
-            if unpacks_weights(op, gpu)
-            else "scaled"
-            if scaled_by_block(op, gpu)
-            else "busy"
-        )
+        slowed = "busy"
+        if unpacks_weights(op, gpu):
+            slowed = "unpacked"
+        elif scaled_by_block(op, gpu):
+            slowed = "scaled"
         totals[slowed] += seconds
         totals["foreign"] += seconds * (gpu.family not in NEAREST)
     return totals

@@ -91,18 +91,18 @@ def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | RefusedEstimate]:
     """Return an estimate or a refusal for each of many deployments, in the same order."""
-    refused: dict[int, RefusedEstimate] = {}  # by index of the deployment
-    placed: list[PlacedDeployment] = []
+    answers: dict[int, Estimate | RefusedEstimate] = {}  # by index of the deployment
+    placed: dict[int, PlacedDeployment] = {}
     for index, deployment in enumerate(deployments):
         try:
-            placed.append(fit_into_memory(deployment))
+            placed[index] = fit_into_memory(deployment)
         except SimulationError as problem:
-            refused[index] = RefusedEstimate(str(problem))
-    if not placed:
-        return list(refused.values())
-    steady = steady_state(loop_of(placed, efficiencies), calibration)
-    estimates = (_estimate_of(fitted, steady, row) for row, fitted in enumerate(placed))
-    return [refused.get(index) or next(estimates) for index in range(len(deployments))]
+            answers[index] = RefusedEstimate(str(problem))
+    if placed:
+        steady = steady_state(loop_of(list(placed.values()), efficiencies), calibration)
+        for row, (index, fitted) in enumerate(placed.items()):
+            answers[index] = _estimate_of(fitted, steady, row)
+    return [answers[index] for index in range(len(deployments))]
 
 
 def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Estimate:

@@ -19,7 +19,7 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.profile import iteration_s
-from simulation.performance.roofline import estimated_s
+from simulation.performance.roofline import OperatorTiming
 from simulation.performance.specs import Arrangement, EngineSettings, ModelShape
 from simulation.performance.work import iteration
 
@@ -62,7 +62,7 @@ def test_one_micro_batch_and_a_free_way_is_the_ordinary_instance_without_its_col
         if operator.name not in ("dispatch", "combine") and operator.axis in (
             "tokens", "decodes", "logits"
         ):  # fmt: skip
-            ordinary += operator.count * estimated_s(operator, it, GPU, efficiencies())
+            ordinary += operator.count * OperatorTiming(GPU, efficiencies())(operator, it)
     apart = decode_s(AttentionFfn(n, n, micro_batches=1, **FREE))
     np.testing.assert_allclose(apart, ordinary, rtol=1e-9)
 
@@ -89,7 +89,7 @@ def test_two_equal_sides_and_a_free_way_by_hand() -> None:
     def side(graph: object, of: float) -> float:
         it = iteration(decodes=[of], decode_context=[of * CONTEXT])
         return sum(
-            float(o.count * estimated_s(o, it, GPU, efficiencies())[0])
+            float(o.count * OperatorTiming(GPU, efficiencies())(o, it)[0])
             for o in graph.operators  # type: ignore[attr-defined]
             if o.name not in ends
         )
@@ -106,7 +106,7 @@ def test_two_equal_sides_and_a_free_way_by_hand() -> None:
 
     it = iteration(decodes=[64.0], decode_context=[64 * CONTEXT])
     outside = sum(
-        float(o.count * estimated_s(o, it, GPU, efficiencies())[0])
+        float(o.count * OperatorTiming(GPU, efficiencies())(o, it)[0])
         for o in profile.attention.operators
         if o.name in ends
     )

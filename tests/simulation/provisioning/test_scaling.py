@@ -11,7 +11,7 @@ from simulation.provisioning.algorithm1 import algorithm1, greedy_plan, printed_
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
 from simulation.provisioning.levels import PRINTED, by_algorithm1
-from simulation.provisioning.problem import critical_path, sojourns, topological_order
+from simulation.provisioning.problem import critical_path, precedence_graph, sojourns
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.brute_force import brute
 from tests.simulation.provisioning.cases import by_hand, random_problem
@@ -96,7 +96,7 @@ def test_branches_take_the_longer_one():
     assert critical_path(side, np.array([0.3, 0.2])) == (0.3, [0])
     assert exact_plan(replace(side, slo_s=0.3)).replicas.tolist() == [1, 2]
     with pytest.raises(SimulationError, match="cycle"):
-        topological_order(2, ((0, 1), (1, 0)))
+        precedence_graph(2, ((0, 1), (1, 0)))
 
 
 def test_a_crossed_graph_is_solved_too():
