@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -162,39 +162,27 @@ def choose_clock(
 ) -> Clock:
     """Return the clock (time notation) of the time ``columns`` of a file, from its first rows.
 
-    The caller may state the ``unit`` of numbers and the ``zone``. ``default`` is the unit of the
-    file's format. ``dates`` is DAY_FIRST, MONTH_FIRST, or "" to find out.
+    The notation that most cells share decides: numbers, or dates with or without a UTC offset. The
+    caller may state the ``unit`` of numbers and the ``zone``. ``default`` is the unit of the file's
+    format. ``dates`` is DAY_FIRST, MONTH_FIRST, or "" to find out.
 
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
-    clock_of_column = partial(
-        _clock_of_column, name=name, unit=unit, default=default, zone=zone, dates=dates
-    )
+    names, first_hour = tuple(columns), 0
     if len(columns) == 1:
-        return clock_of_column(probe[columns[0]])
-    if all(time_numbers(probe[column]).size for column in columns):  # numbers that add up
+        series = probe[columns[0]]
+    elif all(time_numbers(probe[column]).size for column in columns):  # numbers that add up
         units = tuple(unit_of(column) or "s" for column in columns)
-        note = _relative_note(" plus ".join(columns))
-        return Clock(tuple(columns), units, kind=RELATIVE, note=note)
-    # A date and a time of day, whose hours may be 1 to 24.
-    hours = time_numbers(probe[columns[1]])
-    first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
-    joined = _date_and_time(probe, columns, first_hour).alias(" ".join(columns))
-    return replace(clock_of_column(joined), columns=tuple(columns), first_hour=first_hour)
-
-
-def _clock_of_column(
-    series: pl.Series, *, name: str, unit: str | None, default: str, zone: str, dates: str
-) -> Clock:
-    """Return the clock of one column of times; the options are those of ``choose_clock``.
-
-    The notation that most cells share decides: numbers, or dates with or without a UTC offset.
-    """
+        return Clock(names, units, kind=RELATIVE, note=_relative_note(" plus ".join(columns)))
+    else:  # a date and a time of day, whose hours may be 1 to 24
+        hours = time_numbers(probe[columns[1]])
+        first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
+        series = _date_and_time(probe, columns, first_hour).alias(" ".join(columns))
     column = series.name
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
-        return _local(Clock((column,), aware=aware), zone)
+        return _local(Clock(names, aware=aware), zone)
     numbers = time_numbers(series)
     # A time with the offset -09:00 looks like a range such as 08:00-09:00. But ranges have one
     # length, and different begins.
@@ -214,7 +202,8 @@ def _clock_of_column(
         return replace(clock, certain=unit is not None or has_unit_in_name or clock.certain)
     if rows_without_offset or rows_with_offset:
         aware = rows_with_offset > rows_without_offset
-        return _local(Clock((column,), aware=aware, form=form, ranges=ranges), zone)
+        clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
+        return _local(clock, zone)
     example = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "

@@ -257,7 +257,11 @@ class Resolver:
     def expression(self, field: str) -> Expression | None:
         """Return how to compute a field from the file's columns; None if the file lacks it."""
         if field in self.mapping:
-            return self._exact_sum(field, self.mapping[field])
+            stated, sums = self.mapping[field], []  # such as a+b|c
+            for part in [stated] if stated in self.columns else stated.split("|"):
+                names = [part] if part.strip() in self.columns else part.split("+")
+                sums.append(tuple(self.exact(field, column.strip()) for column in names))
+            return Expression(tuple(sums))
         if (declared := self.of_format.get(field)) and (
             columns := self._columns_of_format(declared)
         ):
@@ -271,17 +275,6 @@ class Resolver:
         if field in (*AMOUNTS, "rate") and (multiple := NAMED["multiple"].search(column)):
             factor = 1e6 if multiple[1][0] in "mM" else 1e3
         return Expression(((column,),), factor)
-
-    def _exact_sum(self, field: str, text: str) -> Expression:
-        """Return the expression that a caller's mapping such as ``a+b|c`` states for a field.
-
-        Raise IngestError for a column that the file lacks.
-        """
-        alternatives = []
-        for part in [text] if text in self.columns else text.split("|"):
-            names = [part] if part.strip() in self.columns else part.split("+")
-            alternatives.append(tuple(self.exact(field, column.strip()) for column in names))
-        return Expression(tuple(alternatives))
 
     def _columns_of_format(self, text: str) -> Expression | None:
         """Return the expression that a format declares for a field, such as ``a+b|c``.
@@ -423,23 +416,16 @@ def _columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[s
         return next(((date, column) for date in dates), columns)
     if _all_match(probe[column], _DATE):
         several_a_day = bool(probe[column].is_duplicated().all())
-        hours = (c for c in probe.columns if _has_hours(probe[c], several_a_day))
-        return next(((column, hour) for hour in hours), columns)
+        for other in probe.columns:  # of hours or ranges of a day, or perhaps of times of the day
+            patterns = [_HOUR if compact_name(other) in _HOURS else _RANGE]
+            patterns += [_OF_DAY] if several_a_day else []
+            if any(_all_match(probe[other], pattern, _MOST) for pattern in patterns):
+                return column, other
+        return columns
     if _has_durations(probe[column]):
         moments = (c for c in others if _all_match(probe[c], _MOMENT))
         return next(((moment,) for moment in moments), columns)
     return columns
-
-
-def _has_hours(series: pl.Series, several_a_day: bool) -> bool:
-    """Return whether a column has hours or ranges of a day.
-
-    With ``several_a_day`` (each date has several rows), it may also have times of the day.
-    """
-    pattern = _HOUR if compact_name(series.name) in _HOURS else _RANGE
-    return _all_match(series, pattern, _MOST) or (
-        several_a_day and _all_match(series, _OF_DAY, _MOST)
-    )
 
 
 def _has_durations(series: pl.Series) -> bool:
