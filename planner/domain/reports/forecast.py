@@ -6,7 +6,7 @@ from typing import Any, cast
 import polars as pl
 
 from forecasting.method_choice import MARGIN
-from planner.domain.formats import percent
+from planner.domain.formats import compact, percent, zone_name
 from planner.domain.kinds.forecast import ForecastResult
 from planner.domain.report import (
     Axis,
@@ -34,6 +34,7 @@ from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 Rows = Sequence[Mapping[str, Any]]
 ERROR = "Error (WAPE)"
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
+MOST_ROWS = 48  # of the forecast over time
 VALUES = ("actual", "mean", "p10", "p90")
 
 
@@ -46,14 +47,23 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     window = result.window
     charts = tuple(_charts(result, tables))
     notes = tuple(Note(note) for note in result.notes)
-    facts = tuple(_facts(rows, tables("forecast") if window else None))
+    ahead = tables("forecast") if window else pl.DataFrame()
+    facts = tuple(_facts(rows, ahead))
+    answer = _answer(facts, result.headline) or f"Forecast of {len(rows):,} series."
+    hours: tuple[Section, ...] = ()
+    if not ahead.is_empty() and ahead["actual"].null_count() == len(ahead):
+        total = _summed(ahead)
+        facts = (_peak(total),)
+        answer = f"Expect a peak of {facts[0].text}."
+        hours = (Section("Forecast over time", (_over_time(total, window.clock),), printed=True),)
     return Report(
         title=result.scenario or "Forecast",
-        answer=_answer(facts, result.headline) or f"Forecast of {len(rows):,} series.",
+        answer=answer,
         about=window_text(window) if window else "After the trace",
         facts=facts,
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),
+            *hours,
             *_planned_for(result),
             *_methods_section(result),
             *((Section("Notes", notes, group=Group.BASIS),) if notes else ()),
@@ -63,7 +73,31 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     )
 
 
-def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
+def _peak(total: pl.DataFrame) -> Fact:
+    """Return the peak of the forecast of a window ahead, as summed over its series."""
+    peak = total.row(int(total["mean"].arg_max() or 0), named=True)
+    band = f"{compact(peak['p10'])} to {compact(peak['p90'])}"
+    return Fact(
+        "Forecast peak", peak["mean"], "input tokens/s",
+        note=f"P10 to P90: {band} · for errors, set horizon.start to a past day",
+    )  # fmt: skip
+
+
+def _over_time(total: pl.DataFrame, clock: str) -> Table:
+    """Return a table of the forecast demand, with the mean of each hour of a long window."""
+    zone = zone_name() if clock == "utc" else "trace time"
+    if len(total) > MOST_ROWS:
+        total = total.group_by_dynamic("time", every="1h").agg(pl.col(*VALUES).mean())
+    return table(
+        total.head(MOST_ROWS).iter_rows(named=True),
+        (Head("From", Form.MOMENT, zone), lambda row: row["time"]),
+        (Head("Forecast", Form.NUMBER, "input tokens/s"), lambda row: row["mean"]),
+        (Head("P10", Form.NUMBER, "input tokens/s"), lambda row: row["p10"]),
+        (Head("P90", Form.NUMBER, "input tokens/s"), lambda row: row["p90"]),
+    )
+
+
+def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
     """Yield the errors (WAPE, peak WAPE) and the coverage of past forecasts, of the worst series.
 
     ``ahead`` is the table of the forecast. If it has the actual demand of several series, the WAPE
@@ -113,12 +147,12 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     return f"Plan on this forecast{off}. {compared}".strip()
 
 
-def _overall_error(ahead: pl.DataFrame | None) -> float | None:
+def _overall_error(ahead: pl.DataFrame) -> float | None:
     """Return the WAPE over all series of the forecast's table; None without actual demand.
 
     Only bins with a forecast and actual demand count.
     """
-    if ahead is None or not {"actual", "mean"} <= set(ahead.columns):
+    if not {"actual", "mean"} <= set(ahead.columns):
         return None
     known = ahead.filter(pl.col("actual").is_finite(), pl.col("mean").is_finite())
     demand = float(known["actual"].sum())
@@ -150,12 +184,7 @@ def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
 
 def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
     """Return a chart of demand and forecast, summed over all series of ``rows``."""
-    # A line has a gap where the value of one series is unknown.
-    sums = [
-        pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
-        for name in VALUES
-    ]
-    total = thin(rows.group_by("time").agg(sums).sort("time"), *VALUES)
+    total = thin(_summed(rows), *VALUES)
     times = tuple(total["time"])
     band = Series(
         band_label(rows), times, tuple(total["p90"]), Role.FORECAST, Shape.BAND,
@@ -165,6 +194,15 @@ def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
     if total["actual"].null_count() < total.height:  # demand in the future is unknown
         lines.append(Series("Demand", times, tuple(total["actual"]), Role.DEMAND))
     return Chart(title, Axis(), Axis(unit=unit), tuple(lines))
+
+
+def _summed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums over all series by time; null where the value of one series is unknown."""
+    sums = [
+        pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
+        for name in VALUES
+    ]
+    return rows.group_by("time").agg(sums).sort("time")
 
 
 def _series(rows: Rows) -> Table:
@@ -186,7 +224,9 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note="Errors of past forecasts.",
+        note="Errors of past forecasts."
+        if any(row.get("wape") is not None for row in rows)
+        else "",
     )
 
 

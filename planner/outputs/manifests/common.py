@@ -179,6 +179,11 @@ def _file_comment(export: Export, notes: Sequence[str]) -> list[str]:
         f"Headroom, run {plan.run}: {plan.scenario}{approved}",
         f"Policy: {plan.label}{computed}. Exported {_utc(export.now)}.",
     ]
+    if plan.repeat == "once" and not plan.rule and plan.ends < export.now:
+        lines.append(
+            "WARNING: these dates are past. Plan the coming days, or repeat this plan daily or "
+            "weekly."
+        )
     if plan.rule:
         lines.append("A rule and its limits, as tuned. It has no schedule.")
     else:

@@ -56,7 +56,8 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
             "name.",
         )
     return (
-        "Outside every cron window, minReplicaCount applies: the lowest count of the plan.",
+        "Outside every cron window, minReplicaCount applies: the lowest count of the plan. A "
+        "trigger named always changes nothing. It is there because KEDA requires a trigger.",
         *(
             ("Remove this file after its last date, because cron has no year.",)
             if plan.repeat == "once"
