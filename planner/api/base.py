@@ -24,6 +24,7 @@ from planner.errors import NotFound, VersionConflict
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
 from planner.selectors.people import workspace_for
+from planner.services.access import check_may_administer
 from planner.services.client_address import client_network
 from planner.services.refused_requests import record_limit_reached
 from planner.services.second_factor import check_enrolled
@@ -78,6 +79,7 @@ class ApiView(APIView):
     parser_classes = [BoundedJsonParser]
     throttle_classes: list[type[BaseThrottle]] = [PersonThrottle]
     needs_factor = True  # applies if the workspace requires a second factor
+    for_admins = False  # only for admins of the workspace
 
     @property
     def user(self) -> User:
@@ -112,12 +114,14 @@ class ApiView(APIView):
         return super().finalize_response(request, response, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Enter the workspace, and check the second factor and the size of the body."""
+        """Enter the workspace, and check second factor, role and the size of the body."""
         super().initial(request, *args, **kwargs)
         if isinstance(request.user, User):
             _enter(request, request.user)
             if self.needs_factor:
                 check_enrolled(request.user)
+            if self.for_admins:
+                check_may_administer(request.user)
         # Uploads stream to a file and have a separate limit; other bodies are held in memory.
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE

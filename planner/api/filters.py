@@ -23,7 +23,6 @@ from planner.inputs.ingest import FORMATS
 from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
 from planner.selectors.active_plans import activated_plans
 from planner.selectors.lookup import id_of
-from planner.services.access import check_may_administer
 
 RowT = TypeVar("RowT", bound=Model)
 V = TypeVar("V", bound="type[ListView[Any]]")
@@ -112,16 +111,10 @@ class ListView(ApiView, generics.ListAPIView[RowT]):
 
     pagination_class = Pages
     filter_backends: Sequence[Any] = ()
-    for_admins: ClassVar[bool] = False  # only for admins of the workspace
     rows: ClassVar[Callable[[], QuerySet[Any]]]
 
     def get_queryset(self) -> QuerySet[RowT]:
         return type(self).rows()
-
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        if self.for_admins:
-            check_may_administer(self.user)
-        return self.list(request, *args, **kwargs)
 
 
 def lists(

@@ -259,14 +259,11 @@ def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame
     # log of requests, of which read_benchmarks() makes one row per run.
     if not len(row_fields) == len(rows) == row_count:
         return None
-    present = [column for column in EXTRA_COLUMNS if any(column in row for row in row_fields)]
+    texts = [{column: str(value) for column, value in row.items()} for row in row_fields]
+    present = [column for column in EXTRA_COLUMNS if any(column in row for row in texts)]
     if not present:
         return None
-    values = {
-        column: [str(row[column]) if column in row else None for row in row_fields]
-        for column in present
-    }
-    return pl.DataFrame(values, schema=dict.fromkeys(present, pl.String))
+    return pl.DataFrame(texts, schema=dict.fromkeys(present, pl.String))
 
 
 def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> KernelFile:

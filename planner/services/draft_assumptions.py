@@ -4,6 +4,7 @@ Effects are ratios of the capacity of one replica, by the fluid model at mean le
 (``simulation.sizing.queueing``). Nothing is simulated.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -189,11 +190,10 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumption on tiers: their shares of traffic and SLO limits, with the source."""
     kept = drafts.labels_in_draft(trace, "tiers")
     shares = _tier_shares(trace) if kept else draft.traffic.sources[0].tiers
-    tiers = "; ".join(
-        (f"{shares[tier.name]:.0%} " if tier.name in shares else "")
-        + ", ".join([tier.name, *_limit_words(tier)])
-        for tier in draft.tiers
-    )
+    tiers = []
+    for tier in draft.tiers:
+        share = f"{shares[tier.name]:.0%} " if tier.name in shares else ""
+        tiers.append(share + ", ".join([tier.name, *_limit_words(tier)]))
     named = [name for name in trace.report.get("tiers") or [] if name]
     if kept:
         why = f"your file names {_first_names(named)}, without limits. These are usual"
@@ -203,7 +203,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     yield Assumption(
         "tiers",
         "Tiers and their limits",
-        tiers,
+        "; ".join(tiers),
         why,
         "Work that may wait longer needs fewer replicas at the peak.",
         warns=bool(named) and not kept,
@@ -212,10 +212,10 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 def _tier_shares(trace: Trace) -> dict[str, float]:
     """Return each tier's share of the requests of a demand file; empty if not counted."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for series in trace.report.get("series") or []:
-        counts[series["tier"]] = counts.get(series["tier"], 0) + (series.get("requests") or 0)
-    total = sum(counts.values())
+        counts[series["tier"]] += series.get("requests") or 0
+    total = counts.total()
     return {tier: count / total for tier, count in counts.items()} if total else {}
 
 

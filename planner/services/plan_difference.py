@@ -147,8 +147,14 @@ def _replicas(
     ``pools`` are all pools of the plan. It has 0 replicas of the pool None at times that it covers.
     """
     steps = (pool or pools[0]).steps  # every pool covers the same times
-    counts = (_replicas_at(steps, time, cycles) for time in times)
-    return [math.nan if count is None else count if pool else 0 for count in counts]
+    replicas = []
+    for time in times:
+        count = _replicas_at(steps, time, cycles)
+        if count is None:
+            replicas.append(math.nan)
+        else:
+            replicas.append(float(count) if pool else 0.0)
+    return replicas
 
 
 def _replicas_at(steps: Sequence[Step], time: datetime, cycles: Sequence[timedelta]) -> int | None:

@@ -1,6 +1,6 @@
 """Limit the disk space that a workspace and a person may use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,43 +29,8 @@ class DiskUsage:
         """Return the bytes that may still be used."""
         return max(0, self.limit - self.used)
 
-    def check_fits(self, name: str, new_bytes: int) -> None:
-        """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes does not fit."""
-        if new_bytes > self.remaining:
-            raise NoRoom(
-                f"{name} does not fit: {self.owner_words} {self.used / GB:,.1f} GB of the "
-                f"{self.limit / GB:,.1f} GB that one may take here ({self.setting}); "
-                f"{self.remedy}, then send it again."
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class DiskQuota:
-    """The disk use of the current workspace, and of a person in all workspaces.
-
-    ``person`` is None for a command, which has no user.
-    """
-
-    workspace: DiskUsage
-    person: DiskUsage | None
-
-    @property
-    def limits(self) -> tuple[DiskUsage, ...]:
-        """Return the usages whose limits apply."""
-        return (self.workspace,) if self.person is None else (self.workspace, self.person)
-
-    @property
-    def remaining(self) -> int:
-        """Return the bytes that may still be used within every limit."""
-        return min(usage.remaining for usage in self.limits)
-
-    def check_fits(self, name: str, new_bytes: int) -> None:
-        """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes exceeds a limit."""
-        for usage in self.limits:
-            usage.check_fits(name, new_bytes)
-
-
-def disk_quota(owner: User | None = None) -> DiskQuota:
+def disk_usages(owner: User | None) -> list[DiskUsage]:
     """Return the disk use of the current workspace, and of ``owner`` unless that is None."""
     workspace = DiskUsage(
         owner_words="this workspace takes",
@@ -74,7 +39,18 @@ def disk_quota(owner: User | None = None) -> DiskQuota:
         setting="HEADROOM_MAX_WORKSPACE_BYTES",
         remedy="remove unused traces or runs",
     )
-    return DiskQuota(workspace, None if owner is None else disk_usage(owner))
+    return [workspace] if owner is None else [workspace, disk_usage(owner)]
+
+
+def check_fits(usages: Sequence[DiskUsage], name: str, new_bytes: int) -> None:
+    """Raise NoRoom if an upload ``name`` of ``new_bytes`` bytes exceeds the limit of a usage."""
+    for usage in usages:
+        if new_bytes > usage.remaining:
+            raise NoRoom(
+                f"{name} does not fit: {usage.owner_words} {usage.used / GB:,.1f} GB of the "
+                f"{usage.limit / GB:,.1f} GB that one may take here ({usage.setting}); "
+                f"{usage.remedy}, then send it again."
+            )
 
 
 def disk_usage(owner: User) -> DiskUsage:

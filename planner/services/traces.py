@@ -62,12 +62,12 @@ def trace_upload(
     or an active one, else None.
     """
     check_may_plan(owner, refusal="not upload")
-    free_space = quota.disk_quota(owner)
+    usages = quota.disk_usages(owner)  # before the upload
     upload = f"{UPLOADS}/{uuid.uuid4().hex}"
     upload_path = row_arrays.folder(upload)
     upload_path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        check_size = partial(_check_upload_size, file_name, free_space)
+        check_size = partial(_check_upload_size, file_name, usages)
         sha256, size = write_upload(upload_path, chunks, check_size)
         row_arrays.keep(upload)
         with transaction.atomic():  # both the trace and the run that reads it, or neither
@@ -90,7 +90,7 @@ def trace_upload(
     return trace, earlier or active, new
 
 
-def _check_upload_size(file_name: str, free_space: quota.DiskQuota, size: int) -> None:
+def _check_upload_size(file_name: str, usages: list[quota.DiskUsage], size: int) -> None:
     """Raise IngestError if a file of ``size`` bytes is too large, or NoRoom if it does not fit."""
     if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
         limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
@@ -98,7 +98,7 @@ def _check_upload_size(file_name: str, free_space: quota.DiskQuota, size: int) -
             f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. Compress it, "
             "split it, or upload counts per bin."
         )
-    free_space.check_fits(file_name, size)
+    quota.check_fits(usages, file_name, size)
 
 
 def trace_preview(trace: Trace) -> Preview | None:
@@ -232,7 +232,7 @@ def trace_ingest_path(
     if not path.exists():
         raise IngestError(f"{path}: there is no such file. Check the path.")
     size = check_regular(path)
-    quota.disk_quota(owner).check_fits(path.name, size)
+    quota.check_fits(quota.disk_usages(owner), path.name, size)
     trace, new = _register_trace(
         owner=owner,
         file_name=path.name,

@@ -171,7 +171,7 @@ NEEDS = {
     "api:my-token": "delete viewer",
     "api:my-tokens": "get viewer",
     "api:my-token-number": "delete nobody",
-    "api:people": "get admin, post viewer",
+    "api:people": "get admin, post admin",
     "api:person": "patch admin, delete admin",
     "api:invitation": "post admin",
     "api:account": "delete admin",

@@ -14,7 +14,6 @@ from planner.api.serializers.fields import StrictSerializer
 from planner.models import User, Workspace
 from planner.selectors.people import people_list, person_get, workspace_for
 from planner.services import people, workspaces
-from planner.services.access import check_may_administer
 from planner.services.account_removal import account_remove
 from planner.services.second_factor import factor_reset
 from planner.services.workspaces import workspace_remove
@@ -179,6 +178,8 @@ class PersonListView(ListView[User]):
 
 
 class PersonView(ApiView):
+    for_admins = True
+
     @operation({200: Person}, request=PersonChange, examples={"End access": {"active": False}})
     def patch(self, request: Request, name: str) -> Response:
         """Change a role, disable or enable access, or end a second factor; for admins.
@@ -186,7 +187,6 @@ class PersonView(ApiView):
         A disabled person loses their tokens. Their work stays.
         """
         sent = valid(PersonChange(data=request.data))
-        check_may_administer(self.user)
         person = person_get(name)
         if sent.pop("second_factor", None) is False:
             factor_reset(by=self.user, person=person)
@@ -197,11 +197,12 @@ class PersonView(ApiView):
     @operation({204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, name: str) -> None:
         """Remove somebody from this workspace; for admins. The account and its work stay."""
-        check_may_administer(self.user)
         workspaces.person_leave(by=self.user, person=person_get(name))
 
 
 class AccountView(ApiView):
+    for_admins = True
+
     @operation({200: AccountRemoved}, parameters=[PersonRemoval])
     def delete(self, request: Request, name: str) -> Response:
         """Remove an account for good; for admins.
@@ -209,7 +210,6 @@ class AccountView(ApiView):
         Its objects pass to `to`; `confirm` repeats the user name. Decisions of the person stay,
         without a name; the audit log keeps the name.
         """
-        check_may_administer(self.user)
         person = person_get(name)
         sent = valid(PersonRemoval(data=request.query_params))
         heir = person_get(sent["to"]) if sent["to"] else None
@@ -220,10 +220,11 @@ class AccountView(ApiView):
 
 
 class InvitationView(ApiView):
+    for_admins = True
+
     @operation({201: Invitation}, request=None)
     def post(self, request: Request, name: str) -> Response:
         """Create a new address at which somebody can choose a password; for admins."""
-        check_may_administer(self.user)
         person = person_get(name)
         path = people.invitation_path(by=self.user, person=person)
         return _invitation(request, person, path, status.HTTP_201_CREATED)

@@ -57,14 +57,10 @@ class Command(HeadroomCommand):
         what = next(iter(answer))  # the key of the rows
         if not answer[what]:
             return f"No {what} here."
-        # A problem may have several sentences, but a row has one line. --json has all of it.
-        rows = [
-            {
-                name: shorten(str(cell), MOST_CHARACTERS) if name == "problem" else cell
-                for name, cell in row.items()
-            }
-            for row in answer[what]
-        ]
+        rows = answer[what]
+        if "problem" in rows[0]:
+            # It may have several sentences, but a row has one line. --json has all of it.
+            rows = [row | {"problem": shorten(row["problem"], MOST_CHARACTERS)} for row in rows]
         lines = table_lines(rows, {name: name for name in rows[0]})
         more = answer["count"] - len(answer[what])
         return "\n".join(lines + ([f"{more:,} more: use --most or --search."] if more else []))

@@ -21,7 +21,7 @@ from planner.inputs.ingest.options import AUTO, OptionLabel, column_mapping
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
-from planner.services.quota import disk_quota
+from planner.services.quota import disk_usages
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, go
@@ -85,7 +85,10 @@ def upload(request: Request) -> HttpResponse:
     Scripts that ask for JSON get the next URL or the error.
     """
     if request.method != "POST":
-        context = {"form": UploadForm(), "room": disk_quota(request.user), "choices": FILES}
+        workspace, person = disk_usages(request.user)
+        free = min(workspace.remaining, person.remaining)
+        used = {"workspace_bytes": workspace.used, "own_bytes": person.used, "free_bytes": free}
+        context = {"form": UploadForm(), "choices": FILES, **used}
         return render(request, "web/trace_upload.html", context)
     form = UploadForm(request.POST, request.FILES)
     stored, problem = attempt(form, lambda: _store_upload(request, form))
