@@ -1,7 +1,7 @@
 """Record the range of a policy's signal, to show a signal that never changes (methods.md X1)."""
 
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan, nan
 
 import numpy as np
 
@@ -52,47 +52,39 @@ class SignalRecorder(Wrapper):
     def _extend_range(self, gauge: Gauge) -> None:
         """Extend ``signal_range`` by the values of ``gauge`` at a decision."""
         values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
-        above = _limit_per_value(gauge.out_above, values)
-        below = _limit_per_value(gauge.in_below, values)
-        readings = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
-        if not readings or (
-            self.signal_range is not None
-            and _leaves_unchanged(self.signal_range, gauge.words, readings)
-        ):
-            return
-        measured = [value for value, _, _ in readings]
-        signal_range = SignalRange(
-            gauge.words, gauge.share, float(min(measured)), float(max(measured)),
-            -_largest_limit([-limit for _, limit, _ in readings]),  # the smallest of them
-            _largest_limit([limit for _, _, limit in readings]),
-            any(value > limit for value, limit, _ in readings),
-            any(value < limit for value, _, limit in readings),
-        )  # fmt: skip
-        self.signal_range = (
-            signal_range if self.signal_range is None else _union(self.signal_range, signal_range)
-        )
+        thresholds_above = _limit_per_value(gauge.out_above, values)
+        thresholds_below = _limit_per_value(gauge.in_below, values)
+        for value, above, below in zip(values, thresholds_above, thresholds_below, strict=True):
+            if not isfinite(value):
+                continue
+            before = self.signal_range
+            if before is None:
+                before = SignalRange(
+                    gauge.words, gauge.share, value, value, above, below, False, False
+                )
+            elif (
+                before.low <= value <= before.high
+                and above >= before.out_above
+                and below <= before.in_below
+                and (before.asked_more or value <= above)
+                and (before.asked_fewer or value >= below)
+            ):
+                continue  # the usual case: nothing new
+            self.signal_range = SignalRange(
+                gauge.words,
+                gauge.share,
+                low=min(before.low, value),
+                high=max(before.high, value),
+                out_above=_smaller(before.out_above, above),
+                in_below=-_smaller(-before.in_below, -below),
+                asked_more=before.asked_more or value > above,
+                asked_fewer=before.asked_fewer or value < below,
+            )
 
 
-def _leaves_unchanged(
-    signal_range: SignalRange, words: str, readings: list[tuple[float, float, float]]
-) -> bool:
-    """Return whether ``readings`` of signal ``words`` are in ``signal_range``, the usual case.
-
-    A reading is a pool's value, and the thresholds above and below which its policy acts.
-    """
-    return words == signal_range.words and all(
-        signal_range.low <= value <= signal_range.high
-        and above >= signal_range.out_above
-        and below <= signal_range.in_below
-        and (signal_range.asked_more or not value > above)
-        and (signal_range.asked_fewer or not value < below)
-        for value, above, below in readings
-    )
-
-
-def _largest_limit(limits: list[float]) -> float:
-    """Return the largest limit; NaN if a pool has none."""
-    return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
+def _smaller(first: float, second: float) -> float:
+    """Return the smaller of two limits; NaN if one of them is NaN: some pool has no limit."""
+    return nan if isnan(first) or isnan(second) else min(first, second)
 
 
 def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[float]:
@@ -101,17 +93,3 @@ def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[flo
         return [limit] * len(values)
     limits: list[float] = np.broadcast_to(limit, len(values)).tolist()
     return limits
-
-
-def _union(before: SignalRange, now: SignalRange) -> SignalRange:
-    """Return a range that covers both; ``now`` names it."""
-    return SignalRange(
-        now.words,
-        now.share,
-        min(before.low, now.low),
-        max(before.high, now.high),
-        min(before.out_above, now.out_above),
-        max(before.in_below, now.in_below),
-        before.asked_more or now.asked_more,
-        before.asked_fewer or now.asked_fewer,
-    )
