@@ -98,10 +98,7 @@ FORMATS: dict[str, Format] = {
 
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
-    """Return (name, label) of the formats that a run of this kind offers, by group of the menu.
-
-    CSV and JSON are not included, because every run has them.
-    """
+    """Return (name, label) of a run's formats, besides CSV and JSON, by group of the menu."""
     kinds = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
@@ -111,10 +108,7 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
 
 
 def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
-    """Return a run as a file in the format ``to``.
-
-    Raises PlannerError if the format is unknown, or if this run has no file in it.
-    """
+    """Return a run as a file in the format ``to``; raise PlannerError if there is none."""
     if to not in FORMATS:
         raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")
     form = FORMATS[to]

@@ -77,10 +77,7 @@ class Pool:
         return max(self.most, self.guard.most if self.guard else 0, 1)
 
     def replicas_at(self, moment: datetime) -> int:
-        """Return the replicas at a local time.
-
-        Before the schedule they are those of its first step, and after it those of its last step.
-        """
+        """Return the replicas at a local time; outside the schedule, of its first or last step."""
         for step in self.steps:
             if moment < step.ends:
                 return step.replicas
@@ -221,10 +218,7 @@ Row = tuple[Key, datetime, int]  # pool, UTC time when scaling starts, replicas 
 
 
 def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
-    """Return the name of the policy to export: ``requested``, or the recommended one if None.
-
-    Raises NotReady if the run recommends none, and NotFound if it has no policy ``requested``.
-    """
+    """Return the policy ``requested`` or recommended; raise NotReady or NotFound without it."""
     recommended = result.recommended or StoredRecommendation()
     policy = requested or recommended.policy
     if not policy:
@@ -491,10 +485,7 @@ def _repeat(
 
 
 def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
-    """Raise PlannerError if the clocks of ``zone`` change between ``begins`` and ``ends``.
-
-    A schedule in local time would differ from the plan after the change. ``name`` is the zone's.
-    """
+    """Raise PlannerError if the clocks of ``zone`` change in the plan, which would shift it."""
     hours = int((ends - begins) / timedelta(hours=1)) + 1
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
     if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
@@ -506,10 +497,7 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
 def _notes(
     result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], is_part: bool
 ) -> Iterable[str]:
-    """Yield notes on the policy for the reader of an exported file.
-
-    ``rule`` and ``guards`` are those of the policy. ``is_part``: only some pools are exported.
-    """
+    """Yield notes on the policy for readers; ``is_part``: only some pools are exported."""
     if rule is None and not guards and traits_of(policy).may_exceed_plan:
         yield (
             "This file has only the schedule of the policy. To scale on load too, add a trigger "

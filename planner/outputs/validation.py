@@ -27,10 +27,7 @@ Body = Mapping[str, Any]  # a Kubernetes object
 
 
 def check(schema: str, body: Body, called: str) -> None:
-    """Raise PlannerError if an object has a fault; the message names the first one.
-
-    ``schema`` names the schema and the rules that apply, ``called`` the export in the message.
-    """
+    """Raise PlannerError for the first fault of an object, by the rules of ``schema``."""
     fault = next(faults(schema, body), None)
     if fault is not None:
         raise PlannerError(

@@ -89,10 +89,7 @@ def _is_off(value: Any) -> bool:
 
 
 def precision_of(config: Mapping[str, Any]) -> str:
-    """Return the precision of most of the quantised weights; bf16 if no weights are quantised.
-
-    Raises CatalogueError naming the key if the planner does not support the precision.
-    """
+    """Return the precision of most quantised weights (bf16: none), or raise CatalogueError."""
     parts = [config, *(config[key] for key in NESTED if isinstance(config.get(key), Mapping))]
     for part in reversed(parts):
         if part.get("expert_dtype"):

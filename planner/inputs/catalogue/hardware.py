@@ -63,10 +63,7 @@ def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelS
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
-    """Return a model by any of its names; raise CatalogueError with the most similar names.
-
-    ``weights`` and ``kv_cache`` are the precisions for which its memory is computed.
-    """
+    """Return a model by any name, with memory for these precisions; or raise CatalogueError."""
     return models(weights, kv_cache)[model_name(name)]
 
 
@@ -243,10 +240,7 @@ def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
 def model_of_shape(
     shape: ModelShape, provenance: Provenance, weights: str = "bf16", kv_cache: str = "bf16"
 ) -> ModelSpec:
-    """Return a model with the memory of its shape in two precisions.
-
-    The KV cache per token is the mean over TYPICAL_CONTEXT tokens.
-    """
+    """Return a model with its shape's memory; KV cache is the mean over TYPICAL_CONTEXT."""
     context = min(TYPICAL_CONTEXT, shape.max_context)
     return ModelSpec(
         name=shape.name,

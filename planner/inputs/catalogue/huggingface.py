@@ -447,10 +447,7 @@ class _Reader:
         return self.state_space(layers, kinds)
 
     def state_space(self, layers: int, kinds: Sequence[str]) -> dict[str, Any]:
-        """Return the fields of the Mamba layers of Granite, Bamba, Jamba and Falcon-H1.
-
-        Empty if no layer is one. ``kinds`` names the kind of each layer, if the config has a list.
-        """
+        """Return the fields of Mamba layers (Granite, Bamba, Jamba, Falcon-H1), if it has any."""
         period = self.number("attn_layer_period") if self.kind == "jamba" else None
         attending = self.list_field("attn_layer_indices")
         if kinds:

@@ -66,10 +66,7 @@ def prices() -> tuple[Price, ...]:
 
 @cache
 def regions() -> Mapping[str, CatalogueRegion]:
-    """Return cloud regions by the provider's name for them, built once.
-
-    The regions of regions.yaml come first. All others with both a price and a carbon factor follow.
-    """
+    """Return cloud regions by name: of regions.yaml, then others with price and carbon."""
     document = read("regions")
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():

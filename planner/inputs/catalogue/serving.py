@@ -44,10 +44,7 @@ def batch_limits(
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
 ) -> EngineSettings:
-    """Return batch limits and KV capacity, without the host times of an engine.
-
-    Values that are not given are defaults: vLLM's limits, and the KV cache that fits in memory.
-    """
+    """Return batch limits and KV capacity; by default vLLM's limits, and what fits in memory."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     capacity = kv_capacity_tokens or capacity_tokens(
         shape, gpu, arrangement, typical_context(shape.max_context), tokens

@@ -103,10 +103,7 @@ def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _tokens(requests: IntArray, mean: float, rng: np.random.Generator) -> IntArray:
-    """Draw the tokens of each bin with ``requests``, at least one per request.
-
-    A request has ``mean`` tokens on average, with the coefficient of variation LENGTH_CV.
-    """
+    """Draw the tokens of each bin, at least one per request, with ``mean`` and LENGTH_CV."""
     drawn = rng.gamma(np.maximum(requests, 1e-9) / LENGTH_CV**2, mean * LENGTH_CV**2)
     return np.maximum(np.round(drawn), requests).astype(np.int64)
 

@@ -212,10 +212,7 @@ def _shape(name: str, user_facts: UserFacts) -> ModelShape:
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the non-empty values of a row by the planner's names of columns.
-
-    Names are lower case, and other tools' names are replaced (``ALIASES``).
-    """
+    """Return a row's non-empty values by the planner's (lower-case) names of columns."""
     fields: dict[str, Any] = {}
     for key, value in row.items():
         name = str(key).strip().lower().lstrip("-").replace("-", "_")

@@ -289,10 +289,7 @@ class Change:
 def changes(
     measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """Return how measurements correct the estimate of each deployment.
-
-    Without measurements, factors are 1 and the errors are those of the estimate.
-    """
+    """Return how measurements (None: not at all) correct the estimate of each deployment."""
     traits = traits_of(deployments)
     factors, errors = {}, {}
     for name in ("tbt", "ttft"):

@@ -91,10 +91,7 @@ def _load_policy(queries: Queries) -> Row:
 
 
 def _scaling_direction(direction: Body) -> Row:
-    """Return the largest steps (percent and replicas) of a scaling ``direction`` of an HPA.
-
-    The policy has one period for both, which is the longer one.
-    """
+    """Return the largest steps of an HPA's scaling direction, with the longer period."""
     steps = {one_line(row, "type"): row for row in rows(direction, "policies")}
     periods = [number(row, "periodSeconds") or 15.0 for row in steps.values()]
     return {

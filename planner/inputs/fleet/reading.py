@@ -23,10 +23,7 @@ READS = (
 
 
 def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
-    """Return the pools that a text (YAML, JSON or launch lines) describes.
-
-    ``name`` is the file's, for errors. Raise ScenarioError if it cannot be read, or describes none.
-    """
+    """Return the pools in a text (YAML, JSON, launch lines); raise ScenarioError without any."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(

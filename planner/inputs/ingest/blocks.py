@@ -28,10 +28,7 @@ class Block:
 def record_blocks(
     pieces: Iterable[bytes], *, name: str, size: int, quoted: bool
 ) -> Iterator[Block]:
-    """Yield blocks of about ``size`` bytes, each cut after a newline that ends a record.
-
-    With ``quoted``, a newline between double quotes does not end a record (RFC 4180).
-    """
+    """Yield blocks of whole records, about ``size`` bytes; ``quoted`` is as for ``records``."""
     line = 1
     waiting: list[bytes] = []
     length = 0

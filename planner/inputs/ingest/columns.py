@@ -530,10 +530,7 @@ def declared_layout(connector: Connector) -> DemandLayout:
 def demand_layout(
     probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str]
 ) -> DemandLayout:
-    """Find the columns of a demand file; raise IngestError that names the missing field.
-
-    ``known`` are columns by field that the format declares. ``name`` is the file's.
-    """
+    """Find a demand file's columns (``known``: those of its format), or raise IngestError."""
     find = Resolver(probe.columns, options, name, known)
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
@@ -633,10 +630,7 @@ def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dic
 def _single_source(
     find: Resolver, time: tuple[str, ...], probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Return the amounts of a file in which one column per field has them, and notes on them.
-
-    ``time`` are the columns of the time. They hold no amounts, whatever they are called.
-    """
+    """Return the amounts of one column per field, besides those of ``time``, and notes."""
     expressions = {field: find.expression(field) for field in AMOUNTS}
     amounts = {
         name: each for name, each in expressions.items() if each and each.columns[0] not in time

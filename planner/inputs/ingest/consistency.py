@@ -177,10 +177,7 @@ def _absent_hours(hours: Mapping[int, int], least: int) -> list[int]:
 
 
 def twelve_hours(clock: Clock, hours: Mapping[int, int]) -> bool:
-    """Return whether all times lie between 1 and 12 o'clock, as if AM and PM were lost.
-
-    ``hours`` has the number of rows by hour since 1970.
-    """
+    """Return whether all times are in 1 to 12 o'clock; ``hours`` has rows by hour."""
     if not clock.may_be_local or not hours:
         return False
     hours_of_day = {hour % 24 for hour in hours}

@@ -56,10 +56,7 @@ class Header:
 
 
 def read_header(lines: Records, name: str) -> Header:
-    """Return the header of a CSV file from its first records.
-
-    Raise IngestError if it has no delimiter, no names, repeated names, or units in a second line.
-    """
+    """Return the header of a CSV file from its first records, or raise IngestError."""
     lines = _below_title(lines)
     first = lines.text(0)
     if "\r" in first:

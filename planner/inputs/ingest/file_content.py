@@ -102,10 +102,7 @@ class Reading:
         return times
 
     def conditions(self) -> tuple[Conditions, ...]:
-        """Return the conditions that rows must meet, each with the reason to leave other rows out.
-
-        The caller's filter replaces the conditions of the format.
-        """
+        """Return the caller's or the format's conditions, each with the reason of other rows."""
         text = self.options.filter
         declared = [(text, "")] if text else []
         if text is None:

@@ -52,10 +52,7 @@ OFFERED: Mapping[str, OptionLabel] = {
 
 
 def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
-    """Return the format of a file: the caller's, else the one the mapping implies, else detected.
-
-    Raises IngestError for an unknown format, or for a mapped field that its files do not have.
-    """
+    """Return the caller's format, else that of the mapping, else detected; or raise IngestError."""
     mapped = set(options.mapping)
     if options.format in FORMATS:
         chosen = FORMATS[options.format]

@@ -25,10 +25,7 @@ Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Return the path of every field by column name, and the first ``rows`` lines as a table.
-
-    Raise IngestError if none of them is a JSON object. ``name`` is the file's.
-    """
+    """Return the path of every field, and the first ``rows`` lines; or raise IngestError."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     values = [json_object(lines.text(i)) for i in range(lines.start.size)]

@@ -37,10 +37,7 @@ _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 
 def log_pattern(head: bytes, name: str) -> str:
-    """Return the pattern of the tool whose log lines are in ``head``; "" if there is none.
-
-    Raise IngestError for an engine's access log, which has no tokens.
-    """
+    """Return the pattern of a tool's log lines in ``head``, or ""; refuse an access log."""
     lines = head.decode("utf-8", errors="replace").splitlines()[:PROBED]
     for connector in CONNECTORS.values():
         if connector.line and any(map(re.compile(connector.line).search, lines)):

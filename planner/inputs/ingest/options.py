@@ -145,10 +145,7 @@ OFFERED: Mapping[str, OptionLabel] = {
 
 
 def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
-    """Return column by field from texts such as ``arrival=created``; raise IngestError.
-
-    ``called`` precedes the text in the error, for example the name of a command-line option.
-    """
+    """Return column by field from texts such as ``arrival=created``; or raise IngestError."""
     mapping: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = (part.strip() for part in pair.partition("="))

@@ -157,10 +157,7 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
-    """Return the (column, value) pairs that select one row of each request, such as event = end.
-
-    ``ids`` is the column of request ids. () if there is no such pair.
-    """
+    """Return (column, value) pairs, such as event = end, that select one row of each request."""
     requests = rows[ids].n_unique()
     for column in rows.columns:
         events = rows[column].value_counts(sort=True)
@@ -546,10 +543,7 @@ class _Reader:
 
 
 def _sample_rates(column: pl.Series) -> FloatArray:
-    """Return sample rates as numbers, ``[rows]``: 0.1 for 10%, 100 for 1/100, 1:100 or 1 in 100.
-
-    A plain number stays as it is. NaN without a rate.
-    """
+    """Return rates ``[rows]``: 0.1 for 10%, 100 for 1/100, 1:100 or 1 in 100; NaN for none."""
     text = column.cast(pl.String, strict=False).str.strip_chars()
     one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
     share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100

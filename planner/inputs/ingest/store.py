@@ -365,10 +365,7 @@ def absent_parts(shorter: int, total: int) -> str:
 
 
 def _extend_with_zeros(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
-    """Return a series that reaches from ``first_s`` to ``last_s``, with zeros in the added bins.
-
-    Amounts that the series does not count stay unknown in the added bins too.
-    """
+    """Return a series extended with zeros; amounts that it does not count stay unknown."""
     before = round((series.start_s - first_s) / series.bin_s)
     after = round((last_s - series.end_s) / series.bin_s)
     if not before and not after:

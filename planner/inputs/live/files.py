@@ -71,10 +71,7 @@ def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
 
 
 def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
-    """Return the amounts of a demand file as a table of BINS, in bins of ``bin_s`` seconds.
-
-    Raise IngestError unless the file's bin width divides ``bin_s``.
-    """
+    """Return a demand file as a table of BINS; raise IngestError unless its bins fit."""
     tables = []
     for columns in read_demand(store):
         per_bin = bin_s / columns.bin_s

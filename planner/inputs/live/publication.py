@@ -58,10 +58,7 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return a time grid per series, all over one span of time, and notes on gaps and corrections.
-
-    ``name`` is the source's, for series without labels and for errors.
-    """
+    """Return a grid per series, all over one span of time, and notes on gaps and corrections."""
     known_bins = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if known_bins.is_empty():
         raise IngestError(

@@ -149,10 +149,7 @@ KINDS: Mapping[str, type[Section]] = {
 
 
 def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
-    """Return the checked settings of a source, from the ``fields`` that the user gave.
-
-    ``kind`` is a key of KINDS. Raise SourceError with the first fault and its field.
-    """
+    """Return the checked settings of a source of a kind; raise SourceError for a fault."""
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}. Give one of {', '.join(KINDS)}.")
     if "\\u0000" in json.dumps(dict(fields), default=str):

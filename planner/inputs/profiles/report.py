@@ -58,10 +58,7 @@ def measured_and_predicted(
 
 
 def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
-    """Return value, 95% interval and unit of each parameter, by its name.
-
-    Seconds become milliseconds. The ends of the interval are None if it is not known.
-    """
+    """Return value, 95% interval (None: unknown) and unit of each parameter; seconds in ms."""
     documents = {}
     for parameter in parameters:
         scale, unit = (

@@ -43,10 +43,7 @@ def names_of(entries: Sequence[Any]) -> list[str]:
 
 
 def place_of(entries: Sequence[Any], step: str, address: str) -> int:
-    """Return the index of the list entry that ``step`` names, by its name or index.
-
-    Raise ScenarioError if there is none; ``address`` is the whole address, for the error.
-    """
+    """Return the index of the entry that ``step`` names; raise ScenarioError if there is none."""
     names = names_of(entries)
     if step in names:
         return names.index(step)

@@ -133,10 +133,7 @@ class Hardware:
         return _exact_mean(self.usd_by_hour)
 
     def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
-        """Return the mean price of a GPU over ``period_s`` from ``start_s`` on, ``[r, g]`` USD/h.
-
-        With ``start_s`` None, it is the mean over a day.
-        """
+        """Return the mean price of a GPU from ``start_s`` on (None: of a day), ``[r, g]`` USD/h."""
         if start_s is None:
             return self.usd_per_gpu_hour
         return mean_over(self.usd_by_hour, start_s, period_s)

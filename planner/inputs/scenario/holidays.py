@@ -83,10 +83,7 @@ def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date
 
 
 def _country(code: str, years: Sequence[int]) -> library.HolidayBase:
-    """Return the names of the holidays of a country (US) or a part of it (DE-BY), by date.
-
-    Raise NotImplementedError for an unknown code.
-    """
+    """Return holidays of a country or part (DE-BY) by date; or raise NotImplementedError."""
     country, _, part = code.partition("-")
     return library.country_holidays(country, subdiv=part or None, years=years, language="en_US")
 

@@ -144,10 +144,7 @@ def measured_speed(
     arrangement: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """Return ``profile`` with times and error corrected by the user's measured ``times``.
-
-    It is returned as it is if ``times`` is None, or if nothing measured is similar.
-    """
+    """Return ``profile`` corrected by the ``times`` of similar deployments (None: not at all)."""
     if times is None:
         return profile
     deployed = deployment_of(

@@ -85,10 +85,7 @@ def _scheduled(export: Export, pool: Pool) -> Document:
 
 
 def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Document:
-    """Return the PodAutoscaler that scales a pool like the policy ``aibrix-apa`` or ``-kpa``.
-
-    Raises PlannerError if AIBrix has no metric of that name, or if the target is not known.
-    """
+    """Return the PodAutoscaler of an ``aibrix-`` policy; raise PlannerError without a target."""
     if policy.metric not in METRICS:
         raise PlannerError(f"AIBrix has no metric for {policy.metric}. Use {' or '.join(METRICS)}.")
     target = rule.computed_for(pool, f"target of {WORDS[policy.metric]}")

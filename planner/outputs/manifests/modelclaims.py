@@ -62,10 +62,7 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
 
 def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, float]:
-    """Return the measured footprint (GPU memory without KV cache) of each model, in GiB.
-
-    Raises NotReady if one of ``models`` is missing in the options, or if they name another model.
-    """
+    """Return each model's GiB without KV cache; raise NotReady if names do not match."""
     pairs = (text.rpartition("=") for text in options.footprints)
     footprints = {model: float(size) for model, _, size in pairs}
     if unknown := sorted(footprints.keys() - set(models)):

@@ -270,10 +270,7 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
 
 
 def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
-    """Return the scale of the y axis, up to above the largest value.
-
-    It begins at zero, or at the smallest value if that is negative.
-    """
+    """Return the y scale, from zero (or a negative value) to above the largest value."""
     values = [y for one_series in series for y in one_series.y if y is not None]
     for shape in (Shape.BAR, Shape.AREA):
         stack = [one_series.y for one_series in series if one_series.shape is shape]

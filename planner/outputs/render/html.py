@@ -117,10 +117,7 @@ def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownB
 
 
 def display_table(table: Table, clock: str, live: bool) -> ShownTable:
-    """Return a table as its template needs it.
-
-    ``clock`` is "utc", or "relative" for a trace without dates. ``live``: the page has scripts.
-    """
+    """Return a table as its template needs it; ``live``: the page has scripts."""
     shown_heads = table.display_heads
     classes = [
         "num" if head.numeric

@@ -34,10 +34,7 @@ FEW = 5  # largest count for which every whole number has a tick
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
-    """Return a chart as data and layout of Plotly.
-
-    ``clock`` is "utc", or "relative" for a trace without dates.
-    """
+    """Return a chart as data and layout of Plotly; ``clock`` is "utc" or "relative"."""
     areas = all(series.shape is Shape.AREA for series in chart.series)
     others = cycle(AREAS if areas else OTHERS)
     traces = [

@@ -117,10 +117,7 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
 def _tool_rows(
     results: list[dict[str, object]], table: Batch | None, name: str, format: str
 ) -> ToolRows:
-    """Return the measured rows of a tool's ``results``, or of the ``table`` if there are none.
-
-    Raise IngestError if the file is of another format than the caller's ``format``.
-    """
+    """Return rows of ``results``, or else of ``table``; raise IngestError for another format."""
     of_tool = rows_of_declared_tool(results, name) if results else None
     if of_tool is None:
         if table and format in ("vllm", "guidellm"):

@@ -286,10 +286,7 @@ def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | Non
 def _rows_of_tool(
     tool: Tool, tool_runs: Sequence[Any], name: str
 ) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return the measured rows, notes and facts of the runs of a tool in the file ``name``.
-
-    Raise IngestError if no run completed a request.
-    """
+    """Return rows, notes and facts of a tool's runs; raise IngestError without a request."""
     values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
     if any(run.get("completed") == 0 for run in values):
         raise IngestError(f"{name}: no request was completed. Leave this result out.")
@@ -422,10 +419,7 @@ def unread_note(names: Iterable[str]) -> list[str]:
 
 
 def _notes(runs_used: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return sentences on failed requests, replicas and missing times between tokens.
-
-    ``runs_used`` are the fields of the runs, and ``rows`` their columns from ``_row``.
-    """
+    """Return sentences on failed requests, replicas and missing times of runs."""
     notes = []
     for number, (run, row) in enumerate(zip(runs_used, rows, strict=True), 1):
         if run.get("pools", 1.0) > 1:

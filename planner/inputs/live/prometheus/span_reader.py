@@ -378,18 +378,12 @@ class _EngineReader:
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
-    """Fill the unknown bins of the quantity ``what`` in ``row`` with ``values``.
-
-    The present names of a metric are read first. A former name only fills the bins that they lack.
-    """
+    """Fill the bins of ``what`` that a metric's present name lacks from a former name."""
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
 
 
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
-    """Return ``columns`` of a span's bins as a table of BINS, labelled with ``key``.
-
-    Unknown amounts become null, and withdrawn ones (MISSING) become NaN.
-    """
+    """Return a span's ``columns`` as a table of BINS; MISSING amounts become NaN (withdrawn)."""
     table = {"bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64)}
     values = (pl.Series(name, column).fill_nan(None) for name, column in columns.items())
     withdrawn = (series.set(series == MISSING, np.nan) for series in values)
