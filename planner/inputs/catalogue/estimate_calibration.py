@@ -52,9 +52,10 @@ class EstimateFit:
         if gpu.family not in NEAREST:
             measured = {gpu_named(name).vendor for name in self.gpus}
             return "vendor_gpu" if gpu.vendor in measured else "vendor"
-        new_model, new_gpu = model not in self.models, gpu.name not in self.gpus
-        if new_model or new_gpu:
-            return "both" if new_model and new_gpu else "model" if new_model else "gpu"
+        if model not in self.models:
+            return "model" if gpu.name in self.gpus else "both"
+        if gpu.name not in self.gpus:
+            return "gpu"
         return "version" if version and version not in self.versions else "seen"
 
     def newest_before(self, engine: str, version: str) -> str:

@@ -35,49 +35,47 @@ FEW = 5  # largest count for which every whole number has a tick
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     """Return a chart as data and layout of Plotly; ``clock`` is "utc" or "relative"."""
+    all_x = [x for series in chart.series for x in series.x]
     areas = all(series.shape is Shape.AREA for series in chart.series)
     others = cycle(AREAS if areas else OTHERS)
-    traces = [
-        trace
-        for series in chart.series
-        for trace in _traces(series, colour_of(series) or next(others), chart, clock)
-    ]
-    has_categories = any(isinstance(x, str) for series in chart.series for x in series.x)
-    moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
-    time_axis = TRACE_TIME if clock == "relative" else zone_name()
-    stacked = chart.stacked or chart.horizontal
-    layout: PlotlyData = {
-        # Names such as 2024-05 would be read as dates.
-        "xaxis": _axis(chart.x, [x for series in chart.series for x in series.x])
-        | ({"type": "category"} if has_categories else {}),
-        "yaxis": _axis(chart.y, [y for series in chart.series for y in series.y]),
-        "barmode": "stack" if stacked else "group",
-        "showlegend": len(chart.series) > 1,
-    }  # fmt: skip
+    traces: list[PlotlyData] = []
+    for series in chart.series:
+        traces += _traces(series, colour_of(series) or next(others), chart, clock)
+    xaxis = _axis(chart.x, all_x)
+    if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
+        xaxis["type"] = "category"
+    yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
     largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
     if chart.y.form is Form.COUNT and sum(largest) <= FEW:
-        layout["yaxis"] |= {"dtick": 1}
+        yaxis["dtick"] = 1
+    # The unit of y stands beside the title of the chart.
+    x_title, y_title = chart.x.full, chart.y.title
+    height = SMALL if chart.small else HEIGHT
+    if chart.half:
+        height = HALF
     if chart.horizontal:
-        names = list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
-        layout["yaxis"] = {
+        names = list(dict.fromkeys(map(str, all_x)))
+        xaxis, x_title, y_title = _axis(chart.y), chart.y.unit, ""
+        yaxis = {
             "autorange": "reversed", "type": "category", "automargin": True, "tickvals": names,
             "ticktext": ["<br>".join(wrap(name, LABEL)) for name in names],
         }  # fmt: skip
-        layout["xaxis"] = _axis(chart.y)
+        height = max(height, AROUND_BARS + BAR * len(names))
+    has_times = any(isinstance(x, datetime) for x in all_x)
+    if has_times:
+        x_title = TRACE_TIME if clock == "relative" else zone_name()
+    layout: PlotlyData = {
+        "xaxis": xaxis, "yaxis": yaxis, "showlegend": len(chart.series) > 1, "bare": chart.bare,
+        "barmode": "stack" if chart.stacked or chart.horizontal else "group",
+    }  # fmt: skip
     if chart.right:
         layout["yaxis2"] = _axis(chart.right) | {
             "title": {"text": chart.right.full}, "overlaying": "y", "side": "right",
             "showgrid": False, "rangemode": "tozero", "automargin": True,
         }  # fmt: skip
-    # The unit of y stands beside the title of the chart.
-    titles = (chart.y.unit, "") if chart.horizontal else (chart.x.full, chart.y.title)
-    height = HALF if chart.half else SMALL if chart.small else HEIGHT
-    if chart.horizontal:
-        height = max(height, AROUND_BARS + BAR * len(layout["yaxis"]["tickvals"]))
     return figure(
-        traces, plain=True, height=height, x=time_axis if moments else titles[0],
-        y=titles[1], together=moments, **layout | ({"bare": True} if chart.bare else {}),
-    )  # fmt: skip
+        traces, plain=True, height=height, x=x_title, y=y_title, together=has_times, **layout
+    )
 
 
 def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:

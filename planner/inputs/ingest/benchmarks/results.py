@@ -212,7 +212,9 @@ def value_at(run: Any, path: str) -> Any:
 
 def statistic_of(name: str) -> str:
     """Return "median" or "mean" if a column's name says so, else ""."""
-    return "median" if MEDIAN.search(name.lower()) else "mean" if MEAN.search(name) else ""
+    if MEDIAN.search(name.lower()):
+        return "median"
+    return "mean" if MEAN.search(name) else ""
 
 
 def _statistic(tool: Tool, run: Any, where: str) -> str:
