@@ -12,10 +12,10 @@ import highspy
 import numpy as np
 
 from planner.optimizer.figures import cap_use, gpus_used
-from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.objective import POWER, power_caps, price
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, single_period
 from planner.optimizer.program.search import draft_program
+from planner.optimizer.solvers.highs import loaded_highs, run
 from planner.optimizer.window import solve_window
 from simulation.arrays import FloatArray, IntArray
 
@@ -191,8 +191,8 @@ def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArra
     power_duals = np.zeros(len(tuple(power_caps(problem))))
     if not draft.builder.count:
         return None, duals, power_duals
-    highs = silent_highs(time_limit_s=RELAXATION_LIMIT_S)
-    load_program(highs, draft.builder.program().highs(relaxed=True))
+    program = draft.builder.program()
+    highs = loaded_highs(program, time_limit_s=RELAXATION_LIMIT_S, relaxed=True)
     run(highs, lambda: None)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None, duals, power_duals

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import highspy
 import numpy as np
 
-from planner.optimizer.highs import run
 from planner.optimizer.problem import HorizonProblem, Shift
 from planner.optimizer.program.search import SOLVERS, draft_program
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.solvers.arrays import INF, Entry, LinearProgram
+from planner.optimizer.solvers.highs import loaded_highs, run
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ZERO = 1e-6  # replicas: tolerance of the solver
@@ -55,9 +55,7 @@ def cheapest_shift(
     # For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
     draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
-    relaxed = highspy.Highs()  # type: ignore[no-untyped-call]
-    relaxed.setOptionValue("output_flag", False)
-    relaxed.passModel(draft.builder.program().highs(relaxed=True))
+    relaxed = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)
     run(relaxed, lambda: None)
     if relaxed.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None

@@ -10,7 +10,6 @@ from planner.optimizer.conflict import conflict_sentences, unserved_sentence
 from planner.optimizer.decomposition import Cells, compile_kernels, compiled_repair, decompose
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
-from planner.optimizer.highs import throttled
 from planner.optimizer.objective import price, start_price, totals, true_bound
 from planner.optimizer.problem import (
     INFEASIBLE,
@@ -24,6 +23,7 @@ from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.section5 import solve_window_program
 from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers import Solution
+from planner.optimizer.solvers.highs import throttled
 from planner.optimizer.validation import validate
 
 AUTO, PULP, WHOLE, DECOMPOSED = "auto", "pulp", "whole", "decomposed"

@@ -249,7 +249,7 @@ def test_too_little_time_is_feasible_with_its_true_gap():
 
 @pytest.mark.parametrize("method", ["pulp", "whole", "decomposed"])
 def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
 
     def cancel():
         raise RunCancelled

@@ -110,7 +110,7 @@ def test_what_was_found_before_the_end_counts(monkeypatch):
         if len(asked) > 60:
             kill_children()
 
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
     instance = middling(4)
     plan = solve_window(instance, gap=0.0, method="whole", time_limit_s=60.0, check=kill_later)
     assert plan.status in (OPTIMAL, FEASIBLE, TIMEOUT)
@@ -120,7 +120,7 @@ def test_what_was_found_before_the_end_counts(monkeypatch):
 
 
 def test_a_window_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
     plan = solve_window(middling(4), gap=0.0, method="whole", check=kill_children)
     assert plan.status == TIMEOUT
     assert plan.conflict.startswith("The solver was ended by signal 9: try the other one.")
@@ -128,7 +128,7 @@ def test_a_window_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
 
 
 def test_the_decomposition_is_under_the_same_guard(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
     monkeypatch.setattr("planner.optimizer.decomposition.master.GUARD_FROM", 0)
     instance = middling(4)
     plan = solve_window(instance, gap=0.0, method="decomposed", check=kill_children)
@@ -138,7 +138,7 @@ def test_the_decomposition_is_under_the_same_guard(monkeypatch):
 
 
 def test_a_horizon_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
     plan = solve_horizon(steps([300, 200, 300]), gap=0.0, check=kill_children)
     assert plan.status == TIMEOUT
     assert plan.target.ravel().tolist() == [3, 2, 3]

@@ -16,10 +16,10 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, PricedCells, Prices
 from planner.optimizer.decomposition.covering import enumerate_columns
-from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solvers.arrays import INF, Builder, Entry
 from planner.optimizer.solvers.deadline import solve_program
+from planner.optimizer.solvers.highs import loaded_highs, run
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
 GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough
@@ -145,8 +145,7 @@ def relax(
     """
     penalty = penalty_factor * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
     builder = _master_program(cells, columns, penalty)
-    highs = silent_highs(time_limit_s=time_limit_s)
-    load_program(highs, builder.program().highs(relaxed=True))
+    highs = loaded_highs(builder.program(), time_limit_s=time_limit_s, relaxed=True)
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None

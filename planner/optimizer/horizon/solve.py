@@ -10,7 +10,6 @@ from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.decomposition import compile_kernels
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.greedy import greedy_target
-from planner.optimizer.highs import throttled
 from planner.optimizer.horizon.cross_region import rerouted_tps
 from planner.optimizer.horizon.figures import costs, totals
 from planner.optimizer.objective import STICKINESS, true_bound
@@ -30,6 +29,7 @@ from planner.optimizer.program.variables import Draft
 from planner.optimizer.reservations import cheapest_reservation
 from planner.optimizer.roles import carried_tps
 from planner.optimizer.solvers import Solution
+from planner.optimizer.solvers.highs import throttled
 from planner.optimizer.validation import validate
 from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import FloatArray, IntArray

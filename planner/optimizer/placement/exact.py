@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import NamedTuple
 
-from planner.optimizer.highs import throttled
 from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
@@ -18,6 +17,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 from planner.optimizer.placement.program import Key, build_program
 from planner.optimizer.placement.topology_blind import place_blind
 from planner.optimizer.solvers import solve_program
+from planner.optimizer.solvers.highs import throttled
 from simulation.topology import KV_SHARE
 
 LEAST_S = 0.1  # time for the solver if building the program used all of it

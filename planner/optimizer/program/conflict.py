@@ -6,6 +6,7 @@ is tried first. If it is feasible, whole instances are required.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TypeVar
 
@@ -13,10 +14,10 @@ import highspy
 import numpy as np
 
 from planner.optimizer.formatting import first_names
-from planner.optimizer.highs import load_program, silent_highs
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.search import draft_program
 from planner.optimizer.solvers import LinearProgram
+from planner.optimizer.solvers.highs import loaded_highs
 
 # seconds for the filter; rows not tested by then stay in the set
 LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0
@@ -103,10 +104,9 @@ class _SwitchableRows:
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
         self._program, self._rows = program, frozenset(rows)
         self._off: set[int] = set()  # rows that are switched off now
-        self._highs = silent_highs(time_limit_s=TEST_S)  # each test sets it again
-        lp = program.highs(relaxed=relaxed)
-        lp.col_cost_ = np.zeros(len(program.cost))  # only feasibility matters
-        load_program(self._highs, lp)
+        # Only feasibility matters. Each test sets its time limit again.
+        without_cost = replace(program, cost=np.zeros(len(program.cost)))
+        self._highs = loaded_highs(without_cost, time_limit_s=TEST_S, relaxed=relaxed)
 
     def infeasible(self, rows: Sequence[int]) -> bool:
         """Return True if the program is proven infeasible with only ``rows`` switched on.

@@ -19,7 +19,6 @@ import numpy as np
 import pulp
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
-from planner.optimizer.highs import run
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import capacity_curve, fewest_instances, linear_pieces
 from planner.optimizer.problem import TIMEOUT, Outcome, PlanningProblem
@@ -27,6 +26,7 @@ from planner.optimizer.program.cuts import cover_facets
 from planner.optimizer.program.search import STABLE_SHARE, Effort
 from planner.optimizer.roles import Side, role_sides
 from planner.optimizer.solvers.deadline import Solution, solution_of_highs
+from planner.optimizer.solvers.highs import run
 from simulation.arrays import IntArray
 
 Cell = tuple[int, int, int]  # i, j, k

@@ -44,21 +44,6 @@ class LinearProgram:
     row_lower: FloatArray  # [m]
     row_upper: FloatArray  # [m]
 
-    def highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
-        """Return the program in HiGHS's format; ``relaxed`` allows fractional variables."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.lower, self.upper
-        lp.row_lower_, lp.row_upper_ = self.row_lower, self.row_upper
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = self.begins.astype(np.int32)
-        lp.a_matrix_.index_ = self.columns.astype(np.int32)
-        lp.a_matrix_.value_ = self.values
-        if not relaxed and self.whole.any():
-            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            lp.integrality_ = [kinds[int(kind)] for kind in self.whole]
-        return lp
-
     def with_row(self, row: FloatArray, limit: float) -> LinearProgram:
         """Return the program with the row  ``row`` x <= limit  added."""
         present = np.flatnonzero(row)

@@ -13,10 +13,10 @@ import numpy as np
 from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
-from planner.optimizer.highs import load_program, silent_highs
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solvers.arrays import BOUND_TOLERANCE, LinearProgram
 from planner.optimizer.solvers.deadline import Solution, run_watched
+from planner.optimizer.solvers.highs import loaded_highs
 from simulation.arrays import FloatArray
 
 ROUNDING = 5e-4  # the log prints the bound to three decimals
@@ -37,9 +37,7 @@ def solve_on_cbc(
     until = time.perf_counter() + time_limit_s
     with tempfile.TemporaryDirectory() as name:
         model, answer, log = (Path(name) / file for file in ("m.mps", "answer.txt", "log.txt"))
-        highs = silent_highs(time_limit_s=time_limit_s)
-        load_program(highs, program.highs())
-        highs.writeModel(str(model))
+        loaded_highs(program, time_limit_s=time_limit_s).writeModel(str(model))
         seconds_left = max(1e-9, until - time.perf_counter())
         options = f"sec {seconds_left:g} ratio {gap:g} allow 0 timeMode elapsed solve solu {answer}"
         with log.open("w") as output:

@@ -17,9 +17,9 @@ import highspy
 import numpy as np
 
 from planner.errors import SolverFailed
-from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solvers.arrays import LinearProgram
+from planner.optimizer.solvers.highs import loaded_highs, run
 from simulation.arrays import FloatArray
 
 SEPARATE_PROCESS_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
@@ -143,12 +143,7 @@ def _solve_in_process(
         """Return True if more search cannot improve the bound, and there is a solution."""
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
-    highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
-    load_program(highs, program.highs())
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = start
-        highs.setSolution(solution)
+    highs = loaded_highs(program, time_limit_s=time_limit_s, gap=gap, start=start)
     run(highs, check, enough if np.isfinite(outside) else None)
     return solution_of_highs(highs)
 

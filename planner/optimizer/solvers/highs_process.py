@@ -6,6 +6,7 @@ The folder always holds the best result so far, in case the process is killed.
 
 import os
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import highspy
@@ -28,9 +29,12 @@ def solve(folder: str) -> None:
     The answer has the model status, the dual bound, and whether ``incumbent.npy`` is a solution.
     """
     with np.load(os.path.join(folder, "problem.npz")) as archive:
-        stored = dict(archive)
-    highs = _loaded_highs(stored)
-    outside, gap = float(stored["outside"]), float(stored["gap"])
+        stored = SimpleNamespace(**archive)  # the program, and the options of ``solve_program``
+    outside, gap = float(stored.outside), float(stored.gap)
+    start = stored.start if len(stored.start) else None
+    highs = new_highs(stored, time_limit_s=float(stored.time_limit_s), gap=gap, start=start)
+    if highs is None:
+        raise SystemExit(3)
     last_report = [0.0, -np.inf]  # time in seconds, and bound
 
     def save_incumbent(event: Any) -> None:
@@ -59,31 +63,43 @@ def solve(folder: str) -> None:
     _save_atomically(folder, "answer", np.array(answer))
 
 
-def _loaded_highs(stored: dict[str, npt.NDArray[Any]]) -> highspy.Highs:
-    """Return HiGHS with the program, options and start solution of ``stored``.
+def new_highs(
+    program: Any,
+    *,
+    time_limit_s: float,
+    gap: float | None = None,
+    relaxed: bool = False,
+    start: npt.NDArray[np.float64] | None = None,
+) -> highspy.Highs | None:
+    """Return a silent, single-threaded HiGHS with ``program``; None if HiGHS refuses it.
 
-    ``stored`` has the fields of ``LinearProgram`` and the options of ``solve_program`` as arrays.
+    With one thread, equal problems give equal answers. ``program`` has the fields of
+    ``LinearProgram``. ``relaxed`` allows fractional variables. ``gap`` is relative to the
+    objective; None for a linear program. ``start`` is a known solution.
     """
     lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(stored["cost"]), len(stored["row_lower"])
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = stored["cost"], stored["lower"], stored["upper"]
-    lp.row_lower_, lp.row_upper_ = stored["row_lower"], stored["row_upper"]
+    lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
+    lp.row_lower_, lp.row_upper_ = program.row_lower, program.row_upper
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = stored["begins"].astype(np.int32)
-    lp.a_matrix_.index_ = stored["columns"].astype(np.int32)
-    lp.a_matrix_.value_ = stored["values"]
-    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    lp.integrality_ = [kinds[int(is_whole)] for is_whole in stored["whole"]]
+    lp.a_matrix_.start_ = program.begins.astype(np.int32)
+    lp.a_matrix_.index_ = program.columns.astype(np.int32)
+    lp.a_matrix_.value_ = program.values
+    if not relaxed and program.whole.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[int(is_whole)] for is_whole in program.whole]
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
-    highs.setOptionValue("time_limit", float(stored["time_limit_s"]))
-    highs.setOptionValue("mip_rel_gap", float(stored["gap"]))
-    highs.setOptionValue("mip_abs_gap", 0.0)
+    highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
+    if gap is not None:
+        highs.setOptionValue("mip_rel_gap", float(gap))
+        highs.setOptionValue("mip_abs_gap", 0.0)  # so that only ``gap`` ends the search
+    # HiGHS reports an error only by this value, and would then run without a program.
     if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise SystemExit(3)
-    if len(stored["start"]):
+        return None
+    if start is not None:
         solution = highspy.HighsSolution()
-        solution.col_value = stored["start"]
+        solution.col_value = start
         highs.setSolution(solution)
     return highs

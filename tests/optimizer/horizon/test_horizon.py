@@ -160,7 +160,7 @@ def test_a_little_more_demand_changes_little():
 
 
 def test_cancel_comes_out(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.highs.CHECK_EVERY_S", 0.0)
 
     def cancel():
         raise RunCancelled

@@ -7,32 +7,29 @@ from typing import Any
 import highspy
 
 from planner.errors import SolverFailed
+from planner.optimizer.solvers.arrays import LinearProgram
+from planner.optimizer.solvers.highs_process import new_highs
+from simulation.arrays import FloatArray
 
 CHECK_EVERY_S = 0.5  # interval between calls of ``check`` while a solver runs
 
 
-def silent_highs(*, time_limit_s: float, gap: float | None = None) -> highspy.Highs:
-    """Return a silent, single-threaded HiGHS, so that equal problems give equal answers.
+def loaded_highs(
+    program: LinearProgram,
+    *,
+    time_limit_s: float,
+    gap: float | None = None,
+    relaxed: bool = False,
+    start: FloatArray | None = None,
+) -> highspy.Highs:
+    """Return HiGHS with ``program``; for the arguments see ``new_highs``.
 
-    ``gap`` is relative to the objective; None for a linear program.
+    Raises ``SolverFailed`` if HiGHS refuses the program.
     """
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
-    if gap is not None:
-        highs.setOptionValue("mip_rel_gap", float(gap))
-        highs.setOptionValue("mip_abs_gap", 0.0)  # so that only ``gap`` ends the search
-    return highs
-
-
-def load_program(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
-    """Load a program into HiGHS; raise ``SolverFailed`` if it is refused.
-
-    HiGHS reports an error only by the return value, and would then run without a program.
-    """
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
+    highs = new_highs(program, time_limit_s=time_limit_s, gap=gap, relaxed=relaxed, start=start)
+    if highs is None:
         raise SolverFailed("HiGHS refused the program: try the solver cbc.")
+    return highs
 
 
 def throttled(check: Callable[[], None]) -> Callable[[], None]:
