@@ -26,7 +26,7 @@ from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.problem import OperatorPlan
-from simulation.provisioning.replicas import ReplicaPlan, latency_of
+from simulation.provisioning.replicas import ReplicaPlan, under_load
 from simulation.provisioning.windows import (
     STEP,
     DemandKey,
@@ -348,7 +348,8 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     max_watts = phase.service.gpu.tdp_w
     plan: OperatorPlan | ReplicaPlan
     if level.replicas is not None:
-        plan, latency = level.replicas, latency_of(phase, level.replicas)
+        plan, loaded = level.replicas, under_load(phase, level.replicas)
+        latency = np.inf if loaded is None else loaded.latency_s
     else:
         plan, placement = level.placed
         latency = latency_at(phase.problem, phase.demand, plan, placement)

@@ -10,7 +10,6 @@ A shard is the part of a replica on one GPU.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -113,12 +112,14 @@ def _merge_plans(
         )
         for plan, first, problem in zip(packed, offsets[:-1], problems, strict=True)
     ]
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(plan, name) for plan in scaled]) for name in Plan._fields[:-3]
+    joined = {
+        name: np.concatenate([getattr(plan, name) for plan in scaled])
+        for name in Plan._fields
+        if name not in ("interference", "graph", "apart")
     }
     return Plan(
-        **columns,
-        interference=joint_interference(demands, columns["compute"], columns["bandwidth"]),
+        **joined,
+        interference=joint_interference(demands, joined["compute"], joined["bandwidth"]),
         graph=precedence_graph(int(offsets[-1]), edges),
         apart=False,
     )

@@ -11,7 +11,6 @@ requests in flight.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,15 +37,6 @@ class ReplicaPlan:
     latency_s: float
     busy: float  # share of time that a replica works
     in_flight: float  # mean batch of a busy replica
-
-
-class _ReplicaState(NamedTuple):
-    """One replica under some load."""
-
-    seconds: float  # of a pass, with its wait
-    batch: float
-    bytes: float  # per GPU
-    busy: float  # share of time that it works
 
 
 def plan_whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
@@ -137,60 +127,52 @@ def _pass_by_sequences(
 def _replica_plan(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> ReplicaPlan | None:
-    """Return the plan of ``replicas`` replicas; None if they are unstable at this load."""
-    running = _replica_state(phase, replicas, batch, parallel, stages)
-    if running is None:
-        return None
-    return ReplicaPlan(
-        replicas=replicas,
-        batch=batch if phase.queues else _smallest_batch(phase, running.batch),
-        parallel=parallel,
-        stages=stages,
-        devices=replicas * parallel * stages,
-        memory_bytes=running.bytes * replicas * parallel * stages,
-        latency_s=running.seconds,
-        busy=running.busy,
-        in_flight=running.batch,
-    )
-
-
-def _smallest_batch(phase: PhaseProblem, batch: float) -> int:
-    """Return the smallest batch of the problem with at least ``batch`` requests."""
-    sizes = phase.problem.batches
-    return int(sizes[min(int(np.searchsorted(sizes, batch - 1e-9)), sizes.size - 1)])
-
-
-def _replica_state(
-    phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
-) -> _ReplicaState | None:
-    """Return the state of one of ``replicas`` replicas; None if they are unstable at this load.
+    """Return the plan of ``replicas`` replicas; None if they are unstable at this load.
 
     ``batch`` is the batch size in prefill. A decoding replica has the batch that follows from its
     load.
     """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
-    if not phase.queues:
-        return _decode_state(phase, problem.rate / replicas, j, stages)
-    rate, kv_bytes_each = problem.rate / replicas, float(phase.kv_bytes_per_request[j]) / stages
-    b = int(np.searchsorted(problem.batches, batch))
-    pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-    wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
-    if not np.isfinite(wait_s):
-        return None
-    in_flight = rate * (wait_s + pass_s)  # Little's law
-    return _ReplicaState(
-        seconds=wait_s + pass_s,
-        batch=float(batch),
-        bytes=float(phase.replica_bytes[b, j]) / stages + kv_bytes_each * in_flight,
-        busy=rate / batch * pass_s / stages,
+    rate = problem.rate / replicas
+    if phase.queues:
+        b = int(np.searchsorted(problem.batches, batch))
+        pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+        wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
+        if not np.isfinite(wait_s):
+            return None
+        latency_s, in_batch, busy = wait_s + pass_s, float(batch), rate / batch * pass_s / stages
+        kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
+        kv_bytes = kv_bytes_each * (rate * latency_s)  # of requests in flight, by Little's law
+        gpu_bytes = float(phase.replica_bytes[b, j]) / stages + kv_bytes
+    else:
+        decoding = _decode_state(phase, rate, j, stages)
+        if decoding is None:
+            return None
+        latency_s, in_batch, gpu_bytes, busy = decoding
+        at_least = int(np.searchsorted(problem.batches, in_batch - 1e-9))
+        batch = int(problem.batches[min(at_least, problem.batches.size - 1)])
+    return ReplicaPlan(
+        replicas=replicas,
+        batch=batch,
+        parallel=parallel,
+        stages=stages,
+        devices=replicas * parallel * stages,
+        memory_bytes=gpu_bytes * replicas * parallel * stages,
+        latency_s=latency_s,
+        busy=busy,
+        in_flight=in_batch,
     )
 
 
-def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _ReplicaState | None:
+def _decode_state(
+    phase: PhaseProblem, rate: float, j: int, stages: int
+) -> tuple[float, float, float, float] | None:
     """Return the state of a decoding replica at ``rate`` sequence iterations/s; None: unstable.
 
-    ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
+    It is the seconds of a pass, the mean batch, the bytes per GPU, and the share of time that the
+    replica works. ``j`` is the index of the parallelism. The batch is the number in flight by
+    Little's law.
     """
     kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
     rate /= stages  # per batch in the pipeline
@@ -209,24 +191,13 @@ def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _Rep
         in_flight = float(rate * intercept / (1.0 - rate * slope))
         pass_s, busy = float(intercept + slope * in_flight), 1.0
     kv_bytes = stages * min(in_flight, rate * pass_s) * kv_bytes_each
-    return _ReplicaState(
-        seconds=pass_s,
-        batch=in_flight,
-        bytes=float(np.interp(in_flight, sizes, weight_bytes)) + kv_bytes,
-        busy=busy,
-    )
+    gpu_bytes = float(np.interp(in_flight, sizes, weight_bytes)) + kv_bytes
+    return pass_s, in_flight, gpu_bytes, busy
 
 
 def under_load(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
     """Return ``plan`` under the load of ``phase``; None if it is unstable."""
-    batch = plan.batch if phase.queues else int(phase.problem.batches[-1])
-    return _replica_plan(phase, plan.replicas, batch, plan.parallel, plan.stages)
-
-
-def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Return the seconds of a pass with its wait under the load of ``phase``; inf if unstable."""
-    running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
-    return float("inf") if running is None else running.seconds
+    return _replica_plan(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
 
 
 def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
@@ -235,10 +206,11 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     If it is overloaded, they are those of busy devices.
     """
     problem, power = phase.problem, phase.power
-    running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
+    loaded = under_load(phase, plan)
     j = int(np.searchsorted(problem.parallel, plan.parallel))
-    batch = float(problem.batches[-1]) if running is None else running.batch
-    busy = 1.0 if running is None else min(running.busy, 1.0)
+    batch, busy = float(problem.batches[-1]), 1.0
+    if loaded is not None:
+        batch, busy = loaded.in_flight, min(loaded.busy, 1.0)
     operator_joules = problem.latency_s[:, :, j] * power.above_w[:, :, j]  # above the floor
     joules = float(_at_batch(operator_joules, phase, batch).sum())
     seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())

@@ -113,17 +113,20 @@ def _queue_number(graph: Graph, run: ReplayState, v: int, r: int) -> int:
 
 
 @inlined_kernel
-def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
-    """Add request ``r`` to its queue at station ``v``.
+def _note_queue(run: ReplayState, q: int) -> None:
+    """Note queue ``q`` in ``to_check``, since a batch of its requests may be able to start."""
+    run.to_check[run.checks[0]] = q
+    run.checks[0] += 1
 
-    If the queue was empty, note it in ``to_check``, since a batch may be able to start.
-    """
+
+@inlined_kernel
+def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
+    """Add request ``r`` to its queue at station ``v``."""
     q = _queue_number(graph, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
         run.head[q] = r
-        run.to_check[run.checks[0]] = q
-        run.checks[0] += 1
+        _note_queue(run, q)
     else:
         run.after[v, run.tail[q]] = r
     run.tail[q] = r
@@ -244,8 +247,7 @@ def _start_batch(
         _sort_queue(run.after, run.head, run.tail, requests.key, v, q)
     first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, q, v)
     if run.waiting[q] > 0:
-        run.to_check[run.checks[0]] = q
-        run.checks[0] += 1
+        _note_queue(run, q)
     curve = graph.curves[graph.curve[v] : graph.curve[v + 1]]
     seconds = iteration_seconds(curve, float(decodes), context, tokens, pairs)
     run.busy[k] = first
@@ -444,8 +446,7 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
         run.idle[graph.first[v] + run.idles[v]] = k
         run.idles[v] += 1
     if run.waiting[q] > 0:
-        run.to_check[run.checks[0]] = q
-        run.checks[0] += 1
+        _note_queue(run, q)
     rows, r = 0.0, first  # rows: tokens that the batch sends to the next stations
     while r >= 0:
         following = run.after[v, r]

@@ -20,7 +20,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.profile import iteration_s
+from simulation.performance.profile import Profile, iteration_s
 from simulation.search.values import Instance, Requests
 from simulation.sizing.batch_queue import decode_places
 from simulation.sizing.prompt_queue import prefill_alone_s
@@ -46,11 +46,12 @@ class Loads:
         """Return the mask of loads at which every limit is met, ``[instance, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
-        e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
-        for limit, seconds in (
-            (tier.ttft_s, self.ttft_s), (tier.tbt_s, self.tbt_s), (tier.e2e_s, e2e_s),
-        ):  # fmt: skip
-            within &= True if limit is None else seconds <= limit
+        if tier.ttft_s is not None:
+            within &= self.ttft_s <= tier.ttft_s
+        if tier.tbt_s is not None:
+            within &= self.tbt_s <= tier.tbt_s
+        if tier.e2e_s is not None:
+            within &= self.ttft_s + (requests.osl - 1) * self.tbt_s <= tier.e2e_s
         return within
 
     def largest_rates(self, requests: Requests) -> FloatArray:
@@ -79,44 +80,47 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     decode at once. Speeds are computed at ``KNOTS`` of them per profile, and interpolated for the
     others.
     """
-    knots = np.linspace(0.0, 1.0, KNOTS)  # log of a number of sequences over that of the most
-    shape = (len(instances), KNOTS)
-    decode_s, prompt_s, extra_s, limit = (np.zeros(shape) for _ in range(4))
-    context = requests.workload.facts.decode_context
-    isl = np.array([float(requests.isl)])
     # Instances may differ in their start time only, and then share their speeds.
-    first_with_speeds: dict[tuple[int, int, int, int], int] = {}
-    for k, instance in enumerate(instances):
+    by_key: dict[tuple[int, int, int, int], tuple[FloatArray, ...]] = {}
+    rows = []
+    for instance in instances:
         profile = instance.profile
         speed_key = (
             id(profile.curve), profile.max_batch, profile.max_batch_tokens,
             profile.kv_capacity_tokens,
         )  # fmt: skip
-        first = first_with_speeds.setdefault(speed_key, k)
-        if first < k:
-            for part in (decode_s, prompt_s, extra_s, limit):
-                part[k] = part[first]
-            continue
-        try:
-            sequences, _ = decode_places(profile, requests.workload)
-        except SimulationError:  # not even one request fits, so no load is within the limits
-            sequences = 0
-        limit[k] = sequences
-        n = max(float(sequences), 1.0) ** knots
-        budget = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)
-        decode_s[k] = iteration_s(profile, n, n * context, 0.0, 0.0)
-        prompt_s[k] = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)[:, 0]
-        iterations = np.ceil(isl[0] / budget)  # over which the prompt is spread
-        extra_s[k] = np.maximum(prompt_s[k] - iterations * decode_s[k], 0.0)
+        if speed_key not in by_key:
+            by_key[speed_key] = _speeds_at_knots(profile, requests)
+        rows.append(by_key[speed_key])
+    limit, decode_s, prompt_s, extra_s = (np.array(column) for column in zip(*rows, strict=True))
     points = np.linspace(0.0, 1.0, POINTS)
+    n = np.where(limit >= 1.0, np.maximum(limit, 1.0) ** points, np.nan)
     # Linear interpolation from the knots to the points.
-    weights = np.maximum(1.0 - np.abs(points[None, :] - knots[:, None]) * (KNOTS - 1), 0.0)
-    max_sequences = limit[:, :1]
-    n = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** points, np.nan)
+    distance = np.abs(points[None, :] - np.linspace(0.0, 1.0, KNOTS)[:, None])
+    weights = np.maximum(1.0 - distance * (KNOTS - 1), 0.0)
     start_s = np.array([instance.profile.start_s for instance in instances])
     return Speeds(
         n, limit[:, 0], decode_s @ weights, prompt_s @ weights, extra_s @ weights, start_s
     )
+
+
+def _speeds_at_knots(profile: Profile, requests: Requests) -> tuple[FloatArray, ...]:
+    """Return the most sequences, ``[1]``, and three kinds of seconds, ``[KNOTS]`` each.
+
+    They are ``decode``, ``prompt`` and ``extra`` of ``Speeds``.
+    """
+    try:
+        sequences, _ = decode_places(profile, requests.workload)
+    except SimulationError:  # not even one request fits, so no load is within the limits
+        sequences = 0
+    n = max(float(sequences), 1.0) ** np.linspace(0.0, 1.0, KNOTS)
+    isl, context = float(requests.isl), requests.workload.facts.decode_context
+    decode_s = iteration_s(profile, n, n * context, 0.0, 0.0)
+    prompt_s = prefill_alone_s(profile, np.array([isl]), n[:, None] - 1.0, context)[:, 0]
+    # The iterations over which the prompt is spread
+    iterations = np.ceil(isl / np.maximum(profile.max_batch_tokens - n + 1.0, 1.0))
+    extra_s = np.maximum(prompt_s - iterations * decode_s, 0.0)
+    return np.array([float(sequences)]), decode_s, prompt_s, extra_s
 
 
 def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:

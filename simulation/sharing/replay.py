@@ -152,26 +152,17 @@ def replay_gpu(
         <= memory_bytes - (all_weights if host.by_memory else model.weight_bytes)
         for model in models
     ]
-    fitting_rows = [np.flatnonzero(fitting) for fitting in fits]
     # By model and tier: requests that may still miss a limit. Rejected ones have missed it.
     allowed = [
         model.allowed_misses - np.bincount(model.tier[~fitting], minlength=len(model.attainment))
         for model, fitting in zip(models, fits, strict=True)
     ]
     limits = np.concatenate(allowed)
-    state, order = _state(
-        models, fitting_rows, host, memory_bytes, limits if not to_the_end else None
-    )
+    state = _state(models, fits, host, memory_bytes, None if to_the_end else limits)
     end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
-    missed = np.split(state.missed, np.cumsum([len(part) for part in allowed])[:-1])
-    # Row of each kept request of each model, in the order of ``fitting_rows``.
-    rows = np.split(order.argsort(), np.cumsum([len(fitting) for fitting in fitting_rows])[:-1])
+    met = np.split(state.missed <= limits, np.cumsum([len(part) for part in allowed])[:-1])
     return GpuReplay(
-        tuple(
-            _model_replay(state, m, fitting_rows[m], rows[m], fits[m], missed[m] <= allowed[m])
-            for m in range(len(models))
-        ),
-        end_s,
+        tuple(_model_replay(state, m, fits[m], met[m]) for m in range(len(models))), end_s
     )
 
 
@@ -187,18 +178,18 @@ def _memory_bytes(models: Sequence[SharingModel], host: SharedHost) -> float:
 
 def _state(
     models: Sequence[SharingModel],
-    fitting: Sequence[IntArray],
+    fits: Sequence[BoolArray],
     host: SharedHost,
     memory_bytes: float,
     allowed: IntArray | None,
-) -> tuple[State, IntArray]:
-    """Return the state before the first request, and the order of the requests in it.
+) -> State:
+    """Return the state before the first request.
 
-    ``fitting`` has, per model, the indices of the requests that fit into memory. ``memory_bytes``
-    is the GPU memory for weights and KV caches. ``allowed [group]`` is how many requests of each
-    tier of a model may be late; None: never end early. The order is as in ``_requests``.
+    ``fits`` marks, per model, the requests that fit into memory. ``memory_bytes`` is the GPU memory
+    for weights and KV caches. ``allowed [group]`` is how many requests of each tier of a model may
+    be late; None: never end early.
     """
-    requests, order = _requests(models, fitting)
+    requests = _requests(models, fits)
     rows = np.zeros(len(models), MODEL)
     gpu = np.zeros(1, GPU)
     gpu["memory_bytes"], gpu["host_bytes"] = memory_bytes, host.host_bytes
@@ -226,25 +217,22 @@ def _state(
     groups = sum(len(model.attainment) for model in models)
     batch = np.zeros((len(models), int(rows["max_batch"].max()) + 1), np.int64)
     limits = np.full(groups, UNLIMITED) if allowed is None else allowed
-    return State(requests, rows, gpu, packed, batch, np.zeros(groups, np.int64), limits), order
+    return State(requests, rows, gpu, packed, batch, np.zeros(groups, np.int64), limits)
 
 
-def _requests(
-    models: Sequence[SharingModel], fitting: Sequence[IntArray]
-) -> tuple[Array, IntArray]:
+def _requests(models: Sequence[SharingModel], fits: Sequence[BoolArray]) -> Array:
     """Return the requests of all models that fit into memory as records, by arrival.
 
-    ``fitting`` has their indices per model. The second value is the order: for each record, its
-    index in the concatenated ``fitting`` requests of the models.
+    ``fits`` marks them per model. Requests of one model keep their order.
     """
 
     def joined(name: str) -> FloatArray:
         """Return the column ``name`` of the fitting requests of all models."""
-        parts = [getattr(model, name)[rows] for model, rows in zip(models, fitting, strict=True)]
+        parts = [getattr(model, name)[rows] for model, rows in zip(models, fits, strict=True)]
         return np.concatenate(parts)
 
-    requests = np.zeros(sum(len(rows) for rows in fitting), REQUEST)
-    owner = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(fitting)])
+    owner = np.repeat(np.arange(len(models)), [int(rows.sum()) for rows in fits])
+    requests = np.zeros(len(owner), REQUEST)
     first_group = np.concatenate([[0], np.cumsum([len(model.attainment) for model in models])])
     # TTFT and E2E count the seconds before the first iteration, which use no GPU.
     outside_s = np.array([model.profile.start_s for model in models])[owner]
@@ -254,25 +242,21 @@ def _requests(
     requests["ttft"], requests["tbt"] = joined("ttft_s") - outside_s, joined("tbt_s")
     requests["e2e"], requests["tokens_left"] = joined("e2e_s") - outside_s, requests["osl"]
     requests["first_s"] = requests["end_s"] = np.nan
-    order = np.argsort(requests["arrival_s"], kind="stable")
-    return requests[order], order
+    return requests[np.argsort(requests["arrival_s"], kind="stable")]
 
 
-def _model_replay(
-    state: State, m: int, fitting: IntArray, rows: IntArray, fits: BoolArray, met: BoolArray
-) -> ModelReplay:
+def _model_replay(state: State, m: int, fits: BoolArray, met: BoolArray) -> ModelReplay:
     """Return times and lateness of the requests of model ``m``, in their own order.
 
     ``fits`` marks the requests that fit into memory; all others are late and have no times.
-    ``fitting`` has the indices of the marked requests, and ``rows`` their rows in ``state``.
     ``met [tier]`` states whether few enough requests are late.
     """
     first_s, end_s = np.full((2, len(fits)), np.nan)
     late = np.ones(len(fits), np.bool_)
-    requests, model = state.requests[rows], state.models[m]
-    first_s[fitting], end_s[fitting] = requests["first_s"], requests["end_s"]
-    late[fitting] = requests["late"]
+    requests, model = state.requests[state.requests["model"] == m], state.models[m]
+    first_s[fits], end_s[fits] = requests["first_s"], requests["end_s"]
+    late[fits] = requests["late"]
     return ModelReplay(
-        first_s, end_s, late, rejected=len(fits) - len(fitting), met=bool(met.all()),
+        first_s, end_s, late, rejected=int((~fits).sum()), met=bool(met.all()),
         loads=int(model["loads"]), load_s=float(model["load_s"]), busy_s=float(model["busy_s"]),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from simulation.provisioning.level import savings
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import place_plan
 from simulation.provisioning.problem import sojourns
-from simulation.provisioning.replicas import latency_of, plan_whole_replicas, watts_of
+from simulation.provisioning.replicas import plan_whole_replicas, under_load, watts_of
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 from tests.simulation.provisioning.test_workload import SHAPE, service, timing
@@ -71,7 +71,8 @@ def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
             replicas=plan.devices // int(phase.problem.parallel[p]),
         )
         fits = phase.replica_bytes[b, p] + phase.kv_bytes[p] / other.replicas <= DEVICE
-        if latency_of(phase, other) <= phase.problem.slo_s and fits:
+        loaded = under_load(phase, other)
+        if loaded is not None and loaded.latency_s <= phase.problem.slo_s and fits:
             assert watts_of(phase, other) * 1.02 >= drawn - 1e-9
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import model_level, plan_level
-from simulation.provisioning.replicas import latency_of, plan_whole_replicas
+from simulation.provisioning.replicas import plan_whole_replicas, under_load
 from simulation.provisioning.workload import at_rate, phase_problem
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.test_workload import GPU, service, timing
@@ -62,9 +62,11 @@ def test_sequences_in_flight_are_those_of_littles_law():
         fewer = replace(plan, replicas=fewer, parallel=int(spread), stages=1)
         if fewer.replicas:
             held = phase.replica_bytes[-1, p]
-            beyond = latency_of(phase, fewer) > 0.05
-            sequences = phase.problem.rate / fewer.replicas * latency_of(phase, fewer)
-            assert beyond or held + sequences * phase.kv_bytes_per_request[p] > DEVICE
+            loaded = under_load(phase, fewer)
+            if loaded is None or loaded.latency_s > 0.05:
+                continue
+            sequences = phase.problem.rate / fewer.replicas * loaded.latency_s
+            assert held + sequences * phase.kv_bytes_per_request[p] > DEVICE
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
