@@ -35,6 +35,7 @@ def report(result: OutlookResult, _: Tables) -> Report:
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
+        warnings=result.frame.warnings,
         about=f"One week stands for all: {window_text(window)}, not simulated",
         facts=tuple(_facts(result)),
         why="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "

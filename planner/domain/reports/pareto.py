@@ -146,6 +146,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
+        warnings=result.frame.warnings,
         facts=tuple(_front_facts(result)),
         why=demand,
         sections=(

@@ -45,7 +45,7 @@ def report(result: PlanResult, tables: Tables) -> Report:
         tables, frame, THE_PLAN, "plan", None, plan.shift.hours if plan.shift else ()
     )
     charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
-    warnings = [*(plan.conflicts or ())]
+    warnings = [*frame.warnings, *(plan.conflicts or ())]
     if load is not None and load.hours_short:
         warnings.append(
             f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}."

@@ -23,7 +23,7 @@ from planner.domain.results.assumptions import (
     assumptions_of,
     replay_of,
 )
-from planner.domain.serialise import COLUMNS, MERGED, milliseconds, moment
+from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL, milliseconds, moment
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.sources import Fact, facts_of, provenance_at
 from planner.domain.study import Study
@@ -175,6 +175,13 @@ class Frame:
     requests: int
     deferrable: tuple[str, ...]  # tiers that may wait
     speed_error: float | None = None  # largest stated error of a profile, as a share
+    # A warning, if a plan that was not simulated rests on little history.
+    short_history: str | None = field(default=None, metadata={OPTIONAL: True})
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings on the basis itself."""
+        return () if self.short_history is None else (self.short_history,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +207,6 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
         assumptions=assumptions_of(study),
         provenance=_sources_of_figures(study, simulated=simulated),
         notes=(
-            *([] if simulated else short_history_warning(study.window, study.traffic)),
             *gaps_note(study.traffic, study.window),
             *growth_note(study.window),
             *([study.misfit] if study.misfit else []),
@@ -213,6 +219,10 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
         requests=len(study.trace) * study.cells,
         deferrable=tuple(tier.name for tier in study.hardware.tiers if tier.deferrable),
         speed_error=max((error.value for error in errors if error is not None), default=None),
+        # A comparison has it among its warnings.
+        short_history=None
+        if simulated
+        else next(iter(short_history_warning(study.window, study.traffic)), None),
     )
 
 
