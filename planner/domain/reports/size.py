@@ -83,11 +83,12 @@ def _answer(result: SizeResult) -> str:
             for region, count in pool.replicas_by_region.items():
                 by_region[region] = by_region.get(region, 0) + count
         total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
-        counted = f"{total:,} replica{'s' * (total > 1)} for the peak demand"
+        load = "peak of all traffic" if by_region else "stated rate"
+        counted = f"{total:,} replica{'s' * (total > 1)} for the {load}"
         if len(by_region) > 1:
             regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
             counted += f" ({regions})"
-        return f"{counted}, without spare replicas. A plan adds them"
+        return f"{counted}, before spare replicas"
     if len(result.pools) > 1:
         return "Capacity of one replica within the SLO"
     (pool,) = result.pools
