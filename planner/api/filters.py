@@ -230,7 +230,7 @@ class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
         fields = ["state", "scenario", "author", "run"]
 
 
-class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
+class ActivePlanFilter(filters.FilterSet):  # type: ignore[misc]
     scenario = filters.CharFilter(
         method="by_scenario", max_length=120, label="Name of the scenario, now or at activation"
     )

@@ -67,12 +67,9 @@ def add_options(
     ``alone`` has, by option, the value that a flag without a value stands for. ``groups`` has the
     options of each group of the help, by title. ``aliases`` has a second flag by option.
     """
-    group_of = {
-        name: group
-        for title, names in (groups or {}).items()
-        for group in [parser.add_argument_group(title)]
-        for name in names
-    }
+    group_of: dict[str, Any] = {}
+    for title, names in (groups or {}).items():
+        group_of |= dict.fromkeys(names, parser.add_argument_group(title))
     for name, option in options.items():
         if name in leave_out:
             continue
@@ -87,7 +84,9 @@ def add_options(
             settings |= {"metavar": name.upper(), "required": option.required and checked}
         if alone and name in alone:
             settings |= {"nargs": "?", "const": alone[name]}
-        flags = [flag_of(name), *([aliases[name]] if aliases and name in aliases else [])]
+        flags = [flag_of(name)]
+        if aliases and name in aliases:
+            flags.append(aliases[name])
         group_of.get(name, parser).add_argument(*flags, **settings)
 
 

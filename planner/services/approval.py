@@ -121,8 +121,8 @@ def approvers_of(proposal: Proposal) -> list[User]:
 
 def people_to_ask(proposal: Proposal) -> list[User]:
     """Return the users who may approve the proposal and are no reviewers yet, sorted by name."""
-    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
-    return [person for person in approvers_of(proposal) if person.pk not in asked]
+    reviewers = {reviewer.pk for reviewer in proposal.reviewers.all()}
+    return [person for person in approvers_of(proposal) if person.pk not in reviewers]
 
 
 def waiting_for(proposal: Proposal) -> str:

@@ -286,12 +286,12 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     moments = [begins + n * READ_EVERY for n in range(count)]
     times_s = np.array([moment.timestamp() for moment in moments])
     plan_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
-    held = []
+    pools = []
     for pool in pools_of(plan):
         replicas_at_time = replicas_at(plan, pool)
         replicas = np.array([replicas_at_time(moment) or 0 for moment in plan_times], np.int64)
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))  # with the start
-        held.append(
+        pools.append(
             HeldPool(
                 model=pool.model,
                 region=pool.region,
@@ -304,7 +304,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
                 replicas=replicas[changes],
             )
         )
-    return held
+    return pools
 
 
 def observed_speeds(

@@ -155,7 +155,7 @@ def run_options(body: Values) -> Values:
         raise serializers.ValidationError({"options": refused.detail}) from None
 
 
-class ScenarioGiven(StrictSerializer):
+class ScenarioRunRequest(StrictSerializer):
     """A stored scenario, or a document that is used for this run only."""
 
     kind = ""  # kind of the run
@@ -183,15 +183,15 @@ class ScenarioGiven(StrictSerializer):
         return {**origin, "options": chosen_values(declared, values)}
 
 
-class TraceOrScenario(ScenarioGiven):
+class TraceOrScenario(ScenarioRunRequest):
     """The demand of a scenario, or that of one trace."""
 
     trace = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
 
 
-def request_of(kind: str) -> type[ScenarioGiven]:
+def request_of(kind: str) -> type[ScenarioRunRequest]:
     """Return the serializer of the request that starts a run of ``kind``."""
-    base: type[ScenarioGiven] = ScenarioGiven
+    base: type[ScenarioRunRequest] = ScenarioRunRequest
     declared = KINDS[kind].options
     if kind == Run.Kind.FORECAST:
         base, declared = TraceOrScenario, forecast.TraceOptions

@@ -45,7 +45,7 @@ class Login(StrictSerializer):
     )
 
 
-class TokenGiven(StrictSerializer):
+class NewTokenDetail(StrictSerializer):
     """A new token. Send it as ``Authorization: Token TOKEN``."""
 
     token = serializers.CharField(help_text="Token. Shown once, because only its hash is stored.")
@@ -58,7 +58,7 @@ class FactorState(StrictSerializer):
     recovery_left = serializers.IntegerField(help_text="Unused recovery codes.")
 
 
-class AgainGiven(StrictSerializer):
+class PasswordConfirmation(StrictSerializer):
     password = serializers.CharField(
         max_length=4096,
         default="",
@@ -67,17 +67,17 @@ class AgainGiven(StrictSerializer):
     )
 
 
-class CodeGiven(StrictSerializer):
+class FactorCode(StrictSerializer):
     code = serializers.CharField(
         max_length=64, help_text="Current or recovery code, to turn off 2FA."
     )
     on = serializers.BooleanField(default=True, help_text="false: turn off 2FA.")
 
 
-class Recovery(StrictSerializer):
+class RecoveryCodes(StrictSerializer):
     recovery = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Recovery codes. Each works once, and is shown once.",
+        help_text="RecoveryCodes codes. Each works once, and is shown once.",
     )
 
 
@@ -128,7 +128,7 @@ class LoginView(ApiView):
         return "Token"  # a wrong password is 401 even without authentication classes
 
     @operation(
-        {200: TokenGiven},
+        {200: NewTokenDetail},
         request={JSON: Login, "application/x-www-form-urlencoded": Login}, auth=[],
         examples={"Log in": {"username": "demo", "password": "your password"}},
     )  # fmt: skip
@@ -148,7 +148,7 @@ class LoginView(ApiView):
         with use_workspace(workspace_for(user, sent.pop("workspace"))):
             new = tokens.token_create(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}
-        return Response(TokenGiven(answer).data)
+        return Response(NewTokenDetail(answer).data)
 
 
 class MeView(ApiView):
@@ -179,30 +179,30 @@ class MyFactorView(ApiView):
         }
         return Response(FactorState(state).data)
 
-    @operation({201: second_factor.Enrolment}, request=AgainGiven)
+    @operation({201: second_factor.Enrolment}, request=PasswordConfirmation)
     def post(self, request: Request) -> Response:
         """Begin a second factor; it is active after you PUT a first code.
 
         With a token, or with an older session, the password is required again.
         """
-        sent = valid(AgainGiven(data=request.data))
+        sent = valid(PasswordConfirmation(data=request.data))
         check_verified(request._request, self.user, sent["password"])
         begun = second_factor.factor_begin(user=self.user)
         return Response(as_json(begun), status.HTTP_201_CREATED)
 
-    @operation({200: Recovery}, request=CodeGiven)
+    @operation({200: RecoveryCodes}, request=FactorCode)
     def put(self, request: Request) -> Response:
         """Confirm the second factor with a first code, or end it with another.
 
         The answer to a confirmation holds the recovery codes, which are shown once.
         """
-        sent = valid(CodeGiven(data=request.data))
+        sent = valid(FactorCode(data=request.data))
         codes: list[str] = []
         if sent["on"]:
             codes = second_factor.factor_confirm(user=self.user, code=sent["code"])
         else:
             second_factor.factor_end(user=self.user, code=sent["code"])
-        return Response(Recovery({"recovery": codes}).data)
+        return Response(RecoveryCodes({"recovery": codes}).data)
 
 
 class MyTokenView(ApiView):

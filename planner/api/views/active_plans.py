@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
+from planner.api.filters import ActivePlanFilter, ListView, StrictFilter, lists
 from planner.api.schema import LOCATION, operation
 from planner.api.serializers.fields import (
     OptionalText,
@@ -53,11 +53,11 @@ PLAN_OPTIONS = {
 NO_PLAN = "No plan is active. Activate a plan with POST and the number of its run."
 
 
-class WhySaid(StrictSerializer):
+class ReasonRequest(StrictSerializer):
     message = OptionalText(max_length=MAX_MESSAGE_CHARACTERS, help_text="Reason.")
 
 
-class InForceRequest(WhySaid, OptionsSerializer):
+class ActivationRequest(ReasonRequest, OptionsSerializer):
     """The run with the plan to activate, how to apply it, and why."""
 
     declared = PLAN_OPTIONS
@@ -84,7 +84,7 @@ class OtherPlan:
     scenario: str
 
 
-class KeptPlan(serializers.ModelSerializer[ActivePlan]):
+class ActivePlanItem(serializers.ModelSerializer[ActivePlan]):
     """An active or past plan, as lists show it."""
 
     run = serializers.IntegerField(source="number")
@@ -104,7 +104,7 @@ class KeptPlan(serializers.ModelSerializer[ActivePlan]):
                   "begins", "ends", "by", "since", "until", "message", "origin"]  # fmt: skip
 
 
-class KeptPool(serializers.Serializer[Any]):
+class ActivePlanPool(serializers.Serializer[Any]):
     name = serializers.CharField()
     region = serializers.CharField()
     model = serializers.CharField()
@@ -116,11 +116,11 @@ class KeptPool(serializers.Serializer[Any]):
     )
 
 
-class KeptPlanDetail(KeptPlan):
-    pools = KeptPool(many=True, help_text="Pools as they were at activation.")
+class ActivePlanDetail(ActivePlanItem):
+    pools = ActivePlanPool(many=True, help_text="Pools as they were at activation.")
 
-    class Meta(KeptPlan.Meta):
-        fields = [*KeptPlan.Meta.fields, "pools"]
+    class Meta(ActivePlanItem.Meta):
+        fields = [*ActivePlanItem.Meta.fields, "pools"]
 
 
 class PlanPairQuery(serializers.Serializer[Any]):
@@ -130,7 +130,7 @@ class PlanPairQuery(serializers.Serializer[Any]):
     new = RowNumber()
 
 
-class InForce(KeptPlan):
+class CurrentPlan(ActivePlanItem):
     desired = TypedField(list[PlannedReplicas], lambda plan: desired_by_pool(plan, timezone.now()))
     others = TypedField(
         list[OtherPlan],
@@ -140,8 +140,8 @@ class InForce(KeptPlan):
         help_text="Active plans of other scenarios.",
     )
 
-    class Meta(KeptPlan.Meta):
-        fields = [*KeptPlan.Meta.fields, "desired", "others"]
+    class Meta(ActivePlanItem.Meta):
+        fields = [*ActivePlanItem.Meta.fields, "desired", "others"]
 
 
 class DeploymentNames(StrictSerializer):
@@ -151,8 +151,8 @@ class DeploymentNames(StrictSerializer):
     )
 
 
-class InForceView(ApiView):
-    @operation({200: InForce}, parameters=[ActivePlanQuery])
+class CurrentPlanView(ApiView):
+    @operation({200: CurrentPlan}, parameters=[ActivePlanQuery])
     def get(self, request: Request) -> Response:
         """Get the active plan of a scenario and the replicas that it requests now, as in /metrics.
 
@@ -163,11 +163,11 @@ class InForceView(ApiView):
         plan = active_plan(scenario) if scenario else active_plans().first()
         if plan is None:
             raise NotFound(NO_PLAN)
-        return Response(InForce(plan).data)
+        return Response(CurrentPlan(plan).data)
 
     @operation(
-        {201: InForce},
-        request=InForceRequest, examples={"Every day like it": {"run": 7, "repeat": "daily"}},
+        {201: CurrentPlan},
+        request=ActivationRequest, examples={"Every day like it": {"run": 7, "repeat": "daily"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Activate a plan; for approvers and admins.
@@ -175,7 +175,7 @@ class InForceView(ApiView):
         The plan is stored as it is now. It replaces the active plan of its scenario. 409 if the
         active plan of another scenario scales some of the same deployments.
         """
-        sent = valid(InForceRequest(data=request.data))
+        sent = valid(ActivationRequest(data=request.data))
         plan = plan_activate(
             run=run_get(sent["run"]),
             options=options_of(ExportOptions, sent["options"]),
@@ -183,7 +183,7 @@ class InForceView(ApiView):
             now=timezone.now(),
             message=sent["message"],
         )
-        return Response(InForce(plan).data, status.HTTP_201_CREATED)
+        return Response(CurrentPlan(plan).data, status.HTTP_201_CREATED)
 
     @operation({204: None}, parameters=[ActivePlanQuery])
     def delete(self, request: Request) -> None:
@@ -200,19 +200,19 @@ class InForceView(ApiView):
             raise NotFound(NO_PLAN)
 
 
-@lists(KeptPlan, rows=lambda: activated_plans().defer("pools"))
-class KeptPlanListView(ListView[ActivePlan]):
+@lists(ActivePlanItem, rows=lambda: activated_plans().defer("pools"))
+class ActivePlanListView(ListView[ActivePlan]):
     """List active and past plans of all scenarios or of one, newest first."""
 
     filter_backends = [StrictFilter]
-    filterset_class = KeptPlanFilter
+    filterset_class = ActivePlanFilter
 
 
-class KeptPlanView(ApiView):
-    @operation({200: KeptPlanDetail})
+class ActivePlanView(ApiView):
+    @operation({200: ActivePlanDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get a plan as it was when it became active."""
-        return Response(KeptPlanDetail(activated_plan_get(number)).data)
+        return Response(ActivePlanDetail(activated_plan_get(number)).data)
 
 
 class PlansBetweenView(ApiView):
@@ -228,7 +228,7 @@ class PlansBetweenView(ApiView):
 
 
 class PlanRestoreView(ApiView):
-    @operation({201: InForce}, request=WhySaid)
+    @operation({201: CurrentPlan}, request=ReasonRequest)
     def post(self, request: Request, number: int) -> Response:
         """Activate an earlier plan again, unchanged; for approvers and admins.
 
@@ -238,9 +238,9 @@ class PlanRestoreView(ApiView):
             plan=activated_plan_get(number),
             user=self.user,
             now=timezone.now(),
-            **valid(WhySaid(data=request.data)),
+            **valid(ReasonRequest(data=request.data)),
         )
-        return Response(InForce(again).data, status.HTTP_201_CREATED)
+        return Response(CurrentPlan(again).data, status.HTTP_201_CREATED)
 
 
 class PlanBranchView(ApiView):

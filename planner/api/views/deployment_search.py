@@ -37,7 +37,7 @@ class ConfigureRequest(WithMeasurements):
         return declared
 
 
-class IntoScenario(StrictSerializer):
+class DeploymentsRequest(StrictSerializer):
     """Chosen deployments and their destination: a stored scenario, or a draft from a trace."""
 
     model = serializers.CharField(max_length=200)
@@ -80,15 +80,17 @@ class ConfigureView(ApiView):
 
 class ConfigureScenarioView(ApiView):
     @operation(
-        {200: ScenarioText}, request=IntoScenario, examples={"Into a stored scenario": CHOSEN},
-    )  # fmt: skip
+        {200: ScenarioText},
+        request=DeploymentsRequest,
+        examples={"Into a stored scenario": CHOSEN},
+    )
     def post(self, request: Request) -> Response:
         """Put chosen deployments into a scenario.
 
         The answer is the document of a stored scenario, or of a draft from a trace, with the
         deployments. Nothing is stored.
         """
-        sent = valid(IntoScenario(data=request.data))
+        sent = valid(DeploymentsRequest(data=request.data))
         limits = {name: sent.get(name) for name in LATENCY_LIMITS}
         document = scenario_with_deployments(
             model=sent["model"],

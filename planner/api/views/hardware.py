@@ -177,7 +177,7 @@ class ModelDetail(ModelItem):
         ]
 
 
-class HardwareAdded(serializers.Serializer[Any]):
+class ImportedHardware(serializers.Serializer[Any]):
     gpus = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(child=serializers.CharField())
 
@@ -238,7 +238,7 @@ class PriceListRequest(StrictSerializer):
     )
 
 
-class PriceListKept(serializers.Serializer[Any]):
+class PriceListDetail(serializers.Serializer[Any]):
     name = serializers.CharField()
     version = serializers.IntegerField(help_text="Number of uploads with this name.")
     prices = serializers.IntegerField(help_text="Number of prices.")
@@ -398,7 +398,7 @@ class ModelView(ModelEntry):
 class HardwareFileView(ApiView):
     parser_classes = [MultiPartParser]
 
-    @operation({201: HardwareAdded}, request={"multipart/form-data": FileRequest})
+    @operation({201: ImportedHardware}, request={"multipart/form-data": FileRequest})
     def post(self, request: Request) -> Response:
         """Import GPU types and models from a file.
 
@@ -417,7 +417,7 @@ class HardwareFileView(ApiView):
             "gpus": [row.name for row in rows if isinstance(row, OwnGpu)],
             "models": [row.name for row in rows if not isinstance(row, OwnGpu)],
         }
-        return Response(HardwareAdded(added).data, status.HTTP_201_CREATED)
+        return Response(ImportedHardware(added).data, status.HTTP_201_CREATED)
 
 
 class PriceListView(ApiView):
@@ -436,7 +436,7 @@ class PriceListView(ApiView):
 class PriceListsView(ApiView):
     parser_classes = [MultiPartParser]
 
-    @operation({201: PriceListKept}, request={"multipart/form-data": PriceListRequest})
+    @operation({201: PriceListDetail}, request={"multipart/form-data": PriceListRequest})
     def post(self, request: Request) -> Response:
         """Store your own price list.
 
@@ -456,7 +456,7 @@ class PriceListsView(ApiView):
             "prices": len(row.facts["prices"]),
             "source": row.source,
         }
-        return Response(PriceListKept(answer).data, status.HTTP_201_CREATED)
+        return Response(PriceListDetail(answer).data, status.HTTP_201_CREATED)
 
 
 class PriceListDetailView(ApiView):

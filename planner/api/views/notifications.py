@@ -42,7 +42,7 @@ class ChannelRequest(StrictSerializer):
     )
 
 
-class ChannelMade(ChannelItem):
+class NewChannel(ChannelItem):
     signing_key = serializers.CharField(
         help_text="Secret. v1 of Headroom-Signature is HMAC-SHA256 of SECONDS.BODY."
     )
@@ -66,7 +66,7 @@ class ChannelsView(ApiView):
         return Response(ChannelItem(rows, many=True).data)
 
     @operation(
-        {201: ChannelMade}, request=ChannelRequest,
+        {201: NewChannel}, request=ChannelRequest,
         examples={"Slack": {"kind": "webhook", "address": "https://hooks.slack.com/services/T/B/X"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
@@ -78,7 +78,7 @@ class ChannelsView(ApiView):
             user=self.user, **valid(ChannelRequest(data=request.data))
         )
         channel.signing_key = notifications.signing_key(channel)  # type: ignore[attr-defined]
-        return Response(ChannelMade(channel).data, status.HTTP_201_CREATED)
+        return Response(NewChannel(channel).data, status.HTTP_201_CREATED)
 
 
 class ChannelView(ApiView):

@@ -261,7 +261,7 @@ class FitRequest(ComputeRequest):
     rows_gpu = OptionalText(max_length=200)
 
 
-class CompareAsked(VersionQuery):
+class ComparisonRequest(VersionQuery):
     profile = serializers.CharField(max_length=200)
     rows_model = OptionalText(max_length=200)
     rows_gpu = OptionalText(max_length=200)
@@ -460,13 +460,15 @@ class CalibrationFitsView(ApiView):
 
 
 class CalibrationComparisonsView(ApiView):
-    @operation({200: Compared}, request=CompareAsked, examples={"For instance": schema.COMPARED})
+    @operation(
+        {200: Compared}, request=ComparisonRequest, examples={"For instance": schema.COMPARED}
+    )
     def post(self, request: Request, number: int) -> Response:
         """Compare a profile with uploaded measurements.
 
         It changes nothing.
         """
-        query = valid(CompareAsked(data=request.data))
+        query = valid(ComparisonRequest(data=request.data))
         compared, table = profile_compare(
             profile_name=query["profile"],
             version=query.get("version"),

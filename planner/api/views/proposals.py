@@ -137,7 +137,7 @@ class CommentRequest(StrictSerializer):
     )
 
 
-class SayRequest(StrictSerializer):
+class DecisionRequest(StrictSerializer):
     text = OptionalText(max_length=20_000)
 
 
@@ -236,39 +236,39 @@ class ProposalCommentsView(ApiView):
 
 
 class ProposalApproveView(ApiView):
-    @operation(DECIDED, request=SayRequest, examples={"Yes": {"text": "Good."}})
+    @operation(DECIDED, request=DecisionRequest, examples={"Yes": {"text": "Good."}})
     def post(self, request: Request, number: int) -> Response:
         """Approve a proposal; with enough approvals its plan becomes active.
 
         For approvers and admins, but not for the people who proposed or amended it.
         """
-        sent = valid(SayRequest(data=request.data))
+        sent = valid(DecisionRequest(data=request.data))
         return _current(proposals.approve(proposal=proposal_get(number), by=self.user, **sent))
 
 
 class ProposalChangesView(ApiView):
-    @operation(DECIDED, request=SayRequest, examples={"Say what": {"text": "Take 3."}})
+    @operation(DECIDED, request=DecisionRequest, examples={"Say what": {"text": "Take 3."}})
     def post(self, request: Request, number: int) -> Response:
         """Request changes; for approvers and admins."""
-        sent = valid(SayRequest(data=request.data))
+        sent = valid(DecisionRequest(data=request.data))
         return _current(
             proposals.ask_for_changes(proposal=proposal_get(number), by=self.user, **sent)
         )
 
 
 class ProposalRejectView(ApiView):
-    @operation(DECIDED, request=SayRequest)
+    @operation(DECIDED, request=DecisionRequest)
     def post(self, request: Request, number: int) -> Response:
         """Reject a proposal; for approvers and admins."""
-        sent = valid(SayRequest(data=request.data))
+        sent = valid(DecisionRequest(data=request.data))
         return _current(proposals.reject(proposal=proposal_get(number), by=self.user, **sent))
 
 
 class ProposalWithdrawView(ApiView):
-    @operation(DECIDED, request=SayRequest)
+    @operation(DECIDED, request=DecisionRequest)
     def post(self, request: Request, number: int) -> Response:
         """Withdraw a proposal; for its author and admins."""
-        sent = valid(SayRequest(data=request.data))
+        sent = valid(DecisionRequest(data=request.data))
         return _current(proposals.withdraw(proposal=proposal_get(number), by=self.user, **sent))
 
 

@@ -86,14 +86,14 @@ class SourceItem(serializers.ModelSerializer[Source]):
         ]  # fmt: skip
 
 
-class SourceAsked(StrictSerializer):
+class SourceKindRequest(StrictSerializer):
     """The source to read; ``preview`` takes the same."""
 
     kind = serializers.ChoiceField(choices=Source.Kind.choices)
     settings = serializers.DictField(required=False, default=dict, help_text=SETTINGS)
 
 
-class SourceRequest(SourceAsked):
+class SourceRequest(SourceKindRequest):
     name = serializers.CharField(max_length=80, help_text="Small letters, digits and hyphens.")
     bin_s = serializers.IntegerField(min_value=1, max_value=86_400, default=300)
     every_s = serializers.IntegerField(
@@ -220,12 +220,12 @@ class SourceListView(ListView[Source]):
 
 class SourcePreviewView(ApiView):
     @operation(
-        {200: Preview}, request=SourceAsked,
+        {200: Preview}, request=SourceKindRequest,
         examples={"A Prometheus": {"kind": "prometheus", "settings": PROMETHEUS}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Preview what a source would read; nothing is stored."""
-        sent = valid(SourceAsked(data=request.data))
+        sent = valid(SourceKindRequest(data=request.data))
         preview = source_preview(user=self.user, kind=sent["kind"], fields=sent["settings"])
         return Response(as_json(preview))
 

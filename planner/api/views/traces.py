@@ -96,7 +96,7 @@ class TraceDetail(TraceItem):
         fields = [*TraceItem.Meta.fields, "options", "report"]
 
 
-class UploadDone(serializers.Serializer[Any]):
+class UploadAnswer(serializers.Serializer[Any]):
     trace = TraceDetail()
     run = RunDetail(allow_null=True, help_text="Run that reads the file. Poll it.")
     known = serializers.BooleanField(
@@ -133,8 +133,8 @@ class Upload(ApiView):
 
     @operation(
         {
-            202: OpenApiResponse(UploadDone, "Being read."),
-            200: OpenApiResponse(UploadDone, "Known and ready."),
+            202: OpenApiResponse(UploadAnswer, "Being read."),
+            200: OpenApiResponse(UploadAnswer, "Known and ready."),
         },
         request={"multipart/form-data": UploadRequest}, parameters=[KEY, LOCATION],
     )  # fmt: skip
@@ -157,7 +157,7 @@ class Upload(ApiView):
             idempotency_key=idempotency_key(request),
         )
         answer = {"trace": trace, "run": run, "known": not new}
-        body = UploadDone(answer, context={"request": request}).data
+        body = UploadAnswer(answer, context={"request": request}).data
         if run is None:
             return Response(body)
         return run_response(run, request, body)

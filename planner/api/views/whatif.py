@@ -127,7 +127,7 @@ class MonthReplayView(ApiView):
         return run_response(run, request)
 
 
-class AxisGiven(StrictSerializer):
+class SweepAxis(StrictSerializer):
     key = serializers.CharField(
         max_length=300,
         help_text="Address such as `tiers[chat].ttft_ms`, or a setting such as `growth`.",
@@ -148,7 +148,7 @@ class SweepRequest(StrictSerializer):
     )
     kind = serializers.ChoiceField(WORK, default=Run.Kind.PLAN.value, help_text="Kind of the runs.")
     options = serializers.DictField(required=False, help_text="Options of every run.")
-    vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
+    vary = serializers.ListField(child=SweepAxis(), min_length=1, max_length=MOST_AXES)
 
     def validate(self, attrs: Values) -> Values:
         """Check that exactly one of scenario and document is given; add the run's options."""
@@ -177,7 +177,7 @@ class SweepItem(serializers.ModelSerializer[Sweep]):
                   "link"]  # fmt: skip
 
 
-class SweepShown(SweepItem):
+class SweepDetail(SweepItem):
     """A sweep with a figure of every cell; rows follow the first setting, cells the second."""
 
     grid = serializers.SerializerMethodField()
@@ -195,7 +195,7 @@ class SweepListView(ListView[Sweep]):
     """List sweeps."""
 
     @operation(
-        {202: SweepShown}, request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
+        {202: SweepDetail}, request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Run a scenario for every pair of values of two settings.
@@ -214,16 +214,16 @@ class SweepListView(ListView[Sweep]):
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
             idempotency_key=idempotency_key(request),
         )
-        return self.row_response(SweepShown, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
+        return self.row_response(SweepDetail, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
 
 
 class SweepView(ApiView):
-    @operation({200: SweepShown}, parameters=[GridQuery])
+    @operation({200: SweepDetail}, parameters=[GridQuery])
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
         query = valid(GridQuery(data=request.query_params))
         figure = figure_by_name(query["figure"])
-        return self.row_response(SweepShown, sweep_get(number), figure=figure)
+        return self.row_response(SweepDetail, sweep_get(number), figure=figure)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -232,9 +232,9 @@ class SweepView(ApiView):
 
 
 class SweepCancelView(ApiView):
-    @operation({200: SweepShown}, request=None)
+    @operation({200: SweepDetail}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)
         sweep_cancel(sweep=sweep, user=self.user)
-        return self.row_response(SweepShown, sweep)
+        return self.row_response(SweepDetail, sweep)

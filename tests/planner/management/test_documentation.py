@@ -49,6 +49,7 @@ def test_a_page_shows_the_figures_that_its_command_prints(
     line: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, _ = command(*shlex.split(line, comments=True)[1:])
     assert code == 0
     figures = re.compile(r"[\d.,]*\d%?")
