@@ -32,6 +32,7 @@ from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.reduction import Assessment, Instance, reduce
+from simulation.performance.profile import Profile
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
 CALM = 2  # decisions without pressure until moved modules return
@@ -77,9 +78,12 @@ class ModuleLocations:
 
 
 @dataclass(slots=True, eq=False)
-class _PoolState:
-    """The placement of the modules of a pool's instances, and the running operation."""
+class _ElasticPool:
+    """A pool whose modules are scaled: their placement, and the running operation."""
 
+    index: int  # of the pool
+    layout: Layout
+    profile: Profile
     state: Instance  # placement now
     wanted: Instance  # placement after the running operation
     count: int  # instances
@@ -111,127 +115,144 @@ class ModuleScaling(ScalingPolicy):
     standings: list[ModuleLocations] = field(default_factory=list)
     held: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
     _fleet: Fleet = field(init=False, repr=False)
-    _pools: dict[int, _PoolState] = field(default_factory=dict)
+    _observation: Observation = field(init=False, repr=False)  # of the present decision
+    _pools: list[_ElasticPool] = field(default_factory=list)
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._fleet = fleet
         self.events.clear()
         self.standings.clear()
         self.held.clear()
-        self._pools = {
-            p: _PoolState(
-                layout.start, layout.start, fleet.pools[p].initial, _tbt_s(fleet, fleet.pools[p])
+        self._pools = [
+            _ElasticPool(
+                p, layout, pool.profile, layout.start, layout.start, pool.initial,
+                _tbt_s(fleet, pool),
             )
-            for p, layout in enumerate(self.layouts)
+            for p, (layout, pool) in enumerate(zip(self.layouts, fleet.pools, strict=True))
             if layout is not None
-        }
+        ]  # fmt: skip
         return self._targets()
 
     def decide(self, observation: Observation) -> Actions:
         """Act on each pool's modules; return the speeds, batches and KV memory that result."""
-        now = observation.time_s
-        for p in self._pools:
-            self._act(p, observation, now)
+        self._observation, now = observation, observation.time_s
+        for elastic in self._pools:
+            self._act(elastic, now)
         pools = len(self._fleet.pools)
         speed, kv_share = np.ones(pools), np.ones(pools)
         max_batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
-        for p, elastic in self._pools.items():
-            layout, profile = self._layout(p), self._fleet.pools[p].profile
-            own_speed = self._relative_speed(p, elastic.state, observation)
+        for elastic in self._pools:
+            p, layout = elastic.index, elastic.layout
+            own_speed = self._relative_speed(elastic, elastic.state)
             speed[p] *= own_speed
-            tokens = self._layout_with_free_memory(p, observation).tokens(elastic.state)
-            kv_share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
+            tokens = self._layout_with_free_memory(elastic).tokens(elastic.state)
+            free_share = tokens / elastic.profile.kv_capacity_tokens
+            kv_share[p] *= float(np.clip(free_share, 1e-6, 1.0))
             # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
             sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
-            max_batch[p] = int(np.clip(min(sequences_fit, elastic.limit), 1, profile.max_batch))
-            self._record_location(p, now, own_speed)
-            computing, memory = self._capacity_taken_from_others(p, elastic.state, observation)
+            sequences = min(sequences_fit, elastic.limit)
+            max_batch[p] = int(np.clip(sequences, 1, elastic.profile.max_batch))
+            self._record_location(elastic, now, own_speed)
+            computing, memory = self._capacity_taken_from_others(elastic, elastic.state)
             speed /= 1.0 + computing
             kv_share *= np.maximum(1.0 - memory, 1e-6)
             # Share of the interval until the next decision in which the operation still runs.
             acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
-            speed[self._neighbours(p)] /= 1.0 + LATENCY_DISTURBANCE * acting
+            speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
         self._record_memory(now)
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
-    def _neighbours(self, p: int) -> list[int]:
-        """Return pool ``p`` and the pools that an operation on its modules slows down.
+    def _neighbours(self, elastic: _ElasticPool) -> list[int]:
+        """Return the index of a pool, and of those that an operation on its modules slows down.
 
         These have instances or modules on the same devices.
         """
-        elastic, layout = self._pools[p], self._layout(p)
+        layout = elastic.layout
         if not layout.hosts:
-            return [p]
+            return [elastic.index]
         used = layout.borrowed_devices(elastic.state, elastic.wanted)
         hosts = {host for host, is_used in zip(layout.hosts, used.tolist(), strict=True) if is_used}
-        sharing = {q for q in self._pools if hosts & set(self._layout(q).hosts) - {-1}}
-        return sorted({p} | sharing | {host for host in hosts if self._serves(host)})
+        own = -1  # the host of an instance's own GPUs
+        sharing = {q.index for q in self._pools if hosts & set(q.layout.hosts) - {own}}
+        serving_hosts = {host for host in hosts if self._serves(host)}
+        return sorted({elastic.index} | sharing | serving_hosts)
+
+    @property
+    def _signals(self) -> Signals:
+        """Return the signals of the present decision; this policy always gets them."""
+        assert self._observation.signals is not None
+        return self._observation.signals
+
+    def _running(self, elastic: _ElasticPool) -> float:
+        """Return the mean sequences in a batch of a pool since the last decision, at least 1."""
+        batch = self._signals.batch[elastic.index]
+        return float(np.maximum(np.nan_to_num(batch, nan=1.0), 1.0))
 
     def _serves(self, host: int) -> bool:
         """Return whether pool ``host`` serves requests, so that only a part of its GPUs is idle."""
         return host >= 0 and not self._fleet.pools[host].lends
 
-    def _kv_use(self, observation: Observation) -> FloatArray:
+    def _kv_use(self) -> FloatArray:
         """Return the share of KV memory that each pool needs with a margin, at most 1, ``[pools]``.
 
         The memory is that of the pool's first placement.
         """
-        use = MARGIN * np.nan_to_num(observation.utilisation)
-        for p in self._pools:
-            layout = self._layout(p)
+        use = MARGIN * np.nan_to_num(self._observation.utilisation)
+        for elastic in self._pools:
             # The KV capacity in the profile includes memory for caches on borrowed devices.
-            use[p] *= self._fleet.pools[p].profile.kv_capacity_tokens / layout.tokens(layout.start)
+            own_tokens = elastic.layout.tokens(elastic.layout.start)
+            use[elastic.index] *= elastic.profile.kv_capacity_tokens / own_tokens
         return np.minimum(use, 1.0)
 
-    def _layout_with_free_memory(self, p: int, observation: Observation) -> Layout:
-        """Return the layout of pool ``p`` with only the memory that its hosts can spare now."""
-        layout, use = self._layout(p), self._kv_use(observation)
+    def _layout_with_free_memory(self, elastic: _ElasticPool) -> Layout:
+        """Return the layout of a pool with only the memory that its hosts can spare now."""
+        layout, use = elastic.layout, self._kv_use()
         vacant = [1.0 - use[host] if self._serves(host) else 1.0 for host in layout.hosts]
         return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
 
-    def _busy_share_of_others(self, p: int, observation: Observation) -> FloatArray:
+    def _busy_share_of_others(self, elastic: _ElasticPool) -> FloatArray:
         """Return the share of time that other instances compute on each device, ``[D]``.
 
-        These are the other instances of pool ``p`` that share the device, and that of the host (the
+        These are the other instances of the pool that share the device, and that of the host (the
         pool that owns it). The share is above 1 if several of them compute all the time.
         """
-        layout, busy = self._layout(p), np.nan_to_num(_signals(observation).busy)
+        layout, busy = elastic.layout, np.nan_to_num(self._signals.busy)
         devices = layout.room_bytes.size
-        # Instances of pool p on each device
+        # Instances of the pool on each device
         sharers = np.ones(devices) if layout.sharers is None else layout.sharers
-        busy_share = np.maximum(sharers - 1.0, 0.0) * busy[p]
+        busy_share = np.maximum(sharers - 1.0, 0.0) * busy[elastic.index]
         for d, host in enumerate(layout.hosts):
             busy_share[d] += busy[host] if self._serves(host) else 0.0
         # Rounded, so that cached speeds hold for small changes of load.
         return np.asarray(np.round(busy_share, 1), np.float64)
 
     def _capacity_taken_from_others(
-        self, p: int, state: Instance, observation: Observation
+        self, elastic: _ElasticPool, state: Instance
     ) -> tuple[FloatArray, FloatArray]:
         """Return the shares of computing time and of KV memory that each pool loses, ``[pools]``.
 
-        They are taken by modules of pool ``p`` in the placement ``state``.
+        They are taken by modules of the pool ``elastic`` in the placement ``state``.
         """
-        computing, memory = np.zeros(len(self._fleet.pools)), np.zeros(len(self._fleet.pools))
-        layout, elastic = self._layout(p), self._pools[p]
+        computing, memory = np.zeros((2, len(self._fleet.pools)))
+        layout = elastic.layout
         if not any(self._serves(host) for host in layout.hosts):
             return computing, memory
-        running = _running(observation, p)
-        work = layout.work_shares(state, self._fleet.pools[p].profile, running)
+        running = self._running(elastic)
+        work = layout.work_shares(state, elastic.profile, running)
         caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
         tokens = running * (layout.isl + layout.osl)
         used_bytes = layout.weight_bytes_on(state) + caches * layout.kv_layer_token_bytes * tokens
         for d, host in enumerate(layout.hosts):
             if self._serves(host):
-                # Instances of pool p for each instance of the host
-                per_host = elastic.count / max(int(observation.ready[host]), 1)
-                busy = float(np.nan_to_num(_signals(observation).busy[p]))
+                # Instances of the pool for each instance of the host
+                per_host = elastic.count / max(int(self._observation.ready[host]), 1)
+                busy = float(np.nan_to_num(self._signals.busy[elastic.index]))
                 computing[host] += busy * work[d] * per_host
                 memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
     def _is_worth_its_copies(
-        self, p: int, before: Instance, after: Instance, gain: float, observation: Observation
+        self, elastic: _ElasticPool, before: Instance, after: Instance, gain: float
     ) -> bool:
         """Return whether copies add more capacity per dollar than another replica would.
 
@@ -239,7 +260,7 @@ class ModuleScaling(ScalingPolicy):
         that of newly borrowed idle GPUs, and of the capacity that pools with serving GPUs lose.
         Without prices, GPUs are counted instead of dollars.
         """
-        layout, elastic = self._layout(p), self._pools[p]
+        layout = elastic.layout
         # Dollars per hour of an instance of each pool
         prices = np.array(
             [pool.gpus_per_instance * (pool.usd_per_gpu_hour or 1.0) for pool in self._fleet.pools]
@@ -251,41 +272,35 @@ class ModuleScaling(ScalingPolicy):
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
-        computing_before, memory_before = self._capacity_taken_from_others(p, before, observation)
-        computing_after, memory_after = self._capacity_taken_from_others(p, after, observation)
-        busy = np.minimum(MARGIN * np.nan_to_num(_signals(observation).busy), 1.0)
+        computing_before, memory_before = self._capacity_taken_from_others(elastic, before)
+        computing_after, memory_after = self._capacity_taken_from_others(elastic, after)
+        busy = np.minimum(MARGIN * np.nan_to_num(self._signals.busy), 1.0)
         lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
         for own_use, displaced_before, displaced_after in (
             (busy, computing_before, computing_after),
-            (self._kv_use(observation), memory_before, memory_after),
+            (self._kv_use(), memory_before, memory_after),
         ):
             # Idle time and memory cost nothing, so only use beyond all of it is a loss.
             excess_before = np.maximum(own_use + displaced_before, 1.0)
             excess_after = np.maximum(own_use + displaced_after, 1.0)
             lost = np.maximum(lost, excess_after - excess_before)
-        cost += float(lost @ (observation.ready * prices))
-        return gain * elastic.count * float(prices[p]) > cost
-
-    def _layout(self, p: int) -> Layout:
-        """Return the layout of pool ``p``, which must have one."""
-        layout = self.layouts[p]
-        assert layout is not None
-        return layout
+        cost += float(lost @ (self._observation.ready * prices))
+        return gain * elastic.count * float(prices[elastic.index]) > cost
 
     def _targets(self) -> IntArray:
         """Return the instances of each pool; of lending pools, those that modules borrow."""
         # Pools that only serve keep their instances.
         targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
-        for p in self._pools:
-            targets += self._borrowed_instances(p)
+        for elastic in self._pools:
+            targets += self._borrowed_instances(elastic)
         return targets
 
-    def _borrowed_instances(self, p: int) -> IntArray:
-        """Return the instances of lending pools that modules of pool ``p`` borrow, ``[pools]``.
+    def _borrowed_instances(self, elastic: _ElasticPool) -> IntArray:
+        """Return the instances of lending pools that modules of a pool borrow, ``[pools]``.
 
         They are borrowed before or after the running operation.
         """
-        elastic, layout = self._pools[p], self._layout(p)
+        layout = elastic.layout
         borrowed = np.zeros(len(self._fleet.pools), np.int64)
         if layout.hosts:
             is_used = layout.borrowed_devices(elastic.state, elastic.wanted)
@@ -295,47 +310,44 @@ class ModuleScaling(ScalingPolicy):
                     borrowed[host] += count
         return borrowed
 
-    def _relative_speed(self, p: int, state: Instance, observation: Observation) -> float:
-        """Return the speed of placement ``state`` of pool ``p`` at the present batch and load.
+    def _relative_speed(self, elastic: _ElasticPool, state: Instance) -> float:
+        """Return the speed of placement ``state`` of a pool at the present batch and load.
 
         It is relative to the start. Results are cached.
         """
-        elastic, busy = self._pools[p], self._busy_share_of_others(p, observation)
-        batch_step = round(log(_running(observation, p)) / SAME_BATCH)
+        busy = self._busy_share_of_others(elastic)
+        batch_step = round(log(self._running(elastic)) / SAME_BATCH)
         key = (state, batch_step, busy.tobytes())
         if key not in elastic.speeds:
-            profile = self._fleet.pools[p].profile
             batch = exp(batch_step * SAME_BATCH)
-            elastic.speeds[key] = self._layout(p).relative_speed(state, profile, batch, busy)
+            elastic.speeds[key] = elastic.layout.relative_speed(state, elastic.profile, batch, busy)
         return elastic.speeds[key]
 
-    def _act(self, p: int, observation: Observation, now: float) -> None:
-        """Finish the operation of pool ``p`` if its time is over, and begin the next one.
+    def _act(self, elastic: _ElasticPool, now: float) -> None:
+        """Finish the operation of a pool if its time is over, and begin the next one.
 
         Under pressure modules are reduced, without it they return to their first devices or layers
         are copied. A state for which nothing helped is not tried again.
         """
-        elastic = self._pools[p]
         if elastic.until_s > now:
             return
         if elastic.state is not elastic.wanted:
             elastic.state, elastic.speeds = elastic.wanted, {}
-        layout = self._layout_with_free_memory(p, observation)
-        running = _running(observation, p)
-        waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
-        max_batch = float(self._fleet.pools[p].profile.max_batch)
-        sequences = max(min(running + waiting, max_batch), 1.0)
+        layout = self._layout_with_free_memory(elastic)
+        running, all_waiting = self._running(elastic), self._observation.waiting[elastic.index]
+        waiting = float(all_waiting) / max(int(self._observation.ready[elastic.index]), 1)
+        sequences = max(min(running + waiting, float(elastic.profile.max_batch)), 1.0)
         needed_tokens = sequences * (layout.isl + layout.osl)
-        is_short, is_late = self._pressure(p, layout, needed_tokens, observation)
+        is_short, is_late = self._pressure(elastic, layout, needed_tokens)
         pressed = is_short or is_late
-        elastic.calm = 0 if pressed or observation.waiting[p] else elastic.calm + 1
+        elastic.calm = 0 if pressed or all_waiting else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
         # The key of an attempt: the placement, the load in steps of its logarithm, and the pressure
         reduction = elastic.state, round(log(sequences) / SAME_BATCH), is_short, is_late
         if pressed and layout.moves and reduction != elastic.tried:
-            reduced = self._after_reduction(p, sequences, is_late, observation)
-            self._change(p, now, "reduce", reduced, running)
+            reduced = self._after_reduction(elastic, sequences, is_late)
+            self._change(elastic, now, "reduce", reduced, running)
             elastic.tried = reduction
             if elastic.until_s > now:
                 return
@@ -345,25 +357,25 @@ class ModuleScaling(ScalingPolicy):
             copies[np.arange(layout.home.size), layout.home] = False
             home = replace(layout.start, replicated=copies)
             if layout.tokens(home) >= MARGIN * needed_tokens:
-                self._change(p, now, "home", home, running)
+                self._change(elastic, now, "home", home, running)
                 return
         load_steps = [round(log(load) / SAME_BATCH) for load in (running, needed_tokens)]
         copying = (elastic.state, *load_steps)
         if layout.copies and copying != elastic.tried:
-            copied = self._with_copies(p, running, needed_tokens, observation)
+            copied = self._with_copies(elastic, running, needed_tokens)
             if copied is not None:
-                self._change(p, now, "copy", copied, running)
+                self._change(elastic, now, "copy", copied, running)
             elif not pressed:  # under pressure, ``tried`` stays that of the reduction
                 elastic.tried = copying
 
     def _pressure(
-        self, p: int, layout: Layout, needed_tokens: float, observation: Observation
+        self, elastic: _ElasticPool, layout: Layout, needed_tokens: float
     ) -> tuple[bool, bool]:
-        """Return whether KV memory of pool ``p`` is short, and whether too many requests are late.
+        """Return whether KV memory of a pool is short, and whether too many requests are late.
 
         ``layout`` has the memory that is free now. An instance needs ``needed_tokens`` of KV cache.
         """
-        state, signals = self._pools[p].state, _signals(observation)
+        p, state, signals = elastic.index, elastic.state, self._signals
         is_short = needed_tokens > layout.tokens(state) or signals.preemptions[p] > 0
         # Modules leave a GPU that serves others if those need its memory.
         is_short |= bool((layout.weight_bytes_on(state) > layout.room_bytes).any())
@@ -371,29 +383,28 @@ class ModuleScaling(ScalingPolicy):
         return bool(is_short), late > self.violation_threshold
 
     def _with_copies(
-        self, p: int, running: float, needed_tokens: float, observation: Observation
+        self, elastic: _ElasticPool, running: float, needed_tokens: float
     ) -> Instance | None:
         """Return the placement with copies of layers by Algorithm 1; None if they are not worth it.
 
         ``running`` sequences are in a batch. KV memory for ``needed_tokens`` stays free.
         """
-        state, profile = self._pools[p].state, self._fleet.pools[p].profile
-        layout = self._layout_with_free_memory(p, observation)
-        busy = self._busy_share_of_others(p, observation)
+        state, profile = elastic.state, elastic.profile
+        layout = self._layout_with_free_memory(elastic)
+        busy = self._busy_share_of_others(elastic)
         speed_now = layout.relative_speed(state, profile, running, busy)
         # First only on GPUs that cost nothing more, then on idle GPUs too.
-        for usable in (self._without_idle_gpus(p, layout), layout):
+        for usable in (self._without_idle_gpus(elastic, layout), layout):
             copied = usable.add_layer_copies(
                 state, profile, running, MARGIN * needed_tokens, self.vacancy_threshold, busy
             )
             gain = layout.relative_speed(copied, profile, running, busy) / speed_now - 1.0
-            if gain > MIN_GAIN and self._is_worth_its_copies(p, state, copied, gain, observation):
+            if gain > MIN_GAIN and self._is_worth_its_copies(elastic, state, copied, gain):
                 return copied
         return None
 
-    def _without_idle_gpus(self, p: int, layout: Layout) -> Layout:
+    def _without_idle_gpus(self, elastic: _ElasticPool, layout: Layout) -> Layout:
         """Return the layout without the idle GPUs that are not borrowed yet."""
-        elastic = self._pools[p]
         borrowed = layout.borrowed_devices(elastic.state) > 0
         # Devices that cost nothing more: borrowed already, its own, or of a pool that serves
         usable = [
@@ -404,16 +415,14 @@ class ModuleScaling(ScalingPolicy):
             return layout
         return replace(layout, room_bytes=np.where(usable, layout.room_bytes, 0.0))
 
-    def _after_reduction(
-        self, p: int, sequences: float, violated: bool, observation: Observation
-    ) -> Instance:
+    def _after_reduction(self, elastic: _ElasticPool, sequences: float, violated: bool) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
 
         ``sequences`` run or wait on the instance. If ``violated``, the TBT limit must be kept too.
         Also sets the pool's limit on sequences.
         """
-        elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
-        profile, busy = self._fleet.pools[p].profile, self._busy_share_of_others(p, observation)
+        layout, profile = self._layout_with_free_memory(elastic), elastic.profile
+        busy = self._busy_share_of_others(elastic)
         per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
         def assess(placement: Instance) -> Assessment:
@@ -444,14 +453,16 @@ class ModuleScaling(ScalingPolicy):
         elastic.limit = limit
         return best
 
-    def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
+    def _change(
+        self, elastic: _ElasticPool, now: float, kind: str, after: Instance, running: float
+    ) -> None:
         """Begin the operation of type ``kind`` that leads to ``after``, and record its event.
 
         It takes the time of ``acting_cost`` with ``running`` sequences. Nothing happens if no
         module moves.
         """
-        elastic, layout = self._pools[p], self._layout(p)
-        before, sizes = elastic.state, layout.sizes()
+        layout, before = elastic.layout, elastic.state
+        sizes = layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
         home_moved = after.home != before.home
         ffn_moved = (after.ffn_home != before.ffn_home) & ~home_moved
@@ -481,34 +492,33 @@ class ModuleScaling(ScalingPolicy):
             elastic.state, elastic.speeds = replace(before, replicated=remaining_copies), {}
         self.events.append(
             Event(
-                now, now + seconds, p, kind, copied, layers, projections, caches, removed,
-                offloaded_bytes,
+                now, now + seconds, elastic.index, kind, copied, layers, projections, caches,
+                removed, offloaded_bytes,
             )
         )  # fmt: skip
 
-    def _record_location(self, p: int, now: float, speed: float) -> None:
-        """Append the location of the modules of pool ``p`` to ``standings`` if it changed."""
-        elastic, layout = self._pools[p], self._layout(p)
+    def _record_location(self, elastic: _ElasticPool, now: float, speed: float) -> None:
+        """Append the location of the modules of a pool to ``standings`` if it changed."""
         if elastic.recorded == (elastic.state, elastic.wanted):
             return
         elastic.recorded = elastic.state, elastic.wanted
-        devices, state = layout.room_bytes.size, elastic.state
+        devices, state = elastic.layout.room_bytes.size, elastic.state
         self.standings.append(
             ModuleLocations(
                 time_s=now,
-                pool=p,
+                pool=elastic.index,
                 copies=state.replicated.sum(axis=0).astype(np.int64),
                 parts=np.bincount(state.home, minlength=devices),
                 projections=np.bincount(state.ffn_home, minlength=devices),
                 caches=np.bincount(state.kv_home, minlength=devices),
-                borrowed=int(self._borrowed_instances(p).sum()),
+                borrowed=int(self._borrowed_instances(elastic).sum()),
                 speed=speed,
             )
         )
 
     def _record_memory(self, now: float) -> None:
         """Append an entry to ``held``: bytes of copies, and caches on other devices, by pool."""
-        pairs = [(elastic.wanted, self._layout(p)) for p, elastic in self._pools.items()]
+        pairs = [(elastic.wanted, elastic.layout) for elastic in self._pools]
         copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in pairs]
         away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in pairs]
         self.held.append((now, np.array(copies), np.array(away)))
@@ -522,17 +532,6 @@ def _is_away(state: Instance, start: Instance) -> bool:
         or (state.ffn_home != start.ffn_home).any()
         or (state.kv_home != start.kv_home).any()
     )
-
-
-def _signals(observation: Observation) -> Signals:
-    """Return the signals of an observation; this policy always gets them."""
-    assert observation.signals is not None
-    return observation.signals
-
-
-def _running(observation: Observation, p: int) -> float:
-    """Return the mean sequences in a batch of pool ``p`` since the last decision, at least 1."""
-    return float(np.maximum(np.nan_to_num(_signals(observation).batch[p], nan=1.0), 1.0))
 
 
 def _tbt_s(fleet: Fleet, pool: Pool) -> float:

@@ -293,13 +293,18 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
     return shares
 
 
-def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
-    """Return one plan of the window from ``answers``, the plans of all its periods."""
-    settings, window = periods.inputs.settings, periods.inputs.window
-    first = periods.problems[0]
-    target = np.stack([answer.window.target for answer in answers])
-    serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
-    plan = ScalingPlan(
+def _plan_of_windows(
+    periods: Periods, windows: Sequence[WindowPlan], serving: IntArray
+) -> ScalingPlan:
+    """Return one plan of the window from the plans of all its periods.
+
+    ``serving [period, model, region, GPU column]`` are the replicas that serve.
+    """
+    window, first = periods.inputs.window, periods.problems[0]
+    horizon = HorizonProblem(
+        periods.problems, window.period_s, reroute=periods.inputs.settings.reroute
+    )
+    return ScalingPlan(
         models=first.models,
         regions=first.regions,
         gpus=first.gpus,
@@ -307,13 +312,17 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
         period_start_s=window.period_starts_s,
         period_s=window.period_s,
         initial=first.current,
-        demand_tps=np.stack(
-            [window_problem.demand_tps.max(axis=2) for window_problem in periods.problems]
-        ),
-        windows=tuple(answer.window for answer in answers),
-        rerouted_tps=rerouted_tps(serving, target),
-        shares=shares_planned(serving, target),
+        demand_tps=np.stack([period.demand_tps.max(axis=2) for period in periods.problems]),
+        windows=tuple(windows),
+        rerouted_tps=rerouted_tps(horizon, serving),
+        shares=shares_planned(horizon, serving),
     )
+
+
+def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
+    """Return one plan of the window from ``answers``, the plans of all its periods."""
+    windows = [answer.window for answer in answers]
+    plan = _plan_of_windows(periods, windows, np.stack([window.target for window in windows]))
     if all(answer.unserved_tps is None for answer in answers):
         return plan
     all_served = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
@@ -322,7 +331,7 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
         unserved_tps=np.stack(unserved),
-        policy=settings.objective.limited or EXACT,
+        policy=periods.inputs.settings.objective.limited or EXACT,
     )
 
 
@@ -443,20 +452,11 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
             )
     partial = bool(first_conflict) or bool(plan.unserved_tps.any())
     first, *others = by_window(horizon, plan)
-    return ScalingPlan(
-        models=horizon.first.models,
-        regions=horizon.first.regions,
-        gpus=horizon.first.gpus,
-        gpus_per_instance=horizon.first.gpus_per_instance,
-        period_start_s=periods.inputs.window.period_starts_s,
-        period_s=horizon.period_s,
-        initial=horizon.first.current,
-        demand_tps=np.stack([window.demand_tps.max(axis=2) for window in horizon.windows]),
-        windows=(replace(first, conflict=first_conflict or plan.conflict), *others),
+    first = replace(first, conflict=first_conflict or plan.conflict)
+    return replace(
+        _plan_of_windows(periods, [first, *others], plan.target - plan.lent),
         together=True,
         lent=plan.lent if horizon.lend_usd is not None else None,
-        rerouted_tps=plan.rerouted_tps,
-        shares=shares_planned(horizon, plan.target - plan.lent),
         tiers=(periods.load.tiers or ALL_TIERS) if partial else (),
         unserved_tps=plan.unserved_tps if partial else None,
         policy=(objective.limited or EXACT) if partial else "",
