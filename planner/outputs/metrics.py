@@ -94,23 +94,22 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
     pools = pools_of(plan)
     if plan.repeat == "once":
-        starts = {step.begins for pool in pools for step in pool.steps}
-        moments = [local, *sorted(start for start in starts if start > local)]
         lookups = [replicas_at(plan, pool) for pool in pools]
-        totals = [sum(replicas(moment) or 0 for replicas in lookups) for moment in moments]
-    else:
-        counts = [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
-        by_minute = np.sum(counts, axis=0)
-        # One cycle from now on, so that index 0 is the present minute.
-        ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
-        first_change = np.flatnonzero(ahead != ahead[0])[:1]  # empty if there is none
-        moments = [local + timedelta(minutes=int(minute)) for minute in (0, *first_change)]
-        totals = [int(ahead[minute]) for minute in (0, *first_change)]
-    before = totals[0]
-    for moment, after in zip(moments, totals, strict=True):
-        if after != before:
-            return Change(moment.replace(tzinfo=zone), before, after)
-    return None
+        before = sum(replicas(local) or 0 for replicas in lookups)
+        for start in sorted({step.begins for pool in pools for step in pool.steps}):
+            after = sum(replicas(start) or 0 for replicas in lookups)
+            if start > local and after != before:
+                return Change(start.replace(tzinfo=zone), before, after)
+        return None
+    counts = [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
+    by_minute = np.sum(counts, axis=0)
+    # One cycle from now on, so that index 0 is the present minute.
+    ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
+    changes = np.flatnonzero(ahead != ahead[0])
+    if not changes.size:
+        return None
+    moment = local + timedelta(minutes=int(changes[0]))
+    return Change(moment.replace(tzinfo=zone), int(ahead[0]), int(ahead[changes[0]]))
 
 
 def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:

@@ -92,14 +92,11 @@ def _provenance(entry: Mapping[str, Any]) -> Provenance:
     return Provenance(kind=entry["kind"], source=entry["source"])
 
 
-def capacity_rps(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
-    """Return the requests/s of one instance that always decodes ``max_batch`` sequences.
-
-    A request takes the time of its prompt of ``isl`` tokens, and a share of ``osl`` decode
-    iterations.
-    """
-    decode_s = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
-    return 1.0 / (decode_s + isl * profile.delta_s)
+def capacity_rps(profile: LinearProfile) -> float:
+    """Return the requests/s of one instance that always decodes ``max_batch`` sequences."""
+    prefill_s = ISL * profile.delta_s
+    decode_s = OSL * (profile.alpha_s / profile.max_batch + profile.beta_s)
+    return 1.0 / (decode_s + prefill_s)
 
 
 def contradictions(known: Mapping[ProfileKey, LinearProfile]) -> dict[ProfileKey, str]:

@@ -227,23 +227,25 @@ def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
     """
     if not clock.may_be_local:
         return ()
-    names_of_zones = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
-    if zones := tuple(zone for zone in names_of_zones if zone in available_timezones()):
+    title = " ".join(clock.columns)
+    names = re.findall(r"[A-Z]\w+/[A-Z]\w+", title)
+    zones = tuple(name for name in names if name in available_timezones())
+    if zones:
         return zones
-    if shift := re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", " ".join(clock.columns)):
-        # The names of these zones count hours west.
-        return (f"Etc/GMT{'-' if shift[1] == '+' else '+'}{shift[2]}",)
-    marks = (
-        _text(probe[clock.columns[0]].head(1))
-        .str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$")
-        .drop_nulls()
-    )
-    words = (*marks, *re.split(r"[^A-Za-z]+", " ".join(clock.columns)))
-    if zones := next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ()):
-        return zones
-    zone_column = next((c for c in probe.columns if compact_name(c) in ("timezone", "tz")), None)
-    values = _text(probe[zone_column]).drop_nulls().unique().head(6) if zone_column else ()
-    return tuple(zone for zone in values if zone in available_timezones() - {"UTC"})
+    shift = re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", title)
+    if shift:
+        west = "-" if shift[1] == "+" else "+"  # the names of these zones count hours west
+        return (f"Etc/GMT{west}{shift[2]}",)
+    first_cell = _text(probe[clock.columns[0]].head(1))
+    marks = first_cell.str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
+    for word in (*marks, *re.split(r"[^A-Za-z]+", title)):
+        if word.lower() in _ZONE_NAMES:
+            return _ZONE_NAMES[word.lower()]
+    for column in probe.columns:
+        if compact_name(column) in ("timezone", "tz"):
+            values = _text(probe[column]).drop_nulls().unique().head(6)
+            return tuple(zone for zone in values if zone in available_timezones() - {"UTC"})
+    return ()
 
 
 class AmbiguousDates(IngestError):

@@ -71,23 +71,26 @@ class _Reader:
     def __init__(self, reading: Reading, layout: DemandLayout) -> None:
         self._reading = reading
         self._metrics = _Metrics.of(reading)
-        self._layout = layout if self._metrics is None else self._metrics.layout(layout)
-        layout = self._layout
+        if self._metrics:
+            layout = self._metrics.layout(layout)
+        self._layout, sources = layout, layout.sources
         self._clocks = {
-            source.time: reading.clock(source.time, source.time_unit) for source in layout.sources
+            source.time: reading.clock(source.time, source.time_unit) for source in sources
         }
         probe = reading.table.probe
-        self._amounts_read = [each for s in layout.sources for each in s.amounts.values()]
-        amount_columns = [column for each in self._amounts_read for column in each.columns]
-        counts = not any(source.basis for source in layout.sources) and not layout.unknown_unit
-        times = probe[layout.sources[0].time[0]]
-        self._points = points_group([probe[c] for c in amount_columns], times, counts=counts)
+        self._amounts_read = [amount for source in sources for amount in source.amounts.values()]
+        amount_columns = [column for amount in self._amounts_read for column in amount.columns]
+        self._points = points_group(
+            [probe[column] for column in amount_columns],
+            probe[sources[0].time[0]],
+            counts=not any(source.basis for source in sources) and not layout.unknown_unit,
+        )
         self._conditions = reading.conditions()
         if reading.options.filter is None:
             self._check_planned(probe)
         self.names = {label: Names(label, reading.name) for label in LABELS}
         needed = [
-            *(column for source in layout.sources for column in source.time),
+            *(column for source in sources for column in source.time),
             *layout.labels.values(),
             *amount_columns,
             *(condition.column for condition, _ in self._conditions),

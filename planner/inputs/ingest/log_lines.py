@@ -10,7 +10,7 @@ A line in it that is JSON or has ``key=value`` pairs is a row, with that time as
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import polars as pl
@@ -94,20 +94,23 @@ def unwrap_envelopes(
     """
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
-    probed = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
-    rows = [_line_of_envelope(*envelope) for envelope in probed if envelope]
-    patterns = [connector.line for connector in CONNECTORS.values() if connector.line]
-    has_load = any(row[:1] == "{" or any(re.search(p, row) for p in patterns) for row in rows)
-    if not has_load or len(rows) < len(probed) / 2:
+    probed = [line for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
+    unwrapped = _unwrap_lines(probed)
+    patterns = ["^{", *(connector.line for connector in CONNECTORS.values() if connector.line)]
+    has_load = any(re.search(pattern, line) for line in unwrapped for pattern in patterns)
+    if not has_load or len(unwrapped) < len(probed) / 2:
         return None
+    blocks = record_blocks(pieces, name=name, size=size, quoted=False)
+    texts = (block.data.decode("utf-8", errors="replace") for block in blocks)
     return (
-        "".join(
-            _line_of_envelope(*envelope) + "\n"
-            for line in block.data.decode("utf-8", errors="replace").splitlines()
-            if (envelope := _unwrap_line(line))
-        ).encode()
-        for block in record_blocks(pieces, name=name, size=size, quoted=False)
+        "".join(f"{line}\n" for line in _unwrap_lines(text.splitlines())).encode() for text in texts
     )
+
+
+def _unwrap_lines(lines: Sequence[str]) -> list[str]:
+    """Return the log lines in ``lines`` of a log collector, without those in no envelope."""
+    envelopes = map(_unwrap_line, lines)
+    return [_line_of_envelope(*envelope) for envelope in envelopes if envelope]
 
 
 def _unwrap_line(line: str) -> tuple[str, str] | None:

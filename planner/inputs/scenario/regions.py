@@ -13,7 +13,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.schema import Region as RegionSection
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.fleet import HOURS, Region
 from simulation.performance.specs import Provenance
 
@@ -81,7 +81,7 @@ def price_of(
     section: RegionSection,
     gpu: str,
     facts: Facts,
-    user_facts: UserFacts = NO_USER_FACTS,
+    user_facts: UserFacts,
     *,
     spot: bool = False,
 ) -> tuple[float, ...]:
@@ -92,17 +92,17 @@ def price_of(
     there is no price.
     """
     name, like = gpu_known_as(gpu), _built_in_region(section)
-    listed_prices = listed_price(section, gpu, user_facts)
-    if not spot:
-        kind, usd_stated = "price", section.usd_per_gpu_hour.get(gpu)
-        usd_listed = listed_prices.on_demand if listed_prices else None
-        remedy = f"Add usd_per_gpu_hour: {{{gpu}: ...}}"
-    elif (offer := section.spot.get(gpu)) is not None:
-        kind, usd_stated = "spot price", offer.usd_per_gpu_hour
-        usd_listed = listed_prices.spot if listed_prices else None
-        remedy = "Add usd_per_gpu_hour to its spot"
-    else:
+    listed = listed_price(section, gpu, user_facts)
+    if spot and gpu not in section.spot:
         return hourly_values(0.0)
+    if spot:
+        kind, remedy = "spot price", "Add usd_per_gpu_hour to its spot"
+        usd_stated = section.spot[gpu].usd_per_gpu_hour
+        usd_listed = listed.spot if listed else None
+    else:
+        kind, remedy = "price", f"Add usd_per_gpu_hour: {{{gpu}: ...}}"
+        usd_stated = section.usd_per_gpu_hour.get(gpu)
+        usd_listed = listed.on_demand if listed else None
     sources = [(usd_stated, GIVEN), (usd_listed, LISTED)]
     if like is not None and (usd := _built_in_price(like, name, spot)) is not None:
         sources.append((usd, like.sources[f"spot {name}" if spot else name]))

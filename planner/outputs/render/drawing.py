@@ -138,6 +138,7 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     below: tuple[float | None, ...] = ()  # upper edge of the areas drawn so far
     for series, colour in _series_with_colours(chart):
         y = right if series.right else left
+        smallest_y = min((value or 0.0 for value in series.y), default=0.0)
         if series.shape is Shape.BAR:
             parts += _bars(series, x, y, colour, stacked, len(bars) if not chart.stacked else 1)
         elif series.shape is Shape.POINTS:
@@ -152,9 +153,7 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
         elif series.shape is Shape.BAND:
             high, low = _points(series, x, y), _points(series, x, y, series.low)
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
-        elif (
-            chart.y.top is not None and min((v or 0.0 for v in series.y), default=0.0) > chart.y.top
-        ):
+        elif chart.y.top is not None and smallest_y > chart.y.top:
             continue  # all values are beyond the upper end of the axis
         elif points := _points(series, x, y):
             width = 2.4 if series.role is Role.RECOMMENDED else 1.6

@@ -78,7 +78,6 @@ class KernelFile:
 
     name: str
     format: str
-    source: str
     rows: int
     by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
     set_aside: Mapping[str, int]  # rows by reason
@@ -130,10 +129,10 @@ def read_kernels(
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
     set_aside: Counter[str] = Counter(frame.set_aside)
-    for type_name in by_gpu.keys() & gpus.keys():
+    for type_name in sorted(by_gpu.keys() & gpus.keys()):
         by_gpu[type_name] = plausible(by_gpu[type_name], gpus[type_name], set_aside)
     shared = native_format.sharing(frame) if kind == "own" else ()
-    return KernelFile(frame.name, kind, frame.name, frame.data.height, by_gpu, set_aside, shared)
+    return KernelFile(frame.name, kind, frame.data.height, by_gpu, set_aside, shared)
 
 
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:

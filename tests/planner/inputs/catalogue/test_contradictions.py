@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.measured_profiles import CONTRADICTED, capacity_rps, contradictions
+from planner.inputs.catalogue.measured_profiles import (
+    CONTRADICTED,
+    ISL,
+    OSL,
+    capacity_rps,
+    contradictions,
+)
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
@@ -17,12 +23,12 @@ AGAINST = contradictions(KNOWN)
 
 
 def test_what_an_instance_carries_by_hand() -> None:
-    """256 sequences, 10 ms and 0.1 ms each: 35.6 ms an iteration; 1,000 prompt tokens 50 ms."""
+    """256 sequences, 10 ms and 0.1 ms each: 35.6 ms an iteration; 0.05 ms a prompt token."""
     profile = replace(
         KNOWN["llama-3.1-8b", "A100-80GB", 1], alpha_s=0.01, beta_s=1e-4, delta_s=5e-5
     )
-    per_request = 200 * 0.0356 / 256 + 0.05
-    assert capacity_rps(profile, 1000, 200) == pytest.approx(1 / per_request)
+    per_request = OSL * 0.0356 / 256 + ISL * 5e-5
+    assert capacity_rps(profile) == pytest.approx(1 / per_request)
 
 
 def test_no_built_in_profile_contradicts_another() -> None:
