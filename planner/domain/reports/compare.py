@@ -660,7 +660,8 @@ def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
 def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
-        rows = schedule_table(schedule, view.frame.window)
+        today = schedule_of(view.tables, TODAY)
+        rows = schedule_table(schedule, view.frame.window, today)
         yield Section("Replica schedule", (rows,), "Schedule")
     if reasons := tuple(_reasons(view)):
         yield Section(f"Why: {view.plan.title}", (Facts(reasons),), "Why")

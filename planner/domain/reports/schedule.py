@@ -150,10 +150,10 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
     return Schedule(pools, timetable.rows, timetable.by_itself)
 
 
-def schedule_table(schedule: Schedule, window: WindowFacts) -> Table:
+def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | None = None) -> Table:
     """Return the table of a schedule: a row per period, with all replicas and those of each pool.
 
-    ``window`` is the time that the schedule covers. Replicas of two periods overlap for a cold
+    ``window`` is the time that the schedule covers. ``today`` is the fleet before it, if known. Replicas of two periods overlap for a cold
     start, so a period may have a row in which new replicas are requested and one in which others
     stop. The last one has its replicas.
     """
@@ -162,6 +162,11 @@ def schedule_table(schedule: Schedule, window: WindowFacts) -> Table:
     replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
     starts = list(replicas)
     ends = [*starts[1:], window.end]
+    if today is not None:
+        running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
+        first = zip(schedule.pools, replicas[starts[0]], strict=True)
+        if all(count <= running.get(pool, 0) for pool, count in first):
+            requested[starts[0]] = starts[0]  # none is new
     requested_ahead = any(requested[start] < start for start in starts)
     several_pools = len(schedule.pools) > 1
     gpus = {pool.gpus for pool in schedule.pools}
