@@ -153,9 +153,9 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
 def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | None = None) -> Table:
     """Return the table of a schedule: a row per period, with all replicas and those of each pool.
 
-    ``window`` is the time that the schedule covers. ``today`` is the fleet before it, if known. Replicas of two periods overlap for a cold
-    start, so a period may have a row in which new replicas are requested and one in which others
-    stop. The last one has its replicas.
+    ``window`` is the time that the schedule covers. ``today`` is the fleet before it, if known.
+    Replicas of two periods overlap for a cold start, so a period may have a row in which new
+    replicas are requested and one in which others stop. The last one has its replicas.
     """
     zone = zone_name() if window.clock == "utc" else "trace time"
     requested = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
