@@ -137,8 +137,9 @@ class Layout:
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
-    def relative_speed(self, state: Instance, profile: Profile, batch: float,
-              busy: float | FloatArray = 0.0) -> float:  # fmt: skip
+    def relative_speed(
+        self, state: Instance, profile: Profile, batch: float, busy: float | FloatArray = 0.0
+    ) -> float:
         """Return the speed of a placement relative to everything at home on own devices.
 
         ``batch`` is the number of sequences. For ``busy`` see ``device_speeds``. The slowest copy
@@ -171,8 +172,14 @@ class Layout:
         # Copies are optional in each pass, so the faster way counts.
         return pass_time_s / min(with_copies_s, without_copies_s)
 
-    def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
-                busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
+    def problem(
+        self,
+        state: Instance,
+        profile: Profile,
+        batch: float,
+        reserve: float = 0.0,
+        busy: float | FloatArray = 0.0,
+    ) -> ModuleProblem:
         """Return the problem of choosing which layers to copy to which devices.
 
         Memory for ``reserve`` tokens of KV cache stays free on the devices with caches. ``batch``
@@ -190,18 +197,6 @@ class Layout:
             speed=self.device_speeds(busy),
             gamma=self.gamma(profile, batch),
         )
-
-    def add_layer_copies(self, state: Instance, profile: Profile, batch: float, reserve: float,
-               vacancy_threshold: float = 0.0,
-               busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
-        """Return ``state`` with the copies of layers that Algorithm 1 of CoCoServe chooses.
-
-        Only devices whose share of free memory is at least ``vacancy_threshold`` get copies. The
-        other arguments are those of ``problem``.
-        """
-        problem = self.problem(state, profile, batch, reserve, busy)
-        replication = algorithm1(problem, vacancy_threshold=vacancy_threshold)
-        return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
         """Return the copies by Algorithm 1 and by the exact method, with no KV cache reserved.

@@ -32,6 +32,7 @@ from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
 from simulation.modules.reduction import Assessment, Instance, reduce
+from simulation.modules.scale_up import algorithm1
 from simulation.performance.profile import Profile
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
@@ -395,9 +396,9 @@ class ModuleScaling(ScalingPolicy):
         speed_now = layout.relative_speed(state, profile, running, busy)
         # First only on GPUs that cost nothing more, then on idle GPUs too.
         for usable in (self._without_idle_gpus(elastic, layout), layout):
-            copied = usable.add_layer_copies(
-                state, profile, running, MARGIN * needed_tokens, self.vacancy_threshold, busy
-            )
+            problem = usable.problem(state, profile, running, MARGIN * needed_tokens, busy)
+            replication = algorithm1(problem, vacancy_threshold=self.vacancy_threshold)
+            copied = replace(state, replicated=replication.replicated)
             gain = layout.relative_speed(copied, profile, running, busy) / speed_now - 1.0
             if gain > MIN_GAIN and self._is_worth_its_copies(elastic, state, copied, gain):
                 return copied

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.workload import PhaseProblem
@@ -18,20 +18,21 @@ from simulation.provisioning.workload import PhaseProblem
 BLOCKS = 8  # runs of layers per instance
 
 
-def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
+def merge_layers(phase: PhaseProblem) -> PhaseProblem:
     """Return ``phase`` with runs of consecutive layers in place of operators.
 
-    The layers are cut into ``blocks`` runs of about equal length. The shares of arithmetic and
+    The layers are cut into ``BLOCKS`` runs of about equal length. The shares of arithmetic and
     bandwidth of a run are means over its operators, weighted by time. Operators that run once
     (embedding, output head) form a run at the end.
     """
     problem, demand = phase.problem, phase.demand
-    names, modules = _modules(phase, blocks)
-    path_s = [_critical_path_s(problem, operators) for operators, _ in modules]
-    latency = np.stack(
-        [share * seconds for (_, share), seconds in zip(modules, path_s, strict=True)]
-    )
-    shape = latency.shape
+    names, share, in_run = _runs_of_layers(phase)
+    share = share[:, None, None]
+    path_s = np.stack([_critical_path_s(problem, members) for members in in_run])
+
+    def sum_over_run(values: FloatArray) -> FloatArray:
+        """Return the sum of ``values [V, ...]`` over the operators of each run, ``[M, ...]``."""
+        return np.asarray(np.einsum("mv,v...->m...", in_run.astype(np.float64), values))
 
     def mean_over_time(values: FloatArray) -> FloatArray:
         """Return the mean of ``values [V, B, P]`` over each run's operators, weighted by time.
@@ -39,66 +40,60 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         A weight is the operator's time over that of the run's critical path. The weights exceed 1
         in sum if operators run in parallel branches.
         """
-        weighted = values * problem.latency_s
-        return np.stack(
-            [weighted[v].sum(axis=0) / s for (v, _), s in zip(modules, path_s, strict=True)]
-        )
+        return sum_over_run(values * problem.latency_s) / path_s
 
-    # Kinds of operators in a module, weighted by time over all batches and parallelisms.
     kinds = None
     if demand.kinds is not None:
-        weight = problem.latency_s / problem.latency_s.sum(axis=0)
-        weight = weight.mean(axis=(1, 2))
-        kinds = np.stack([weight[v] @ demand.kinds[v] / weight[v].sum() for v, _ in modules])
-    memory = np.stack([share * demand.memory_bytes[v].sum(axis=0) for v, share in modules])
+        # Weighted by the share of time, as the mean over all batches and parallelisms
+        weight = (problem.latency_s / problem.latency_s.sum(axis=0)).mean(axis=(1, 2))
+        kinds = sum_over_run(weight[:, None] * demand.kinds) / sum_over_run(weight)[:, None]
     return replace(
         phase,
         problem=replace(
             problem,
             names=tuple(names),
-            edges=tuple((v, v + 1) for v in range(shape[0] - 1)),
-            latency_s=latency,
-            transfer_s=np.broadcast_to(phase.crossing_s, shape).copy(),
+            edges=tuple((m, m + 1) for m in range(len(names) - 1)),
+            latency_s=share * path_s,
+            transfer_s=np.broadcast_to(phase.crossing_s, path_s.shape).copy(),
         ),
         demand=Demand(
-            memory,
+            share * sum_over_run(demand.memory_bytes),
             np.minimum(mean_over_time(demand.compute), 1.0),
             np.minimum(mean_over_time(demand.bandwidth), 1.0),
-            np.stack([share * demand.kv_bytes[v].sum(axis=0) for v, share in modules]),
+            share[:, 0] * sum_over_run(demand.kv_bytes),
             kinds,
             demand.table,
             np.minimum(mean_over_time(demand.board), 1.0),
         ),
         power=replace(phase.power, above_w=mean_over_time(phase.power.above_w)),
-        layers=np.ones(shape[0], np.int64),
+        layers=np.ones(len(names), np.int64),
         measured=np.stack([mean_over_time(shares) for shares in phase.measured]),
     )
 
 
-def _modules(phase: PhaseProblem, blocks: int) -> tuple[list[str], list[tuple[IntArray, float]]]:
-    """Return the name of each run, and for each the indices of its operators and its layers' share.
+def _runs_of_layers(phase: PhaseProblem) -> tuple[list[str], FloatArray, BoolArray]:
+    """Return the names of M runs, the share of layers in each, and which operators it has.
 
-    ``blocks`` is the number of runs. One more run has the operators that run once.
+    The last is a mask ``[M, V]``. Operators that run once are a run of their own.
     """
-    repeated = np.flatnonzero(phase.layers > 1)
-    once = np.flatnonzero(phase.layers == 1)
     layers = int(phase.layers.max())
-    edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
-    modules = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
+    edges = np.linspace(0, layers, min(BLOCKS, layers) + 1).round().astype(int)
     names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
-    if once.size:
-        modules.append((once, 1.0))
+    share, in_run = list(np.diff(edges) / layers), [phase.layers > 1] * len(names)
+    if (phase.layers == 1).any():
         names.append("embedding and head")
-    return names, modules
+        share.append(1.0)
+        in_run.append(phase.layers == 1)
+    return names, np.array(share), np.array(in_run)
 
 
-def _critical_path_s(problem: OperatorProblem, operators: IntArray) -> FloatArray:
-    """Return the seconds of the critical path through ``operators`` only, ``[B, P]``."""
+def _critical_path_s(problem: OperatorProblem, members: BoolArray) -> FloatArray:
+    """Return the seconds of the critical path through ``members [V]`` only, ``[B, P]``."""
     ends = np.zeros_like(problem.latency_s)
     for v in range(len(ends)):  # in topological order
         ends_before = [ends[u] for u, w in problem.edges if w == v]
         if ends_before:
             ends[v] = np.max(ends_before, axis=0)
-        if v in operators:
+        if members[v]:
             ends[v] += problem.latency_s[v]
     return np.asarray(ends.max(axis=0), np.float64)

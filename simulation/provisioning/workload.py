@@ -174,9 +174,13 @@ def phase_problem(
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     iterations = service.iteration(np.asarray(batches, np.float64))
     names = _operator_names(graphs[0], iterations, timing)
+    floor_w = gpu.idle_w
+    if power is not None:
+        floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
     # By operator and parallelism
     work = [
-        [_operator_work(g[name], iterations, service, timing) for g in graphs] for name in names
+        [_operator_work(g[name], iterations, service, timing, power, floor_w) for g in graphs]
+        for name in names
     ]
 
     def stacked(field: str) -> FloatArray:
@@ -186,23 +190,9 @@ def phase_problem(
 
     latency_s, measured_s = stacked("latency_s"), np.moveaxis(stacked("measured_s"), 1, 0)
     compute, bandwidth, kv_bytes = (stacked(f) for f in ("compute", "bandwidth", "kv_bytes"))
-    memory_bytes = stacked("memory_bytes")
-    # Without a power model, an operator draws the GPU's power above idle in this phase (eq. 9).
-    active_w = max(
-        (gpu.prefill_w if service.phase == "prefill" else gpu.decode_w) - gpu.idle_w, 0.0
-    )
-    floor_w, above_w = gpu.idle_w, active_w * np.maximum(compute, bandwidth)
-    if power is not None:
-        floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
-        for v, name in enumerate(names):
-            for j, graph in enumerate(graphs):
-                call_s = latency_s[v, :, j] / graph[name].count
-                drawn_w = operator_watts(power, gpu, graph[name], iterations, call_s)
-                above_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
-    board = np.zeros_like(above_w)  # share of the board power above the floor
-    if gpu.tdp_w:
-        above_w = np.minimum(above_w, gpu.tdp_w - floor_w)
-        board = above_w / (gpu.tdp_w - floor_w)
+    memory_bytes, above_w = stacked("memory_bytes"), stacked("above_w")
+    # Share of the board power above the floor
+    board = above_w / (gpu.tdp_w - floor_w) if gpu.tdp_w else np.zeros_like(above_w)
     for j, graph in enumerate(graphs):
         _add_collectives(
             latency_s[:, :, j], measured_s[:, :, :, j], graph, names, timing, iterations
@@ -247,13 +237,22 @@ class _OperatorWork(NamedTuple):
     compute: FloatArray  # share of the arithmetic that kernels reach
     bandwidth: FloatArray  # share of the bandwidth that kernels reach
     measured_s: FloatArray  # [2, B] of ``latency_s``: from measured kernels, and extrapolated
+    above_w: FloatArray  # power above the floor
     kv_bytes: float  # KV cache in flight
 
 
 def _operator_work(
-    operator: Operator, iteration: Iteration, service: PhaseLoad, timing: Timing
+    operator: Operator,
+    iteration: Iteration,
+    service: PhaseLoad,
+    timing: Timing,
+    power: PowerModel | None,
+    floor_w: float,
 ) -> _OperatorWork:
-    """Return time and memory of ``operator`` in the iterations, one for each batch size."""
+    """Return the work of ``operator`` in the iterations, one for each batch size.
+
+    ``floor_w`` is the power while any kernel runs. ``power`` None: see ``phase_problem``.
+    """
     gpu, count, work = service.gpu, operator.count, operator.work(iteration)
     assert gpu.link_bytes_s
     seconds = count * timing(operator, iteration)
@@ -262,6 +261,16 @@ def _operator_work(
     # Shares of the published FLOP/s and bytes/s that kernels of this kind reach
     reached = timing.reached_shares(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
     flops_s, bytes_s = reached[0] * peak_flops(operator, gpu), reached[1] * bandwidth_of(gpu)
+    compute = np.minimum(count * work.flops / flops_s / seconds, 1.0)
+    bandwidth = np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0)
+    if power is None:
+        active_w = gpu.prefill_w if service.phase == "prefill" else gpu.decode_w
+        above_w = max(active_w - gpu.idle_w, 0.0) * np.maximum(compute, bandwidth)
+    else:
+        drawn_w = operator_watts(power, gpu, operator, iteration, seconds / count)
+        above_w = np.maximum(drawn_w - floor_w, 0.0)
+    if gpu.tdp_w:
+        above_w = np.minimum(above_w, gpu.tdp_w - floor_w)
     kv_bytes = 0.0
     if isinstance(operator, Attention):
         kv_bytes = service.kv_tokens_in_flight(operator) * (count * operator.kv_row_bytes)
@@ -269,9 +278,10 @@ def _operator_work(
         latency_s=seconds,
         transfer_s=count * work.output_bytes / gpu.link_bytes_s,
         memory_bytes=count * operator.memory_bytes + operator.transient_bytes(iteration),
-        compute=np.minimum(count * work.flops / flops_s / seconds, 1.0),
-        bandwidth=np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0),
+        compute=compute,
+        bandwidth=bandwidth,
         measured_s=measured_s,
+        above_w=above_w,
         kv_bytes=kv_bytes,
     )
 

@@ -202,10 +202,13 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
     least ``FEW`` rows. Then each quantity counts with its worst check. TTFT while serving counts
     only if nothing else was checked, since most of it is waiting. None if there are no checks.
     """
-    counted = [each for each in checks if each.quantity != SERVED_TTFT] or list(checks)
+    by_quantity: dict[str, list[Check]] = {}
+    for each in checks:
+        by_quantity.setdefault(each.quantity, []).append(each)
+    if len(by_quantity) > 1:
+        by_quantity.pop(SERVED_TTFT, None)
     worst = []
-    for quantity in dict.fromkeys(each.quantity for each in counted):
-        of_quantity = [each for each in counted if each.quantity == quantity]
+    for of_quantity in by_quantity.values():
         for preference in (UNSEEN, INSIDE):
             preferred = [each for each in of_quantity if preference in each.against]
             if sum(each.rows for each in preferred) >= FEW:
@@ -259,18 +262,20 @@ def _prompt_residuals(
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
     """Return the residuals of the TBT of served rows, or of batch rows if not ``served``."""
-    selected = (
-        rows.served_rows_with("tbt_s")
-        if served
-        else rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
-    )
-    part = rows.take(selected)
-    decodes = part.decoding if served else part.batch
-    # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
-    batch_load = (decodes, decodes * np.nan_to_num(part.context), 0.0, 0.0)
-    load = _mean_iteration(part, decodes) if served else batch_load
+    load: tuple[npt.ArrayLike, ...]
+    if served:
+        quantity, selected = SERVED_TBT, rows.served_rows_with("tbt_s")
+        part = rows.take(selected)
+        decodes = part.decoding
+        load = _mean_iteration(part, decodes)
+    else:
+        quantity = TBT
+        selected = rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
+        part = rows.take(selected)
+        decodes = part.batch
+        # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
+        load = (decodes, decodes * np.nan_to_num(part.context), 0.0, 0.0)
     predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
-    quantity = SERVED_TBT if served else TBT
     return Residuals.at(selected, quantity, decodes, part.tbt_s, predicted, inside)
 
 

@@ -80,8 +80,8 @@ def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
 def test_runs_of_layers_are_the_model_cut_in_pieces(phase):
     limit = 1.0 if phase == "prefill" else 0.08
     uncut = phase_problem(service(phase, 40.0, limit), timing)
-    cut = merge_layers(uncut, 4)
-    assert cut.problem.names[0] == "layers 1 to 8"
+    cut = merge_layers(uncut)
+    assert cut.problem.names[0] == "layers 1 to 4"
     assert cut.problem.latency_s.sum(axis=0) == pytest.approx(uncut.replica_s)
     for name in ("memory_bytes", "kv_bytes"):
         ours, theirs = getattr(cut.demand, name), getattr(uncut.demand, name)
