@@ -106,15 +106,16 @@ def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> st
 
     ``label`` "" stands for all requests. ``named_models`` are the model names in the file.
     """
-    if serving.named:
-        other_names = [
-            n for n in named_models if not label and known_model(n) != serving.profile.model
-        ]
-        return "your file names the model" + (
-            f", and {_first_names(other_names)}, all of it here" if other_names else ""
-        )
+    model = serving.profile.model
+    if label and serving.named:
+        return "your file names the model"
     if label:
         return f"no built-in model is called {label}: a recent one is used"
+    if serving.named:
+        other_names = [name for name in named_models if known_model(name) != model]
+        if other_names:
+            return f"your file names the model, and {_first_names(other_names)}, all of it here"
+        return "your file names the model"
     if named_models:
         return f"your file names {_first_names(named_models)}, and all of it is served by this one"
     if serving.longest:
@@ -127,7 +128,8 @@ def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> st
 
 def _first_names(names: list[str]) -> str:
     """Return at most three names, such as "a, b, c and 2 more"."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
 
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:

@@ -4,6 +4,7 @@ The draft is made so that its run succeeds. A short trace gets a shorter window,
 time after the trace. Long prompts get a looser TTFT limit.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -209,19 +210,26 @@ def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
     one with prices for most of these GPU types. Other types get the median of the known offers.
     """
     peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
-    capacity: dict[str, int] = {}
+    capacity: Counter[str] = Counter()  # GPUs by type
     for profile in profiles:
         replica_rps, _ = largest_rate(profile, *mean_lengths(trace))
-        gpus = region_gpus(peak_rps, replica_rps, profile.tp)
-        capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
-    regions = catalogue.regions()
-    named = labels_in_draft(trace, "regions")
-    alike = [other for other in regions if named and other.startswith(name)] or list(regions)
-    region = max(alike, key=lambda other: len(capacity.keys() & regions[other].usd_per_gpu_hour))
-    unpriced = sorted(capacity.keys() - regions[region].usd_per_gpu_hour)
-    prices = {gpu: usd for gpu in unpriced if isfinite(usd := price_of(gpu, {}).usd)}
-    row: Row = {"name": name, "like": region, "capacity": capacity}
-    return row | ({"usd_per_gpu_hour": prices} if prices else {})
+        capacity[profile.gpu] += region_gpus(peak_rps, replica_rps, profile.tp)
+
+    usd_per_gpu_hour = {
+        built_in: spec.usd_per_gpu_hour for built_in, spec in catalogue.regions().items()
+    }
+    candidates = list(usd_per_gpu_hour)
+    if labels_in_draft(trace, "regions"):
+        candidates = [other for other in candidates if other.startswith(name)] or candidates
+    like = max(candidates, key=lambda other: len(capacity.keys() & usd_per_gpu_hour[other]))
+
+    row: Row = {"name": name, "like": like, "capacity": dict(capacity)}
+    unpriced = sorted(capacity.keys() - usd_per_gpu_hour[like])
+    offers = {gpu: price_of(gpu, {}).usd for gpu in unpriced}
+    prices = {gpu: usd for gpu, usd in offers.items() if isfinite(usd)}
+    if prices:
+        row["usd_per_gpu_hour"] = prices
+    return row
 
 
 def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:

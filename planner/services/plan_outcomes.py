@@ -207,9 +207,8 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with use_workspace(source.workspace):
-        before = {
-            speed.key: speed for speed in (from_json(JudgedSpeed, row) for row in source.speed)
-        }
+        stored = [from_json(JudgedSpeed, row) for row in source.speed]
+        before = {speed.key: speed for speed in stored}
         judged: dict[SpeedKey, JudgedSpeed] = {}
         plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:

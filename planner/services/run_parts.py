@@ -175,13 +175,17 @@ class SharedParts:
         waits = Q(state=RunPart.State.WAITING)
         claimed: list[RunPart] = []
         for part in self._rows().filter(waits).defer("result"):
-            if len(claimed) < at_once and RunPart.objects.filter(waits, pk=part.pk).update(
+            # Another worker may have claimed the part since: then no row is updated.
+            is_claimed = RunPart.objects.filter(waits, pk=part.pk).update(
                 state=RunPart.State.RUNNING,
                 worker=worker_id(),
                 heartbeat_at=timezone.now(),
                 progress=0.0,
-            ):
+            )
+            if is_claimed:
                 claimed.append(part)
+            if len(claimed) == at_once:
+                break
         return claimed
 
     def _compute(

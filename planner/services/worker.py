@@ -155,10 +155,12 @@ def _claim_next(queue: str) -> Run | None:
         if compiling:
             ready = Run.everywhere.filter(pk__in=waiting_ids, kind__in=WITHOUT_SIMULATOR)
             waiting_ids = [*ready.order_by("created_at").values_list("pk", flat=True)]
-        claims = (run_claim(run_id=run_id) for run_id in waiting_ids)
-        claimed = next((run for run in claims if run is not None), None)
-        if claimed is not None or not compiling:
-            return claimed
+        for run_id in waiting_ids:
+            claimed = run_claim(run_id=run_id)
+            if claimed is not None:
+                return claimed
+        if not compiling:
+            return None
         time.sleep(POLL_S)
     return None
 

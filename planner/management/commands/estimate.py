@@ -7,7 +7,7 @@ from planner.domain.estimate_options import ENGINE, ESTIMATE, LOAD, PARALLELISM,
 from planner.errors import PlannerError
 from planner.inputs.estimates.deployment_rows import read_rows
 from planner.management.base import HeadroomCommand
-from planner.management.options import add_options
+from planner.management.options import add_options, flag_of
 from planner.services.estimates import estimate_many, estimate_one, measurements_from_file
 
 GROUPS = {
@@ -44,26 +44,26 @@ class Command(HeadroomCommand):
     def answer(
         self, options: Namespace
     ) -> EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]:
-        fields = {name: value for name in ESTIMATE if (value := getattr(options, name)) is not None}
+        values = {name: getattr(options, name) for name in ESTIMATE}
+        given = {name: value for name, value in values.items() if value is not None}
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         if options.rows:
-            if fields:
+            if given:
+                flag = flag_of(next(iter(given)))
                 raise PlannerError(
-                    f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other. Make "
-                    "it a column of the file."
+                    f"{flag} and --rows exclude each other. Make it a column of the file."
                 )
             return {"rows": estimate_many(read_rows(options.rows), measured)}
-        if {"rate", "concurrency"} <= fields.keys():
+        if "rate" in given and "concurrency" in given:
             raise PlannerError("--rate and --concurrency exclude each other. Give one.")
-        missing = [name for name in NEEDED if name not in fields]
-        if "rate" in fields:
-            missing.remove("concurrency")
-        if missing:
+        for name in NEEDED:
+            if name in given or (name == "concurrency" and "rate" in given):
+                continue
             raise PlannerError(
-                f"--{missing[0]} is missing; estimate needs {', '.join(f'--{n}' for n in NEEDED)}, "
+                f"{flag_of(name)} is missing; estimate needs {', '.join(map(flag_of, NEEDED))}, "
                 "or --rows FILE."
             )
-        return estimate_one(fields, measured)
+        return estimate_one(given, measured)
 
     def words(self, answer: EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]) -> str:
         if isinstance(answer, dict):

@@ -117,21 +117,9 @@ class Command(HeadroomCommand):
             return "\n".join(_calibration_lines(answer))
         if "removed" in answer:
             return f"{answer['name']} is removed, with its effect on estimates."
-        rows = answer.get("profiles")
-        if rows is not None:
-            return "\n".join(_line(row) for row in rows)
-        lines = [_line(answer), f"  {answer['provenance']}: {answer['source']}"]
-        lines += [
-            f"  {name} {p['value']:.5g} {p['unit']}"
-            + (f" ({p['low']:.5g} to {p['high']:.5g})" if p["low"] is not None else "")
-            for name, p in answer["parameters"].items()
-        ]
-        lines += [
-            f"  {c['quantity']}: MAPE {c['mape']:.1%}, median {c['median']:.1%}, p95 "
-            f"{c['p95']:.1%}, bias {c['bias']:+.1%} of {c['rows']:,} rows ({c['against']})"
-            for c in answer["checks"]
-        ]
-        return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
+        if "profiles" in answer:
+            return "\n".join(_line(profile) for profile in answer["profiles"])
+        return "\n".join(_profile_lines(answer))
 
 
 def _detail(profile: KnownProfile) -> Document:
@@ -211,7 +199,7 @@ def _calibration_lines(answer: Document) -> list[str]:
         for each in answer["effects"][:MOST_LINES]
     ]
     if answer["missing"]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in answer["missing"])
+        options = ", ".join(map(flag_of, answer["missing"]))
         lines.append(f"  Assumed, since the file does not state them. Give {options}.")
     return lines
 
@@ -299,6 +287,23 @@ def _matches(arrangement: Document, chosen: Document) -> bool:
         if key in chosen and in_file and chosen[key] not in (in_file, catalogue_name(in_file)):
             return False
     return "tp" not in chosen or arrangement["tp"] in (None, chosen["tp"])
+
+
+def _profile_lines(answer: Document) -> list[str]:
+    """Return the lines on one profile: its source, parameters, errors and notes."""
+    lines = [_line(answer), f"  {answer['provenance']}: {answer['source']}"]
+    for name, parameter in answer["parameters"].items():
+        line = f"  {name} {parameter['value']:.5g} {parameter['unit']}"
+        if parameter["low"] is not None:
+            line += f" ({parameter['low']:.5g} to {parameter['high']:.5g})"
+        lines.append(line)
+    for check in answer["checks"]:
+        lines.append(
+            f"  {check['quantity']}: MAPE {check['mape']:.1%}, median {check['median']:.1%}, "
+            f"p95 {check['p95']:.1%}, bias {check['bias']:+.1%} of {check['rows']:,} rows "
+            f"({check['against']})"
+        )
+    return lines + [f"  {note}" for note in answer["notes"]]
 
 
 def _line(row: Document) -> str:
