@@ -42,7 +42,8 @@ def backtest_long_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest | None]:
     """Backtest each series as ``backtest_series`` does; None for a series that is too short."""
-    return _by_group(series, horizon_s, partial(_backtest_or_none, method, origins))
+    backtest = partial(_backtest, method, origins)
+    return _by_group(series, horizon_s, partial(_or_none, backtest))
 
 
 def past_forecasts_by_series(
@@ -61,13 +62,9 @@ def past_forecasts_by_series(
         if not count:
             return [[] for _ in batch]
         origins = [batch[0].bins - window * back for back in range(count, 0, -1)]
-        try:
-            steps = max(window, steps_of(batch[0], ahead_s))
-            return _rolling_forecasts_by_series(method, origins, window, steps, batch)
-        except SeriesTooShort:
-            if len(batch) == 1:
-                return [[]]
-            return [forecasts for demand in batch for forecasts in forecasts_of([demand], window)]
+        steps = max(window, steps_of(batch[0], ahead_s))
+        rolling = partial(_rolling_forecasts_by_series, method, origins, window)
+        return [forecasts or [] for forecasts in _or_none(rolling, batch, steps)]
 
     return _by_group(series, horizon_s, forecasts_of)
 
@@ -109,31 +106,29 @@ def _backtest(
     Forecasts begin at the last ``origins`` origins, ``steps`` bins apart, and are as long.
     """
     origin_bins = last_origins(series[0], steps, origins, steps)
-    forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
+    forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, series, steps)
     return [
         evaluate(demand, origin_bins, demand_forecasts)
         for demand, demand_forecasts in zip(series, forecasts, strict=True)
     ]
 
 
-def _backtest_or_none(
-    method: str, origins: int, series: Sequence[DemandSeries], steps: int
-) -> list[Backtest | None]:
-    """Return ``_backtest`` of each series; None for a series that is too short."""
+def _or_none(
+    function: Callable[[Sequence[DemandSeries], int], list[T]],
+    series: Sequence[DemandSeries],
+    steps: int,
+) -> list[T | None]:
+    """Return ``function`` of several series and ``steps``; None for a series that is too short."""
     try:
-        return [*_backtest(method, origins, series, steps)]
+        return [*function(series, steps)]
     except SeriesTooShort:
         if len(series) == 1:
             return [None]
-        return [
-            result
-            for demand in series
-            for result in _backtest_or_none(method, origins, [demand], steps)
-        ]
+        return [result for demand in series for result in _or_none(function, [demand], steps)]
 
 
 def _rolling_forecasts_by_series(
-    method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
+    method: str, origins: Sequence[int], window: int, series: Sequence[DemandSeries], steps: int
 ) -> list[list[Forecast]]:
     """Return the forecasts of each series from each origin (bin), ``steps`` bins ahead.
 

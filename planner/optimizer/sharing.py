@@ -29,7 +29,8 @@ def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
     for order in (largest_first, largest_first[::-1]):
         groups: list[Group] = []
         for model in order:
-            _join(groups, model, test)
+            if not _join_first(groups, model, test):
+                groups.append((model,))
         groups = _dissolve_groups(groups, test)
         if not best or len(groups) < len(best):
             best = groups
@@ -84,20 +85,14 @@ def cache_fits(fits: Fits) -> Fits:
     return test
 
 
-def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> bool:
-    """Add ``model`` to the first of ``groups`` that it fits, and return True.
-
-    If it fits none, it gets a group of its own with ``new``. Without, nothing changes and the
-    result is False.
-    """
+def _join_first(groups: list[Group], model: int, fits: Fits) -> bool:
+    """Add ``model`` to the first of ``groups`` that it fits; return whether there is one."""
     for i, group in enumerate(groups):
         larger = tuple(sorted((*group, model)))
         if fits(larger):
             groups[i] = larger
             return True
-    if new:
-        groups.append((model,))
-    return new
+    return False
 
 
 def _dissolve_groups(groups: list[Group], fits: Fits) -> list[Group]:
@@ -105,6 +100,6 @@ def _dissolve_groups(groups: list[Group], fits: Fits) -> list[Group]:
     smallest_first = sorted(groups, key=len)
     for group in smallest_first:
         others = [other for other in groups if other != group]
-        if all(_join(others, model, fits, new=False) for model in group):
+        if all(_join_first(others, model, fits) for model in group):
             return _dissolve_groups(others, fits)
     return groups

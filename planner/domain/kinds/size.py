@@ -24,7 +24,7 @@ from planner.domain.sizing.arrivals import (
     variation_in,
     variation_of,
 )
-from planner.domain.sizing.closed_form import sized_pool
+from planner.domain.sizing.closed_form import pool_shape
 from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.size_errors import SIMULATION, Bias, SizeError, latency_errors
 from planner.domain.sizing.sizing import Sizes, size
@@ -355,7 +355,7 @@ def _closed_forms(
     ``predicted_rps``, the capacity by closed forms, is None if they find none.
     """
     hardware, work, max_rps = assumed.hardware, _workload(assumed, model_column[0]), sized.max_rps
-    pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
+    pool, profile = pool_shape(hardware, *model_column), hardware.profiles[model_column]
     tier, saturated = hardware.tier(sized.tier), saturated_rps(profile, work, pool)
     # Stay below the saturation of the formulas, where queues diverge: simulations may exceed it.
     evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
@@ -386,7 +386,7 @@ def _closed_curve(
     diverge have no row.
     """
     hardware, work = assumed.hardware, _workload(assumed, model_column[0])
-    pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
+    pool, profile = pool_shape(hardware, *model_column), hardware.profiles[model_column]
     share, saturated = hardware.tier(sized.tier).attainment, saturated_rps(profile, work, pool)
     for load in CURVE_LOADS:
         evaluated = evaluate_pool(profile, work.at(load * saturated), pool)

@@ -59,7 +59,7 @@ def _pool_calls(
 
     ``closed_rps`` makes these calls. In a large pool no request waits, so TTFT limits no rate.
     """
-    work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
+    work, pool = workload_of(hardware, m, lengths, shared), pool_shape(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))
 
     def rate_call(tier: Tier) -> RateCall:
@@ -132,6 +132,6 @@ def _pool_rps(
     return result_of(largest_pool_rate, profile, work, tier, pool, precision)
 
 
-def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:
-    """Return a pool of one replica of model ``m`` on GPU column ``g``, for closed forms."""
+def pool_shape(hardware: Hardware, m: int, g: int) -> PoolShape:
+    """Return the shape of a pool of one replica of model ``m`` on GPU column ``g``."""
     return PoolShape(hardware.columns[g].role, link=hardware.kv_link(m), senders=SENDERS)

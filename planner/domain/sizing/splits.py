@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.domain.progress import Progress
-from planner.domain.sizing.closed_form import sized_pool
+from planner.domain.sizing.closed_form import pool_shape
 from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.lengths import Lengths
@@ -139,7 +139,7 @@ def _closed_form_size(
     hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
 ) -> PoolSize:
     """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
-    pool = sized_pool(hardware, *model_column)
+    pool = pool_shape(hardware, *model_column)
     limit = replace(role_tier(tier, pool.role), e2e_s=None)
     limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
     return size_pool(profile, work, limit, pool)

@@ -4,7 +4,7 @@ A module is a layer of a model, or a part of one. A unit is as many GPUs as an i
 borrowing pool has. A device of an instance is its own GPUs, or a unit that it borrows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -99,18 +99,18 @@ class ModuleLevel(Policy):
                     f"policies: 'modules' needs the layers of {pool.model}. Give the model by "
                     "shape or config instead of weight_gb, or use a built-in one."
                 )
-        lent = self._lent(context, today, counts, modules)
+        borrowers = {p: known for p, known in enumerate(modules) if known is not None and counts[p]}
+        lent = self._lent(context, today, counts, borrowers)
         fleet = context.fleet(counts)
         pools, source_pools = list(fleet.pools), list(range(len(fleet.pools)))
         layouts: list[Layout | None] = [None] * len(pools)
-        for p, count in enumerate(counts.tolist()):
-            pool_modules = modules[p]
-            if not count or pool_modules is None:
-                continue
+        for p, pool_modules in borrowers.items():
             lenders = lent[p]
             devices = [
                 _own_device(today.pools[p], pool_modules),
-                *_borrowed_devices(today, p, count, modules, lenders, first_pool=len(pools)),
+                *_borrowed_devices(
+                    today, p, int(counts[p]), borrowers, lenders, first_pool=len(pools)
+                ),
             ]
             layout = self._layout(pool_modules, devices, context.lengths[p])
             layouts[p] = layout
@@ -149,14 +149,14 @@ class ModuleLevel(Policy):
         context: PolicyContext,
         today: Fleet,
         counts: IntArray,
-        modules: tuple[Modules | None, ...],
+        borrowers: Mapping[int, Modules],
     ) -> list[list[_Lender]]:
         """Return the lenders of each pool, in the order in which it borrows from them.
 
         Idle GPUs of the same type come first. Pools of that type divide them in proportion to the
         GPUs of their instances. Idle GPUs of other types follow, the fastest first, and at last
-        memory of GPUs that serve. ``counts [pools]`` are the instances. ``modules`` are the layers
-        of each pool's model, None if they are not known.
+        memory of GPUs that serve. ``counts [pools]`` are the instances. ``borrowers`` are the pools
+        with instances, with the layers of their model.
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
         used = counts * gpus_each
@@ -173,33 +173,30 @@ class ModuleLevel(Policy):
                 count = int(idle_gpus * counts[p] // gpus_in_use)
                 borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
                 group.idle_gpus -= int(gpus_each[p]) * borrowed
-        borrowing = [p for p, known in enumerate(modules) if known is not None and counts[p]]
-        for p in borrowing if self.other_gpus else ():
-            for group in _reachable_types(groups, p, today, modules):
+        for p in borrowers if self.other_gpus else ():
+            for group in _reachable_types(groups, p, today, borrowers[p]):
                 count = group.idle_gpus // int(gpus_each[p])
                 borrowed = self._borrow(lenders[p], group.pools[0], count, int(counts[p]))
                 group.idle_gpus -= int(gpus_each[p]) * borrowed
-        for p in borrowing if self.shared_gpus else ():
-            self._add_serving_lenders(lenders[p], p, today, counts, modules)
+        for p in borrowers if self.shared_gpus else ():
+            self._add_serving_lenders(lenders[p], p, today, counts, borrowers)
         return lenders
 
     def _add_serving_lenders(
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
-        modules: tuple[Modules | None, ...],
+        borrowers: Mapping[int, Modules],
     ) -> None:  # fmt: skip
         """Add to ``lenders`` the pools that lend idle memory to pool ``p`` while they serve.
 
-        ``counts [pools]`` are the instances. ``modules`` are the layers of each pool's model, None
-        if they are not known.
+        ``counts [pools]`` are the instances. ``borrowers`` are the pools with instances, with the
+        layers of their model.
         """
-        pool_modules = modules[p]
-        assert pool_modules is not None
-        for q, other in enumerate(today.pools):
+        for q in borrowers:
+            other = today.pools[q]
             devices_left = self.devices - sum(lender.devices for lender in lenders)
             same_size = other.gpus_per_instance == today.pools[p].gpus_per_instance
-            reachable = np.isfinite(pool_modules.relative_speeds[q]) and not other.spot
-            serves = q != p and counts[q] and modules[q] is not None
-            if serves and same_size and reachable and devices_left > 0:
+            reachable = np.isfinite(borrowers[p].relative_speeds[q]) and not other.spot
+            if q != p and same_size and reachable and devices_left > 0:
                 devices = min(devices_left, -(-int(counts[q]) // int(counts[p])))
                 lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
@@ -247,14 +244,12 @@ class ModuleLevel(Policy):
 
 
 def _reachable_types(
-    groups: Sequence[_SharedType], p: int, today: Fleet, modules: tuple[Modules | None, ...]
+    groups: Sequence[_SharedType], p: int, today: Fleet, pool_modules: Modules
 ) -> list[_SharedType]:
     """Return those of ``groups`` with another GPU type from which pool ``p`` may borrow.
 
-    The fastest type comes first. ``modules`` are the layers of each pool's model.
+    The fastest type comes first. ``pool_modules`` are the layers of the pool's model.
     """
-    pool_modules = modules[p]
-    assert pool_modules is not None
     reachable = []
     for i, group in enumerate(groups):
         first = group.pools[0]  # all pools of a group have the same GPU type
@@ -276,21 +271,20 @@ def _borrowed_devices(
     today: Fleet,
     p: int,
     count: int,
-    modules: tuple[Modules | None, ...],
+    borrowers: Mapping[int, Modules],
     lenders: list[_Lender],
     first_pool: int,
 ) -> Iterator[_Device]:
     """Yield the devices that each instance of pool ``p`` borrows from ``lenders``.
 
-    ``count`` is the number of these instances. Lent GPUs that serve no pool become pools of their
-    own, numbered from ``first_pool`` on.
+    ``count`` is the number of these instances. ``borrowers`` are the pools with instances, with the
+    layers of their model. Lent GPUs that serve no pool become pools of their own, numbered from
+    ``first_pool`` on.
     """
-    pool_modules = modules[p]
-    assert pool_modules is not None
     for lender in lenders:
         source, host = today.pools[lender.source], lender.source
         if lender.serves:
-            whole_bytes = _kv_bytes(source, modules[lender.source])
+            whole_bytes = _kv_bytes(source, borrowers[lender.source])
         else:
             host, first_pool = first_pool, first_pool + 1
             usable_bytes = MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES
@@ -302,15 +296,13 @@ def _borrowed_devices(
                 host,
                 units,
                 room_bytes=whole_bytes * min(1.0, units / count),
-                speed=float(pool_modules.relative_speeds[lender.source]),
+                speed=float(borrowers[p].relative_speeds[lender.source]),
                 sharers=max(1.0, count / units),
             )
 
 
-def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:
-    """Return the bytes of KV cache that an instance of ``pool`` can hold; 0 if unknown."""
-    if pool_modules is None:
-        return 0.0
+def _kv_bytes(pool: Pool, pool_modules: Modules) -> float:
+    """Return the bytes of KV cache that an instance of ``pool`` can hold."""
     per_token = pool_modules.kv_layer_token_bytes * pool_modules.layers
     return pool.profile.kv_capacity_tokens * per_token
 
