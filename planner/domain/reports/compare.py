@@ -74,7 +74,7 @@ STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
-SORTS = {PAST: "past day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
+SORTS = {PAST: "day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
@@ -487,20 +487,19 @@ def _speed_tested(view: ComparisonView) -> bool:
 
 
 def _test_days_fact(view: ComparisonView) -> Fact:
-    """Return how many of the required test days the plan passes."""
+    """Return which of the required test days the plan passes, by their sort."""
     required = _required_days(view)
     if not required:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
-    passed = sum(day.policies[view.key].passes for day in required)
-    meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
-    return Fact(
-        "Test days", f"{passed} of {len(required)}", note=_tests_text(required), meaning=meaning,
-        link="test-days",
-    )  # fmt: skip
+    passed = [day for day in required if day.policies[view.key].passes]
+    if len(passed) == len(required):
+        return Fact("Passes", _tests_text(passed), meaning=Meaning.MET, link="test-days")
+    missed = [day for day in required if day not in passed]
+    return Fact("Fails", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
 
 
 def _tests_text(days: Sequence[TestDayFigures]) -> str:
-    """Return the number of test days of each sort, such as "1 past day, 2 stress tests"."""
+    """Return the number of test days of each sort, such as "1 day, 2 stress tests"."""
     sorts = Counter(SORTS.get(day.kind, "stress test") for day in days)
     return ", ".join(f"{count} {sort}{'s' * (count != 1)}" for sort, count in sorts.items())
 
@@ -599,7 +598,7 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     if plan is not view.plan and plan.outcome.name == view.key:  # two levels with the same policy
-        return f"same as {view.plan.label}"
+        return f"like {view.plan.label}"
     redundancy = "N+1" if _is_n_plus_1(view, plan) else "not N+1"
     if plan.level is not None and plan.level.spare and not _is_n_plus_1(view, plan):
         redundancy = "N+1 on test days only"
@@ -684,7 +683,9 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     """
     level = view.plan.level
     if _required_days(view):
-        yield replace(_test_days_fact(view), label="Required test days passed", link="")
+        tests = _test_days_fact(view)
+        result = "passed" if tests.meaning is Meaning.MET else "failed"
+        yield replace(tests, label=f"Required tests {result}", link="")
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
         low, high = expected.low, expected.high
