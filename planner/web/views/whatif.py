@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.models import Run
@@ -69,8 +70,16 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=kinds, sweep=None)
     latest = planned.order_by("kind", "-pk").first()  # compare comes before plan
     if latest is not None:
-        return redirect("web:run-what-if", latest.pk)
+        return redirect(_with_query(request, "web:run-what-if", latest.pk))
     return render(request, "web/what_if.html", {"scenario": scenario})
+
+
+def _with_query(request: Request, name: str, pk: int) -> str:
+    """Return the URL ``name`` of a row, with the changed settings in the query of the request."""
+    params = request.GET.copy()
+    params.pop("scenario", None)
+    url = reverse(name, args=[pk])
+    return f"{url}?{params.urlencode()}" if params else url
 
 
 @require_safe
@@ -118,5 +127,5 @@ def old_address(request: Request, pk: int | None = None) -> HttpResponse:
     if pk is not None:
         return redirect("web:what-if", sweep_get(pk).pk, permanent=True)
     if scenario := request.GET.get("scenario"):
-        return redirect("web:scenario-what-if", scenario_get(scenario).pk)
+        return redirect(_with_query(request, "web:scenario-what-if", scenario_get(scenario).pk))
     return redirect("web:what-ifs", permanent=True)

@@ -125,6 +125,8 @@ def test_the_pages(planner: User, viewer: User, pools: Scenario, sweep: Sweep) -
     assert reader.get(reverse("web:sweeps")).url == reverse("web:what-ifs")
     own = reverse("web:scenario-what-if", args=[pools.pk])
     assert reader.get(reverse("web:sweep-new"), {"scenario": pools.pk}).url == own
+    changed = reader.get(reverse("web:sweep-new"), {"scenario": pools.pk, "growth": "1.5"})
+    assert changed.url == f"{own}?growth=1.5"
     assert reader.get(own).status_code == 200  # it has no plan yet
     fields = {"scenario": pools, "state": Run.State.COMPLETED, "result": {}, "document": DOCUMENT}
     kinds = (Run.Kind.COMPARE, Run.Kind.PARETO)
