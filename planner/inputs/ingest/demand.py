@@ -16,15 +16,10 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import checks, clock, consistency
 from planner.inputs.ingest.checks import Names, amounts, labels, points_group
-from planner.inputs.ingest.columns import (
-    DemandLayout,
-    Expression,
-    Resolver,
-    declared_layout,
-    demand_layout,
-)
+from planner.inputs.ingest.columns import Expression, Resolver
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows
+from planner.inputs.ingest.demand_columns import DemandLayout, declared_layout, demand_layout
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.grid import (
     AMOUNTS,

@@ -7,8 +7,9 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import options
-from planner.inputs.ingest.columns import counts_per_bin, panel_like, without_answers
+from planner.inputs.ingest.columns import counts_per_bin, without_answers
 from planner.inputs.ingest.connectors import CONNECTORS, Connector
+from planner.inputs.ingest.demand_columns import panel_like
 from planner.inputs.ingest.options import (
     AUTO,
     DEMAND_FIELDS,

@@ -1,0 +1,325 @@
+"""Find the columns of a demand file: amounts per bin of one series, or of a series per column."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.checks import cell_unit, numbers
+from planner.inputs.ingest.columns import (
+    DATE,
+    MOMENT,
+    Expression,
+    Resolver,
+    all_match,
+    columns_of_moment,
+    sums_of_parts,
+    words_of,
+)
+from planner.inputs.ingest.connectors import Connector
+from planner.inputs.ingest.grid import AMOUNTS
+from planner.inputs.ingest.names import NAMED, RATE_NAMES, SYNONYMS, WIDE, compact_name
+from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, PER_REQUEST, RATES, IngestOptions
+
+_MEAN = frozenset(["avg", "mean", "average"])  # words of a column of means
+_COUNTED = re.compile(r"(req(uest)?s?|calls?|tok(en)?s?)?", re.IGNORECASE)  # units of counts
+_VALUES = ("value", "Value", "VALUE")
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """The columns of one series in a demand file: its requests and tokens per bin, and its time."""
+
+    name: str  # "" if rows or the file name the series
+    amounts: Mapping[str, Expression]  # by field: requests, input_tokens, output_tokens
+    # By field, what its numbers are per: a rate such as per_second, or PER_REQUEST. A field that is
+    # absent here has amounts per bin.
+    basis: Mapping[str, str] = field(default_factory=dict)
+    model: str | None = None  # named by the column
+    time: tuple[str, ...] = ()
+    time_unit: str | None = None  # as the caller states it
+
+    @property
+    def rates(self) -> Mapping[str, int]:
+        """Return the fields that are rates, and the seconds of their unit (60 for per_minute).
+
+        Means per request have the rate of the requests, because they are multiplied by them.
+        """
+        units = {**self.basis, **dict.fromkeys(self.means, self.basis.get("requests", ""))}
+        return {name: RATES[basis] for name, basis in units.items() if basis in RATES}
+
+    @property
+    def means(self) -> tuple[str, ...]:
+        """Return the fields that are means per request."""
+        return tuple(name for name, basis in self.basis.items() if basis == PER_REQUEST)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandLayout:
+    """The columns of all series of a demand file."""
+
+    sources: tuple[Amounts, ...]
+    labels: Mapping[str, str]  # series, model, region, tier
+    notes: tuple[str, ...] = ()  # caveats about the columns, as sentences
+    unknown_unit: bool = False  # nothing states whether amounts are counts or rates
+    parts: tuple[str, ...] = ()  # columns that split a bin into rows, which are added
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Return the column of each field; several are joined with "," or as "a+b|c"."""
+        fields: dict[str, dict[str, None]] = {}
+        for source in self.sources:
+            for name, column in {"time": "+".join(source.time), **source.amounts}.items():
+                fields.setdefault(name, {})[str(column)] = None
+        return {name: ",".join(columns) for name, columns in fields.items()} | dict(self.labels)
+
+
+def declared_layout(connector: Connector) -> DemandLayout:
+    """Return the layout of a format that declares the columns of each series."""
+    sources = (
+        Amounts(
+            series["name"],
+            {field: Expression(((series[field],),)) for field in AMOUNTS if field in series},
+            time=(series["time"],),
+        )
+        for series in connector.series
+    )
+    return DemandLayout(tuple(sources), {}, (connector.note,))
+
+
+def demand_layout(
+    probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str]
+) -> DemandLayout:
+    """Find a demand file's columns (``known``: those of its format), or raise IngestError."""
+    find = Resolver(probe.columns, options, name, known)
+    time, unit = find.time("time")
+    if "time" not in options.mapping and not known:
+        time = columns_of_moment(time, probe)
+    free = [label for label in LABELS if options.constant(label) is None]
+    label_columns = {field: find.column(field) for field in ("series", *free)}
+    labels = {
+        field: column for field, column in label_columns.items() if column and column not in time
+    }
+    parts: tuple[str, ...] = ()
+    sources = _source_per_column(find, probe)
+    if not sources:
+        sources = _panel(find, probe)
+        if sources:  # the columns are named after models
+            labels = {}
+    if sources:
+        sources, notes = _without_parts(sources, probe)
+        counts = filter(WIDE["requests"].match, probe.columns)
+        failed = list(filter(NAMED["failed"].search, counts))
+        if failed and "requests" not in find.mapping and not find.expression("requests"):
+            notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
+    else:
+        source, notes = _single_source(find, time, probe)
+        sources = [source]
+        parts = _distinguishing_columns(probe, source, [*time, *labels.values()])
+        if parts:
+            notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
+    unknown_unit = options.amounts == AUTO and _is_unit_unknown(sources)
+    if options.amounts != AUTO:
+        sources = _with_basis(sources, options.amounts)
+    timed = tuple(replace(source, time=time, time_unit=unit) for source in sources)
+    return DemandLayout(timed, labels, notes, unknown_unit=unknown_unit, parts=parts)
+
+
+def _is_unit_unknown(sources: Sequence[Amounts]) -> bool:
+    """Return whether no name tells if amounts are counts or rates, such as in a column "value"."""
+    amount = str(sources[0].amounts.get("requests", ""))
+    is_unnamed = sources[0].model is not None or amount in _VALUES or bool(words_of(amount) & _MEAN)
+    return is_unnamed and not any(source.basis for source in sources)
+
+
+def _with_basis(sources: Sequence[Amounts], basis: str) -> list[Amounts]:
+    """Return the sources with ``basis`` as stated by the caller: COUNTS, PER_REQUEST or a rate."""
+    fields = {COUNTS: (), PER_REQUEST: AMOUNTS[1:]}.get(basis, AMOUNTS)
+    return [
+        replace(source, basis={field: basis for field in fields if field in source.amounts})
+        for source in sources
+    ]
+
+
+def _distinguishing_columns(
+    probe: pl.DataFrame, source: Amounts, keys: list[str]
+) -> tuple[str, ...]:
+    """Return the text columns, such as of API keys, that tell apart rows of one bin and series.
+
+    ``keys`` are the columns of time and labels (series, model, region, tier). () if these are
+    unique, or if text columns do not make them so.
+    """
+    if not probe.select(keys).is_duplicated().any():
+        return ()
+    used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
+
+    def has_names(cells: pl.Series) -> bool:
+        """Return whether a column has several texts that are neither times nor numbers."""
+        if cells.dtype != pl.String or cells.n_unique() <= 1:
+            return False
+        is_numeric = not np.isnan(numbers(cells)[0]).any()
+        return not is_numeric and not all_match(cells, f"{DATE}|{MOMENT}")
+
+    named = [column for column in probe.columns if column not in used and has_names(probe[column])]
+    return tuple(named) if probe.select(keys + named).is_unique().all() else ()
+
+
+def _is_count(cells: pl.Series) -> bool:
+    """Return whether the cells of a column are counts: without a unit, or with one of counts."""
+    return bool(_COUNTED.fullmatch(cell_unit(cells)))
+
+
+def _stated_basis(column: str, probe: pl.DataFrame) -> str:
+    """Return what a column's name or cells show its numbers are per: PER_REQUEST, a rate, or ""."""
+    words = words_of(column)
+    if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
+        return PER_REQUEST
+    unit, column = cell_unit(probe[column]), NAMED["multiple"].sub("", column)
+    for rate, pattern in RATE_NAMES.items():
+        if (unit and pattern.search(unit)) or pattern.search(re.sub(r"[^\w/]+", "_", column)):
+            return rate
+    if unit.lower() in ("reqps", "rps", "qps", "ops", "ops/s"):
+        return "per_second"
+    return "per_minute" if unit.lower() in ("rpm", "tpm", "opm", "cpm", "reqpm") else ""
+
+
+def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
+    """Return ``_stated_basis`` of each amount's column, by field; amounts per bin are left out."""
+    bases = {field: _stated_basis(each.columns[0], probe) for field, each in amounts.items()}
+    return {field: basis for field, basis in bases.items() if basis}
+
+
+def _single_source(
+    find: Resolver, time: tuple[str, ...], probe: pl.DataFrame
+) -> tuple[Amounts, tuple[str, ...]]:
+    """Return the amounts of one column per field, besides those of ``time``, and notes."""
+    expressions = {field: find.expression(field) for field in AMOUNTS}
+    amounts = {
+        name: each for name, each in expressions.items() if each and each.columns[0] not in time
+    }
+    notes: tuple[str, ...] = ()
+    if "input_tokens" in amounts:
+        sums, notes = sums_of_parts(find, amounts, probe)
+        amounts |= sums
+    basis = _stated_bases(amounts, probe)
+    for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
+        if not _is_count(probe[column]) and not _stated_basis(column, probe):
+            raise IngestError(
+                f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
+                "which is neither requests nor tokens. Write numbers alone."
+            )
+    if "rate" in find.mapping and "requests" in find.mapping:
+        raise IngestError(
+            f"{find.name}: requests and rate are both mapped. Map requests per bin, or a rate."
+        )
+    if ("requests" not in amounts or "rate" in find.mapping) and (rate := find.expression("rate")):
+        amounts["requests"] = rate
+        basis["requests"] = _stated_basis(rate.columns[0], probe) or "per_second"
+    if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
+        raise find.missing("requests")
+    return Amounts("", amounts, basis), notes
+
+
+def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
+    """Return one series per column of requests, if a file has several (one per service)."""
+    mapped = find.mapping.get("requests", "")
+    if mapped not in find.columns and "," in mapped:
+        counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
+    elif mapped or find.expression("requests") or find.column("rate"):
+        return []
+    else:
+        counts = [column for column in find.columns if WIDE["requests"].match(column)]
+        counts = [c for c in counts if not (NAMED["no_count"].search(c) or _statistic(c))]
+        counts = [c for c in counts if not NAMED["failed"].search(c)] or counts
+    if len(set(counts)) < len(counts):
+        raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
+    sources = []
+    for column in counts:
+        match = WIDE["requests"].match(column)
+        prefix = match[1] if match else column
+        amounts = {"requests": Expression(((column,),))}
+        for tokens in ("input_tokens", "output_tokens"):
+            for other in find.columns:
+                wide_name = WIDE[tokens].match(other)
+                if wide_name and wide_name[1] == prefix:
+                    amounts[tokens] = Expression(((other,),))
+        sources.append(Amounts(prefix, amounts, _stated_bases(amounts, probe)))
+    return sources
+
+
+def _statistic(column: str) -> bool:
+    """Return whether a column is a statistic such as a maximum, by its name."""
+    return bool(NAMED["statistic"].search(column.replace("_", " ")))
+
+
+def panel_like(probe: pl.DataFrame) -> bool:
+    """Return whether a table is a time and one column of numbers per series."""
+    series = _panel_columns(probe)
+    if not series or probe.height < 2:
+        return False
+    find = Resolver(series, IngestOptions(), "")
+    fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
+    return not any(map(find.expression, fields)) and all(_is_amount(c, probe) for c in series)
+
+
+def _is_amount(column: str, probe: pl.DataFrame) -> bool:
+    """Return whether a column has numbers that can be counts or rates."""
+    number, blank = numbers(probe[column])
+    unread = np.isnan(number)
+    if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
+        return False
+    return _is_count(probe[column]) or bool(_stated_basis(column, probe))
+
+
+def _panel_columns(probe: pl.DataFrame) -> list[str]:
+    """Return the columns besides a first or last column of times, without statistics; else []."""
+    for time in (probe.columns[0], probe.columns[-1]):
+        if compact_name(time) in SYNONYMS["time"]:
+            return [c for c in probe.columns if c != time and not _statistic(c)]
+    return []
+
+
+def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
+    """Return one series per column of a table exported from a dashboard's panel (a chart).
+
+    A column is named after its model. Empty if the table is not like that (``panel_like``).
+    """
+    if find.mapping or not panel_like(probe):
+        return []
+    sources = []
+    for column in _panel_columns(probe):
+        label = NAMED["label"].search(column)
+        amounts = {"requests": Expression(((column,),))}
+        name = label[1].strip() if label else column
+        sources.append(Amounts(name, amounts, _stated_bases(amounts, probe), model=name))
+    return sources
+
+
+def _without_parts(
+    sources: list[Amounts], probe: pl.DataFrame
+) -> tuple[list[Amounts], tuple[str, ...]]:
+    """Return the series of a file without double counts, and notes.
+
+    A series that is the sum of all others in every row is kept alone. In a dashboard's panel, whose
+    series are models, it is left out instead.
+    """
+    if len(sources) < 3:
+        return sources, ()
+    values = [source.amounts["requests"].values(probe) for source in sources]
+    sum_of_all = sum(values[1:], values[0])
+    for source, value in zip(sources, values, strict=True):
+        share = 0.02 if NAMED["total"].search(source.name) else 1e-6
+        tolerance = share * abs(value).max(initial=0.0)
+        sum_of_others = sum_of_all - value
+        if value.any() and abs(sum_of_others - value).max() <= tolerance:
+            column = source.amounts["requests"]
+            others = [each for each in sources if each is not source]
+            parts = " and ".join(str(each.amounts["requests"]) for each in others)
+            if source.model is not None:  # of a panel, whose parts are models
+                return others, (f"{column} is the sum of {parts}, and is not counted again.",)
+            total = Amounts("", source.amounts, source.basis)
+            return [total], (f"{column} is the sum of {parts}: only {column} is counted.",)
+    return sources, ()
