@@ -18,9 +18,9 @@ from simulation.provisioning.packing import (
     Plan,
     add_shard,
     fits,
+    mean_slowdowns,
     no_devices,
     placed_latency,
-    scratch,
 )
 from simulation.provisioning.placement import (
     Placement,
@@ -76,7 +76,7 @@ def _place_exactly(
     that misses the limit is cut off.
     """
     shards = where.size
-    devices, room = no_devices(shards + 1, plan), scratch(plan.rate.size)
+    devices = no_devices(shards + 1, plan)
     trial = np.full(shards, -1, np.int64)
     opened = np.zeros(shards + 1, np.int64)  # devices open before shard i
     left = np.zeros(shards + 1)  # memory still to place
@@ -118,7 +118,7 @@ def _place_exactly(
                 if needed < best and fits(devices, d, v, plan, capacity):
                     trial[i] = d
                     add_shard(devices, d, v, plan, 1.0)
-                    if placed_latency(plan, trial, devices, room) <= slo:
+                    if placed_latency(plan, mean_slowdowns(plan, trial, devices)) <= slo:
                         opened[i + 1] = more
                         placed = True
                     else:

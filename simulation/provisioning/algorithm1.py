@@ -118,8 +118,8 @@ def _best_move(
         return None
     sojourn_s = table[np.arange(len(choice)), choice[:, 0], choice[:, 1], choice[:, 2] - 1]
     first_batch = b if down else 0  # scaling down may only increase the batch
-    # The sort key of the best choice so far, smallest first, and the choice.
-    best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
+    # Sort key, smallest first, and choice
+    moves: list[tuple[tuple[float, float], tuple[int, int, int]]] = []
     for batch_index in range(first_batch, problem.batches.size):
         for parallel_index in range(problem.parallel.size):
             moved_s = table[operator, batch_index, parallel_index, new_replicas - 1]
@@ -129,19 +129,14 @@ def _best_move(
             moved_sojourns[operator] = moved_s
             latency_after, _ = critical_path(problem, moved_sojourns)
             slots = float(problem.parallel[parallel_index] * new_replicas)
-            if down:
-                # Our reading requires that scaling down saves slots; the printed steps do not.
-                saves_slots = printed or slots < problem.parallel[p] * replicas
-                if latency_after > problem.slo_s or not saves_slots:
-                    continue
-                key = (slots, latency_after)
-            else:
-                if latency_after >= latency:
-                    continue
-                key = (latency_after, slots)
-            if best is None or key < best[0]:
-                best = key, (batch_index, parallel_index, new_replicas)
-    return None if best is None else best[1]
+            move = batch_index, parallel_index, new_replicas
+            # Our reading requires that scaling down saves slots; the printed steps do not.
+            saves_slots = printed or slots < problem.parallel[p] * replicas
+            if down and latency_after <= problem.slo_s and saves_slots:
+                moves.append(((slots, latency_after), move))
+            if not down and latency_after < latency:
+                moves.append(((latency_after, slots), move))
+    return min(moves)[1] if moves else None
 
 
 def greedy_plan(

@@ -38,18 +38,17 @@ def device_lower_bound(
     """
     # The path with the longest minimum times; any path gives a valid bound.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
-    totals = np.zeros((len(WEIGHTS), len(PRICES)))
+    weights, prices = np.array(WEIGHTS), np.array(PRICES)
+    totals = np.zeros((weights.shape[0], prices.size))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
         operator_index = np.full(b.size, v)
         needs = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
         latency_share = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
-        for i, weight in enumerate(WEIGHTS):
-            devices_needed = np.asarray(weight) @ needs
-            for k, price in enumerate(PRICES):
-                totals[i, k] += (devices_needed + price * latency_share).min()
-    bounds = totals - np.asarray(PRICES)  # one for each pair of weights and price
+        for i, devices_needed in enumerate(weights @ needs):
+            totals[i] += (devices_needed + prices[:, None] * latency_share).min(axis=1)
+    bounds = totals - prices  # one for each pair of weights and price
     return max(1, int(np.ceil(bounds.max() - 1e-9)))
 
 

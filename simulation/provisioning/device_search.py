@@ -16,9 +16,8 @@ from simulation.provisioning.interference import interference_matrix
 from simulation.provisioning.packing import (
     Plan,
     add_shard,
-    fill_slowdowns,
+    mean_slowdowns,
     no_devices,
-    scratch,
 )
 from simulation.provisioning.placement import Placement, packing_plan, placement_of, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, evaluate
@@ -112,20 +111,20 @@ def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
     ``STABLE``, and use of devices (memory, power, arithmetic, traffic) over 1.
     """
     plan, where = _plan_of(space, draft)
-    devices, room = no_devices(count, plan), scratch(plan.rate.size)
+    devices, operators = no_devices(count, plan), plan.rate.size
     for i in range(where.size):
         add_shard(devices, where[i], plan.operator[i], plan, 1.0)
-    fill_slowdowns(plan, where, devices, room.slowdown)
-    unstable = 0.0
-    for v in range(plan.rate.size):
-        service, replicas = plan.latency_s[v] * room.slowdown[v], plan.replicas[v]
+    slowdown = mean_slowdowns(plan, where, devices)
+    unstable, sojourn_s, ends = 0.0, np.empty(operators), np.empty(operators)
+    for v in range(operators):
+        service, replicas = plan.latency_s[v] * slowdown[v], plan.replicas[v]
         load = plan.rate[v] * service / replicas
         unstable += min(10.0, max(0.0, load - STABLE))
         # An unstable queue counts as one that is nearly full, so that its excess stays finite.
         service *= min(1.0, STABLE / load)
-        sojourn_s = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
-        room.sojourn_s[v] = min(sojourn_s, LONGEST * space.slo_s)
-    latency = longest_path(room.sojourn_s, plan.graph, room.ends)
+        stay_s = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
+        sojourn_s[v] = min(stay_s, LONGEST * space.slo_s)
+    latency = longest_path(sojourn_s, plan.graph, ends)
     kept = space.kept * min(latency, space.slo_s)
     for i in range(where.size):
         v = plan.operator[i]

@@ -191,18 +191,15 @@ def best_chunked(
     operators is that of whole replicas if it is no better.
     """
     service = phase.service
-    best_model: Level | None = None
-    best_operator: Level | None = None
-    model_batch = None
+    models: list[tuple[Level, int]] = []  # with their batches
+    operators: list[Level] = []
     for b, size in enumerate(phase.problem.batches):
         # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
         limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl) * slo_share
         with_this_batch = with_slo(with_some_choices(phase, slice(b, b + 1)), limit_s)
         model = model_level(with_this_batch, device_bytes)
-        if model is not None and (
-            best_model is None or level_order(model) < level_order(best_model)
-        ):
-            best_model, model_batch = model, int(size)
+        if model is not None:
+            models.append((model, int(size)))
         operator = plan_level(
             "operator",
             with_this_batch,
@@ -211,22 +208,25 @@ def best_chunked(
             quick=True,
         )
         if operator is not None:
-            best_operator = min(best_operator or operator, operator, key=level_order)
-    chunk_tokens = None if model_batch is None else model_batch * service.isl / service.osl
-    return ChunkedPlan(best_model, best_operator, model_batch, chunk_tokens)
+            operators.append(operator)
+    best_operator = min(operators, key=level_order, default=None)
+    if not models:
+        return ChunkedPlan(None, best_operator, None, None)
+    model, batch = min(models, key=lambda pair: level_order(pair[0]))
+    return ChunkedPlan(model, best_operator, batch, batch * service.isl / service.osl)
 
 
 def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
-) -> tuple[Level, int, float] | None:
-    """Return the best plan if batches take time to fill, its largest batch b, and the wait.
+) -> tuple[Level, int] | None:
+    """Return the best plan if batches take time to fill, and its largest batch b.
 
     A scheduler that fills batches of b at the entry makes a request wait (b - 1) / (2 x rate)
     seconds on average, which the source ignores. For every b, ``plan`` is called with batches up to
     b, and with the limit less the wait. The plan with the fewest devices wins. None if no plan
     meets the limit.
     """
-    best: tuple[Level, int, float] | None = None
+    plans: list[tuple[Level, int]] = []  # with their largest batches
     for b, size in enumerate(phase.problem.batches):
         wait_s = (float(size) - 1.0) / (2.0 * phase.problem.rate)
         remaining_s = phase.problem.slo_s - wait_s
@@ -234,9 +234,8 @@ def with_batch_wait(
         if remaining_s <= 0:
             break
         level = plan(with_slo(with_some_choices(phase, slice(0, b + 1)), remaining_s))
-        if level is not None and (best is None or level_order(level) < level_order(best[0])):
-            with_wait = replace(
-                level, latency_s=level.latency_s + wait_s, slo_s=phase.problem.slo_s
-            )
-            best = with_wait, int(size), wait_s
-    return best
+        if level is not None:
+            latency_s = level.latency_s + wait_s
+            with_wait = replace(level, latency_s=latency_s, slo_s=phase.problem.slo_s)
+            plans.append((with_wait, int(size)))
+    return min(plans, key=lambda pair: level_order(pair[0]), default=None)

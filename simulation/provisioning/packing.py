@@ -56,14 +56,6 @@ class Replicas(NamedTuple):
     base: Any  # the base instance that it belongs to; -1: an extra replica
 
 
-class Scratch(NamedTuple):
-    """Work arrays ``[V]`` that ``placed_latency`` fills."""
-
-    slowdown: Any
-    sojourn_s: Any
-    ends: Any
-
-
 @kernel
 def no_devices(count: int, plan: Plan) -> Devices:
     """Return ``count`` empty devices."""
@@ -72,12 +64,6 @@ def no_devices(count: int, plan: Plan) -> Devices:
         none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(),
         np.zeros((count, plan.interference.shape[0])),
     )  # fmt: skip
-
-
-@kernel
-def scratch(count: int) -> Scratch:
-    """Return buffers for ``count`` operators."""
-    return Scratch(np.empty(count), np.empty(count), np.empty(count))
 
 
 @kernel
@@ -125,12 +111,12 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 
 
 @kernel
-def fill_slowdowns(plan: Plan, where: Any, devices: Devices, slowdown: Any) -> None:
-    """Fill ``slowdown [V]`` with the mean slowdown factor of each operator's replicas.
+def mean_slowdowns(plan: Plan, where: Any, devices: Devices) -> Any:
+    """Return the mean slowdown factor of each operator's replicas, ``[V]``.
 
     A replica is as slow as its slowest shard. ``where [S]`` is the device of each shard.
     """
-    slowdown[:] = 0.0
+    slowdown = np.zeros(plan.rate.size)
     shards, i = where.size, 0
     while i < shards:
         v, k = plan.operator[i], plan.replica[i]
@@ -140,23 +126,24 @@ def fill_slowdowns(plan: Plan, where: Any, devices: Devices, slowdown: Any) -> N
                 worst = max(worst, slowdown_at(devices, where[i], v, plan))
             i += 1
         slowdown[v] += worst
-    slowdown /= plan.replicas
+    return slowdown / plan.replicas
 
 
 @kernel
-def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
-    """Return the seconds of the critical path with replicas slowed by shared devices.
+def placed_latency(plan: Plan, slowdown: Any) -> float:
+    """Return the seconds of the critical path with operators slowed by ``slowdown [V]``.
 
-    inf if an operator is unstable. The slowdown of each operator is written to ``room.slowdown``.
+    The slowdowns are factors. inf if an operator is unstable.
     """
-    fill_slowdowns(plan, where, devices, room.slowdown)
-    for v in range(plan.rate.size):
-        service = plan.latency_s[v] * room.slowdown[v]
+    count = plan.rate.size
+    sojourn_s, ends = np.empty(count), np.empty(count)
+    for v in range(count):
+        service = plan.latency_s[v] * slowdown[v]
         load = plan.rate[v] * service
         if load >= plan.replicas[v]:
             return float(np.inf)
-        room.sojourn_s[v] = sojourn(load, plan.replicas[v], service, plan.transfer_s[v])
-    return float(longest_path(room.sojourn_s, plan.graph, room.ends))
+        sojourn_s[v] = sojourn(load, plan.replicas[v], service, plan.transfer_s[v])
+    return float(longest_path(sojourn_s, plan.graph, ends))
 
 
 @kernel
@@ -182,11 +169,11 @@ def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
 
     ``where [S]`` is the device of each shard. The latency is in seconds; inf: unstable.
     """
-    devices, room = no_devices(count, plan), scratch(plan.rate.size)
+    devices = no_devices(count, plan)
     for i in range(where.size):
         add_shard(devices, where[i], plan.operator[i], plan, 1.0)
-    latency = placed_latency(plan, where, devices, room)
-    return devices, room.slowdown, latency
+    slowdown = mean_slowdowns(plan, where, devices)
+    return devices, slowdown, placed_latency(plan, slowdown)
 
 
 class PackingState(NamedTuple):

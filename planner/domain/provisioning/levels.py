@@ -253,7 +253,7 @@ def solve_levels(
 
             best = with_batch_wait(phase, plan)
             if best is not None:
-                level, batch, _ = best
+                level, batch = best
                 method = f"{level.method}, batches of at most {batch}"
                 levels[name] = replace(level, method=method)
     return phase, {name: levels[name] for name in LEVELS if name in levels}
