@@ -158,7 +158,7 @@ class LevelSearch:
             return inf
         return self.trials.on_forecast_day(self.best) * (1 + TIE) + CENT
 
-    def _cannot_win(self, policy: Policy, index: int) -> bool:
+    def cannot_win(self, policy: Policy, index: int) -> bool:
         """Return whether the parameter value number ``index`` costs too much to win.
 
         Of two policies with equal cost (within TIE), the simpler one wins. A day that was not
@@ -171,7 +171,7 @@ class LevelSearch:
 
         def lower_bound(case: Case, solve: bool) -> CaseResult:
             """Return the result of a case, or a lower bound if it was not simulated."""
-            trial = self._trial(policy, index, case)
+            trial = self.trial(policy, index, case)
             known = trials.results.get(trial)
             if known is not None and known.cost_usd < inf:
                 return known
@@ -197,7 +197,7 @@ class LevelSearch:
             return bound(solve=True) >= limit
         return bound_without_plans >= limit
 
-    def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
+    def trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
         return self.trials.trial(policy, index, self.level, case)
 
@@ -218,16 +218,16 @@ class LevelSearch:
         starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
         for policy, (index, results) in zip(policies, found, strict=True):
             trials.record(policy, {
-                self._trial(policy, i, trials.cases[case]): result for i, case, result in results
+                self.trial(policy, i, trials.cases[case]): result for i, case, result in results
             })  # fmt: skip
             if index is not None:
-                cost = trials.results[self._trial(policy, index, forecast_day)].cost_usd
+                cost = trials.results[self.trial(policy, index, forecast_day)].cost_usd
                 starts.append((cost, policy, index))
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = split_progress(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
             too_dear = not self._has_floor(policy) and cost > self._limit()
-            if not too_dear and not self._cannot_win(policy, index):
+            if not too_dear and not self.cannot_win(policy, index):
                 self._try(policy, index, report)
             else:
                 self.first[policy.key] = index
@@ -244,7 +244,7 @@ class LevelSearch:
             self.candidates.append(trials.candidate(policy, trials.last(policy), self.level))
             return
         self.first[policy.key] = passing
-        if self._cannot_win(policy, passing):
+        if self.cannot_win(policy, passing):
             self.candidates.append(trials.candidate(policy, passing, self.level))
             return
         safest = self._last_with_same_schedules(policy, passing, progress)
@@ -260,101 +260,50 @@ class LevelSearch:
         Returns its index and all results. The index is None if no value passes. A value that costs
         more than ``limit`` dollars on the forecast day ends the search, and its index is returned.
         """
-        trials, all_values = self.trials, values(policy, self.level)
         if self._has_floor(policy):
-            limit = inf  # ``_cannot_win`` judges it by all weighted days instead
-        spare = trials.keeps_spare(policy, self.level)
-        low, start = self._start(policy)
-        lost = [case for _, case in self.checks if case.lost and spare]
-        results = {} if limit < inf else self._start_results(policy, start, report)
-
-        def result_on(index: int, case: Case, max_usd: float) -> CaseResult:
-            """Return the result on a case; the simulation ends at a cost of ``max_usd`` dollars."""
-            trial = self._trial(policy, index, case)
-            if trial not in results:
-                tried = {other: result for other, (_, _, result) in results.items()}
-                same_decisions = trials.result_of_same_decisions(policy, trial, tried)
-                result = same_decisions or trials.results.get(trial)
-                # A simulation that ended at a lower cost limit is repeated.
-                if result is None or 0 < result.dear < max_usd - CENT:
-                    on_forecast_day = tried.get(replace(trial, case=trials.cases[0]))
-                    result = trials.simulate(
-                        policy, trial, report, limit=max_usd, known=on_forecast_day
-                    )
-                results[trial] = index, trials.cases.index(case), result
-            return results[trial][2]
-
-        def passes_hardest(index: int) -> bool:
-            """Return whether a value passes the hardest case, or costs too much there to tell."""
-            result = result_on(index, self.checks[0][1], DEAR * limit)
-            return bool(result.dear) or result.passes
-
-        def survives(index: int) -> bool:
-            """Return whether a value passes the forecast day after a loss, if N+1 is required."""
-            return all(result_on(index, case, inf).passes for case in lost)
-
-        def ends_search(index: int) -> bool:
-            """Return whether a value passes both days, costs too much, or cannot win.
-
-            Records a result for the forecast day in any of these cases.
-            """
-            forecast_day = trials.cases[0]
-            if self._cannot_win(policy, index):
-                trial = self._trial(policy, index, forecast_day)
-                if trial not in trials.results:
-                    results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
-                return True
-            kept_usd = trials.min_cost_usd(policy, self._trial(policy, index, forecast_day))
-            # The cost of a plan is known, so a harder day that it fails needs no forecast day. Nor
-            # does a loss, if all losses are alike.
-            only_plan = policy.traits.plan is not None and not policy.traits.may_exceed_plan
-            if only_plan and 0 < kept_usd <= limit:
-                losses_are_alike = len(losses_of(trials.study)) == 1
-                if not passes_hardest(index) or (losses_are_alike and not survives(index)):
-                    return False
-            result = result_on(index, forecast_day, limit)
-            passes = result.passes and survives(index) and passes_hardest(index)
-            return bool(result.dear) or passes
-
-        # A cost above the limit shows on the forecast day first, and N+1 is judged there.
-        index = bisect_first(ends_search, low, len(all_values), start)
-        return index if index < len(all_values) else None, list(results.values())
+            limit = inf  # ``cannot_win`` judges it by all weighted days instead
+        all_values, (low, start) = values(policy, self.level), self._start(policy)
+        screening = Screening(self, policy, limit, report)
+        if limit == inf:
+            screening.results |= self._start_results(policy, start, report)
+        index = bisect_first(screening.ends_at, low, len(all_values), start)
+        found = [
+            (all_values.index(trial.value), self.trials.cases.index(trial.case), result)
+            for trial, result in screening.results.items()
+        ]
+        return index if index < len(all_values) else None, found
 
     def _has_floor(self, policy: Policy) -> bool:
         """Return whether the cost of the replicas that a policy always keeps is known.
 
         False for the static fleet, whose size is not known before it is searched.
         """
-        trial = self._trial(policy, 0, self.trials.cases[0])
+        trial = self.trial(policy, 0, self.trials.cases[0])
         return policy.name != STATIC and self.trials.has_floor(policy, trial)
 
     def _start_results(
         self, policy: Policy, start: int | None, report: Progress
-    ) -> dict[Trial, tuple[int, int, CaseResult]]:
+    ) -> dict[Trial, CaseResult]:
         """Simulate value number ``start`` on the forecast day and the hardest case, in parallel.
 
         ``start`` is the index of the value that passed at the level below; None if none did. A
         loss is simulated only if all losses are alike. Otherwise the result of the forecast day
-        must first tell which one is the worst. Returns (index of the value, index of the case,
-        result) by trial; empty if there is nothing to simulate.
+        must first tell which one is the worst. The results are empty if nothing is simulated.
         """
         trials = self.trials
-        if self.below is None or start is None or self._cannot_win(policy, start):
+        if self.below is None or start is None or self.cannot_win(policy, start):
             return {}
         cases = [trials.cases[0], self.checks[0][1]]
         if trials.keeps_spare(policy, self.level):
             cases += [case for _, case in self.checks if case.lost]
         if len(losses_of(trials.study)) > 1:
             cases = [case for case in cases if not case.lost]
-        to_simulate = [*dict.fromkeys(self._trial(policy, start, case) for case in cases)]
+        to_simulate = [*dict.fromkeys(self.trial(policy, start, case) for case in cases)]
         if to_simulate[0] in trials.results:
             return {}
         steps = [partial(trials.simulate, policy, trial) for trial in to_simulate]
         results = run_in_parallel(steps, report, at_once=trials.at_once)
-        return {
-            trial: (start, trials.cases.index(trial.case), result)
-            for trial, result in zip(to_simulate, results, strict=True)
-        }
+        return dict(zip(to_simulate, results, strict=True))
 
     def _start(self, policy: Policy) -> tuple[int, int | None]:
         """Return the lowest index of a value that may pass, and the index to try first.
@@ -380,11 +329,11 @@ class LevelSearch:
 
         def ends_search(index: int) -> bool:
             """Return whether a value passes the case that failed last, or cannot win."""
-            if self._cannot_win(policy, index):
+            if self.cannot_win(policy, index):
                 return True
             return self._first_failed_check(policy, index, checks[:1], progress) is None
 
-        while index < count and not self._cannot_win(policy, index):
+        while index < count and not self.cannot_win(policy, index):
             failed = self._first_failed_check(policy, index, checks, progress)
             if failed is None:
                 break
@@ -392,7 +341,7 @@ class LevelSearch:
             index = bisect_first(ends_search, index + 1, count, index + 1)
         if index >= count:
             return None
-        if self._cannot_win(policy, index):
+        if self.cannot_win(policy, index):
             return index
         weighted = [i for i, day in enumerate(self.trials.days) if day.weight]
         self.trials.measure(policy, index, self.level, weighted, progress)
@@ -412,14 +361,14 @@ class LevelSearch:
             """Return whether the schedule of value number ``other`` differs on any day."""
             return not all(
                 trials.have_same_schedule(
-                    policy, self._trial(policy, index, case), self._trial(policy, other, case)
+                    policy, self.trial(policy, index, case), self.trial(policy, other, case)
                 )
                 for case in cases
             )
 
         last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
-        known = [case for case in cases if self._trial(policy, index, case) in trials.results]
-        trials.simulate_all(policy, [self._trial(policy, last, case) for case in known], progress)
+        known = [case for case in cases if self.trial(policy, index, case) in trials.results]
+        trials.simulate_all(policy, [self.trial(policy, last, case) for case in known], progress)
         return last
 
     def _first_failed_check(
@@ -429,7 +378,7 @@ class LevelSearch:
 
         ``index`` is the number of the value. Up to DEFAULT_THREADS checks are simulated at a time.
         """
-        all_trials = [self._trial(policy, index, case) for _, case in checks]
+        all_trials = [self.trial(policy, index, case) for _, case in checks]
         for i, trial in enumerate(all_trials):
             open_trials = self.trials.without_result(all_trials[i:])
             if trial in open_trials:
@@ -463,6 +412,79 @@ class LevelSearch:
                 trials.measure(policy, last, self.level, weighted, report)
                 candidates.append(trials.candidate(policy, last, self.level))
         return candidates
+
+
+@dataclass(eq=False)
+class Screening:
+    """The trials of a policy on the hardest case and on the forecast day of a level's ``search``.
+
+    A value that costs more than ``limit`` dollars on the forecast day costs too much to win.
+    """
+
+    search: LevelSearch
+    policy: Policy
+    limit: float
+    report: Progress
+    results: dict[Trial, CaseResult] = field(default_factory=dict)
+
+    def ends_at(self, index: int) -> bool:
+        """Return whether a value passes both days, costs too much, or cannot win.
+
+        Records a result for the forecast day in any of these cases. ``index`` is that of the value.
+        """
+        search, trials = self.search, self.search.trials
+        forecast_day = trials.cases[0]
+        trial = search.trial(self.policy, index, forecast_day)
+        if search.cannot_win(self.policy, index):
+            if trial not in trials.results:
+                self.results[trial] = CaseResult(inf, {}, 1.0, cut=True, dear=self.limit)
+            return True
+        # If the cost is known before, a failed harder day saves the simulation of this one.
+        if self._cost_is_known(trial):
+            one_loss = len(losses_of(trials.study)) == 1  # else the forecast day tells the worst
+            if not self._passes_hardest(index) or (one_loss and not self._survives_losses(index)):
+                return False
+        # A cost above the limit shows on the forecast day first, and N+1 is judged there.
+        result = self._result_on(index, forecast_day, self.limit)
+        if result.dear:
+            return True
+        return result.passes and self._survives_losses(index) and self._passes_hardest(index)
+
+    def _cost_is_known(self, trial: Trial) -> bool:
+        """Return whether the policy only follows a plan, whose cost is within the limit."""
+        traits = self.policy.traits
+        if traits.plan is None or traits.may_exceed_plan:
+            return False
+        return 0 < self.search.trials.min_cost_usd(self.policy, trial) <= self.limit
+
+    def _passes_hardest(self, index: int) -> bool:
+        """Return whether a value passes the hardest case, or costs too much there to tell."""
+        _, hardest = self.search.checks[0]
+        result = self._result_on(index, hardest, DEAR * self.limit)
+        return bool(result.dear) or result.passes
+
+    def _survives_losses(self, index: int) -> bool:
+        """Return whether a value passes the forecast day after a loss, if N+1 is required."""
+        search = self.search
+        if not search.trials.keeps_spare(self.policy, search.level):
+            return True
+        lost = (case for _, case in search.checks if case.lost)
+        return all(self._result_on(index, case, inf).passes for case in lost)
+
+    def _result_on(self, index: int, case: Case, max_usd: float) -> CaseResult:
+        """Return the result on a case; the simulation ends at a cost of ``max_usd`` dollars."""
+        trials, trial = self.search.trials, self.search.trial(self.policy, index, case)
+        if trial not in self.results:
+            known = trials.result_of_same_decisions(self.policy, trial, self.results)
+            known = known or trials.results.get(trial)
+            # A simulation that ended at a lower cost limit is repeated.
+            if known is None or 0 < known.dear < max_usd - CENT:
+                known = trials.simulate(
+                    self.policy, trial, self.report, limit=max_usd,
+                    known=self.results.get(replace(trial, case=trials.cases[0])),
+                )  # fmt: skip
+            self.results[trial] = known
+        return self.results[trial]
 
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
