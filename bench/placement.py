@@ -27,6 +27,7 @@ from planner.optimizer.placement import (
     Role,
     Service,
     measure_placement,
+    measure_units,
     place_blind,
     place_exact,
     run_algorithm4,
@@ -85,21 +86,21 @@ def one_run(seed: int, nodes: int, fill: float, method: str) -> dict[str, Any]:
     began = perf_counter()
     placement, gap = place(problem, method, seed)
     seconds = perf_counter() - began
-    measures = measure_placement(problem, placement)
-    unsplit = int(measures.units.gpus[~measures.units.split].sum())
+    measures, units = measure_placement(problem, placement), measure_units(problem, placement)
+    unsplit = int(units.gpus[~units.split].sum())
     return {
         "seed": seed,
         "nodes": len(topology),
         "fill": fill,
         "method": method,
         "seconds": seconds,
-        "points": measures.penalty / asked,
+        "points": measures.points / asked,
         "placed": unsplit / asked,
-        "honoured": measures.honoured,
-        "high_kept": measures.high_free / measures.high_gpus if measures.high_gpus else None,
+        "honoured": measures.affinity_honoured,
+        "high_kept": measures.high_free_gpus / measures.high_gpus if measures.high_gpus else None,
         "bandwidth_lost": measures.bandwidth_lost,
         "split_units": measures.split_units,
-        "missed_units": measures.missed_units,
+        "missed_units": measures.affinity_missed,
         "unplaced_units": measures.unplaced_units,
         "dear_gpus": measures.dear_gpus,
         "fragmented_gpus": measures.fragmented_gpus,

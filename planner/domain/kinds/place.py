@@ -305,7 +305,7 @@ def _instances(state: State) -> pl.DataFrame:
 
 def _units(state: State) -> pl.DataFrame:
     """Return a table with a row per placed unit, of one state of a placement."""
-    units = state.measures.units
+    units = state.units
     return pl.DataFrame(
         {
             "service": _names(state, units.service),

@@ -7,7 +7,7 @@ switches form an RDMA network.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from planner.domain.placement.services import ServiceColumns
 from planner.domain.placement.simulation import MethodReplay, Replay
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.placement import PlacementProblem, service_share
+from planner.optimizer.placement import Measures, PlacementProblem, service_share
 from planner.optimizer.placement.problem import TIERS
 
 # Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
@@ -45,30 +45,14 @@ class Gap:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateFigures:
-    """The figures of one method in one state (start, grown or shrunk).
-
-    ``Measures`` in planner/optimizer/placement/measures.py explains them.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFigures(Measures):
+    """The figures of one method in one state (start, grown or shrunk)."""
 
     seconds: float
-    points: float  # penalty: fewer are better
     bound: float | None  # proven lower bound of the points; None: the method has none
     gap: float | None  # of the points to that bound
-    units: int
-    gpus: int
-    unplaced_units: int
     unplaced: tuple[Gap, ...]
-    affinity_honoured: float | None
-    affinity_missed: int
-    split_units: int
-    bandwidth_lost: float
-    fallback_gpus: int
-    dear_gpus: int
-    high_free_gpus: int
-    high_gpus: int
-    fragmented_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,34 +156,22 @@ def method_figures(
 
 def _state_figures(state: State) -> StateFigures:
     """Return the figures of a placement: its penalty points and their causes."""
-    measures, services = state.measures, state.problem.services
+    services = state.problem.services
     return StateFigures(
+        **asdict(state.measures),
         seconds=state.seconds,
-        points=measures.penalty,
         bound=state.bound,
         gap=state.gap,
-        units=measures.placed_units,
-        gpus=measures.placed_gpus,
-        unplaced_units=measures.unplaced_units,
         unplaced=tuple(
             Gap(services[gap.service].name, gap.shape, gap.number, gap.reason)
             for gap in state.placement.unplaced
         ),
-        affinity_honoured=measures.honoured,
-        affinity_missed=measures.missed_units,
-        split_units=measures.split_units,
-        bandwidth_lost=measures.bandwidth_lost,
-        fallback_gpus=measures.fallback_gpus,
-        dear_gpus=measures.dear_gpus,
-        high_free_gpus=measures.high_free,
-        high_gpus=measures.high_gpus,
-        fragmented_gpus=measures.fragmented_gpus,
     )
 
 
 def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
     """Return how the units of the service ``placed``, number ``s``, are placed."""
-    units, placement, problem = state.measures.units, state.placement, state.problem
+    units, placement, problem = state.units, state.placement, state.problem
     is_own = units.service == s
     shares = service_share(units, s) if placed.has_kv_transfers else None
     mean, worst = shares or (None, None)

@@ -12,7 +12,9 @@ from planner.optimizer.placement import (
     Measures,
     Placement,
     PlacementProblem,
+    Units,
     measure_placement,
+    measure_units,
     place_blind,
     place_exact,
     run_algorithm4,
@@ -37,6 +39,7 @@ class State:
     problem: PlacementProblem
     placement: Placement
     measures: Measures
+    units: Units
     seconds: float
     gap: float | None = None
     bound: float | None = None
@@ -74,8 +77,9 @@ class Placer:
             began = time.perf_counter()
             current, gap, bound = self._solve(step, current)
             seconds = time.perf_counter() - began
-            measures = measure_placement(step, current, shares=self.shares)
-            states[name] = State(step, current, measures, seconds, gap, bound)
+            measures = measure_placement(step, current, self.shares)
+            units = measure_units(step, current, self.shares)
+            states[name] = State(step, current, measures, units, seconds, gap, bound)
         return states
 
     def _solve(

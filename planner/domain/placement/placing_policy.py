@@ -12,7 +12,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.topology import Network
 from planner.optimizer.placement import (
     PlacementProblem,
-    measure_placement,
+    measure_units,
     run_algorithm4,
     service_share,
 )
@@ -121,7 +121,7 @@ class PlacingPolicy(Wrapper):
 
     def _kv_bandwidth_shares(self) -> FloatArray:
         """Return the share of the KV bandwidth that the switches leave, ``[pools]``."""
-        units = measure_placement(self._problem, self._placement, self._network.shares).units
+        units = measure_units(self._problem, self._placement, self._network.shares)
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):
             mean_and_worst = service_share(units, s)

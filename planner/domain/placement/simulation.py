@@ -11,7 +11,7 @@ from planner.domain.serialise import MERGED
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.placement import Measures, service_share
+from planner.optimizer.placement import Units, service_share
 from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import IntArray
@@ -65,20 +65,20 @@ def placed_fleet(
     hardware: Hardware,
     services: Sequence[ServiceColumns],
     placement: Placement,
-    measures: Measures,
+    units: Units,
     *,
     worst: bool = False,
 ) -> tuple[Fleet, IntArray]:
     """Return the fleet of the placed replicas, and its replicas by pool.
 
-    Links have the mean bandwidth that the switches leave to the units of a service. With
+    Links have the mean bandwidth that the switches leave to the ``units`` of a service. With
     ``worst``, they have that of the unit with the lowest bandwidth.
     """
     counts = np.zeros(hardware.minimum.shape, np.int64)
     shares: dict[tuple[int, int, int], float] = {}  # of the bandwidth, by pool
     for s, service in enumerate(services):
         present = placed_replicas(placement, s, len(service.columns))
-        mean_and_worst = service_share(measures.units, s)
+        mean_and_worst = service_share(units, s)
         for g, count in zip(service.columns, present, strict=True):
             counts[service.model, service.region, g] += count
             if mean_and_worst is not None:
@@ -127,8 +127,8 @@ def replay_state(
 
     The bandwidth between prefill and decode replicas follows from the placement in ``state``.
     """
-    mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
-    worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
+    mean, counts = placed_fleet(hardware, placed, state.placement, state.units)
+    worst, _ = placed_fleet(hardware, placed, state.placement, state.units, worst=True)
     return MethodReplay(
         _replay(mean, counts, load, seed),
         None if worst.pools == mean.pools else _replay(worst, counts, load, seed),

@@ -7,6 +7,12 @@ integer program. ``measures`` scores placements.
 
 from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.exact import place_exact
-from planner.optimizer.placement.measures import Measures, measure_placement, service_share
+from planner.optimizer.placement.measures import (
+    Measures,
+    Units,
+    measure_placement,
+    measure_units,
+    service_share,
+)
 from planner.optimizer.placement.problem import Part, Placement, PlacementProblem, Role, Service
 from planner.optimizer.placement.topology_blind import place_blind

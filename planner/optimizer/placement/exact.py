@@ -55,7 +55,7 @@ def place_exact(
 
     def points(placement: Placement) -> float:
         """Return the penalty points of a placement."""
-        return measure_placement(problem, placement, shares).penalty
+        return measure_placement(problem, placement, shares).points
 
     best = min(run_algorithm4(problem), place_blind(problem), key=points)
     program = build_program(problem, FreeSlots.from_problem(problem), shares)
@@ -69,7 +69,7 @@ def place_exact(
         best = min(best, placement_of(problem, program.counts(solved.values)), key=points)
     best = replace(best, unplaced=_merge_unplaced(best.unplaced))
     measures = measure_placement(problem, best, shares)
-    penalty, bound = measures.penalty, max(0.0, solved.bound + program.fixed)
+    penalty, bound = measures.points, max(0.0, solved.bound + program.fixed)
     return ExactPlacement(
         best,
         measures,

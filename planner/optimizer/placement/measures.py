@@ -48,26 +48,25 @@ class Units:
     tier: IntArray  # highest priority of the unit's subgroups
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
     """The figures of one placement; shares are fractions."""
 
-    units: Units
-    placed_units: int
+    points: float  # penalty by ``Points``; fewer are better
+    units: int
+    gpus: int
     unplaced_units: int
-    placed_gpus: int
     # Share of the placed units with several roles whose affinity is met; None without such units.
-    honoured: float | None
-    missed_units: int  # units whose affinity is not met
+    affinity_honoured: float | None
+    affinity_missed: int  # units whose affinity is not met
     split_units: int
     # Share of KV bandwidth, mean over units with several roles, weighted by GPUs; 0 without any.
     bandwidth_lost: float
     fallback_gpus: int
     dear_gpus: int  # GPUs times the steps of priority above what the service needs
-    high_free: int  # free GPUs on subgroups of high priority
+    high_free_gpus: int  # free GPUs on subgroups of high priority
     high_gpus: int  # all GPUs on subgroups of high priority
     fragmented_gpus: int  # free GPUs on partly used nodes
-    penalty: float  # the objective, in ``Points``; fewer are better
 
 
 def measure_placement(
@@ -87,23 +86,22 @@ def measure_placement(
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
     communicating_gpus = units.gpus * communicates
+    honoured = float(units.honoured[communicates].mean()) if communicates.any() else None
+    lost_gpus = (communicating_gpus * (1 - units.share)).sum()
     return Measures(
-        units=units,
-        placed_units=len(units.unit),
+        points=_unit_points(problem, placement, units) + POINTS.fragment * fragments,
+        units=len(units.unit),
+        gpus=int(units.gpus.sum()),
         unplaced_units=sum(gap.number for gap in placement.unplaced),
-        placed_gpus=int(units.gpus.sum()),
-        honoured=float(units.honoured[communicates].mean()) if communicates.any() else None,
-        missed_units=int((~units.honoured).sum()),
+        affinity_honoured=honoured,
+        affinity_missed=int((~units.honoured).sum()),
         split_units=int(units.split.sum()),
-        bandwidth_lost=float(
-            (communicating_gpus * (1 - units.share)).sum() / max(1, communicating_gpus.sum())
-        ),
+        bandwidth_lost=float(lost_gpus / max(1, communicating_gpus.sum())),
         fallback_gpus=int(units.fallback_gpus.sum()),
         dear_gpus=int(units.dear_gpus.sum()),
-        high_free=int(free[high].sum()),
+        high_free_gpus=int(free[high].sum()),
         high_gpus=int(problem.topology.gpus[high].sum()),
         fragmented_gpus=fragments,
-        penalty=_unit_points(problem, placement, units) + POINTS.fragment * fragments,
     )
 
 

@@ -56,7 +56,7 @@ def test_each_service_gets_the_least_precious_subgroup_that_will_do(service, tie
     asked = problem(tree(**PRIORITIES), service)
     placement = run_algorithm4(asked)
     assert tiers_used(asked, placement) == tier
-    assert measure_placement(asked, placement).honoured in (1.0, None)
+    assert measure_placement(asked, placement).affinity_honoured in (1.0, None)
     assert tiers_used(asked, place_exact(asked).placement) == tier
 
 
@@ -92,7 +92,11 @@ def test_a_miss_of_affinity_is_named_and_stays_in_the_subgroup():
     asked = problem(tree(1, 2, nodes=1, types=(2,), gpus=4), pd(counts=(1, 1), affinity="s1"))
     for placement in (run_algorithm4(asked), place_exact(asked).placement):
         measures = measure_placement(asked, placement)
-        assert (measures.missed_units, measures.split_units, measures.honoured) == (1, 0, 0.0)
+        assert (measures.affinity_missed, measures.split_units, measures.affinity_honoured) == (
+            1,
+            0,
+            0.0,
+        )
         assert measures.bandwidth_lost == pytest.approx(0.2)
 
 
@@ -154,7 +158,7 @@ def test_attention_and_ffn_lie_under_one_switch_and_keep_both_ratios():
             assert (both_roles.role == 1).sum() == 2
             assert len(np.unique(asked.topology.s2[both_roles.node])) == 1
     spread = measure_placement(asked, place_blind(asked))
-    assert spread.missed_units > 0
+    assert spread.affinity_missed > 0
 
 
 def test_an_instance_larger_than_a_node_takes_whole_ones():

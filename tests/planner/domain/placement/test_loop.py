@@ -12,7 +12,7 @@ from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.topology import network_of
-from planner.optimizer.placement import measure_placement
+from planner.optimizer.placement import measure_units
 from tests.planner.domain import builders as make
 from tests.planner.domain.placement.test_placement import EAST, MIXED_REGION, disaggregated
 from tests.simulation.policies.observations import seen
@@ -40,7 +40,7 @@ def lawful(policy: PlacingPolicy) -> None:
     """No node holds more than it has, and no unit is split across subgroups."""
     placed, problem = policy._placement, policy._problem
     assert (placed.used_gpus(len(problem.topology)) <= problem.topology.gpus).all()
-    assert not measure_placement(problem, placed).units.split.any()
+    assert not measure_units(problem, placed).split.any()
 
 
 def test_what_fits_is_placed_and_what_does_not_is_not_started() -> None:

@@ -18,7 +18,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.topology import topology_of
 from planner.optimizer.placement import (
     PlacementProblem,
-    measure_placement,
+    measure_units,
     place_blind,
     service_share,
 )
@@ -110,11 +110,11 @@ def test_links_have_what_the_switches_leave() -> None:
         topology_of(scenario, hardware, []), tuple(service.service for service in placed)
     )
     placement = place_blind(problem)
-    measures = measure_placement(problem, placement)
-    pair = service_share(measures.units, 0)
+    units = measure_units(problem, placement)
+    pair = service_share(units, 0)
     assert pair is not None and pair[1] <= pair[0] <= 1
     for worst in (False, True):
-        fleet, counts = placed_fleet(hardware, placed, placement, measures, worst=worst)
+        fleet, counts = placed_fleet(hardware, placed, placement, units, worst=worst)
         (link,) = [pool.link for pool in fleet.pools if pool.link]
         assert link.bytes_s == pytest.approx(0.5e9 * pair[worst])
         assert counts.tolist() == [6, 6]
