@@ -207,6 +207,11 @@ def _dynamo_planner(body: Body) -> Iterator[str]:
         yield "ttft_ms and itl_ms are above 0"
 
 
+def _wva(body: Body) -> Iterator[str]:
+    """Yield a fault if a VariantAutoscaling has a minimum above its maximum."""
+    yield from _check_order(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
+
+
 def _deferrable_work(body: Body) -> Iterator[str]:
     """Yield the faults of the hours of deferrable work: periods without length, and overlaps."""
     for text in body["data"].values():
@@ -246,9 +251,7 @@ def _model_claim(body: Body) -> Iterator[str]:
 RULES: dict[str, Callable[[Body], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
-    "wva": lambda body: _check_order(
-        body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"]
-    ),
+    "wva": _wva,
     "dynamo": _dynamo,
     "dynamo-planner": _dynamo_planner,
     "aibrix": _aibrix,

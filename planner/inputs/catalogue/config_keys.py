@@ -8,7 +8,7 @@ quantisation. It does not matter if its value switches something off, or if its 
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,17 @@ def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[
 
 def encoder_mark(config: Mapping[str, Any]) -> str:
     """Return the key of the config that shows that the model is an encoder; "" if none does."""
-    is_mark: Mapping[str, Callable[[Any], object]] = {  # checks of a key's value
-        "model_type": lambda value: ENCODERS.fullmatch(str(value)),
-        "type_vocab_size": lambda value: value is not None,
-        "architectures": lambda value: any(
-            str(name).endswith(("ForMaskedLM", "BertModel", "RobertaModel")) for name in value or ()
-        ),
-        "is_causal": lambda value: value is False,
-        "causal": lambda value: value is False,
-        "use_bidirectional_attention": lambda value: value in (True, "all"),
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    encoders = ("ForMaskedLM", "BertModel", "RobertaModel")
+    shows_encoder = {
+        "model_type": ENCODERS.fullmatch(str(config.get("model_type", ""))),
+        "type_vocab_size": config.get("type_vocab_size") is not None,
+        "architectures": any(name.endswith(encoders) for name in architectures),
+        "is_causal": config.get("is_causal") is False,
+        "causal": config.get("causal") is False,
+        "use_bidirectional_attention": config.get("use_bidirectional_attention") in (True, "all"),
     }
-    marks = (key for key, check in is_mark.items() if key in config and check(config[key]))
-    return next(marks, "")
+    return next((key for key, is_shown in shows_encoder.items() if is_shown), "")
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:

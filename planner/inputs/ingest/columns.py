@@ -4,9 +4,8 @@ The caller's mapping counts first, then the format of the file, then well-known 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -156,14 +155,15 @@ def words_of(column: str) -> set[str]:
     return set(re.split(r"[^a-z]+", spaced.lower()))
 
 
-# Shorter forms of a column's name. Each is looked up among the well-known names.
-SHORTENED: tuple[Callable[[str], str], ...] = (
-    str,
-    lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
-    lambda column: column.removesuffix(".value").rpartition(".")[2],
-    *(partial(NAMED[mark].sub, "") for mark in ("suffix", "multiple", "namespace")),
-    lambda column: NAMED["sum"].sub("", column).rpartition(".")[2],
-)
+def _forms_of_name(column: str) -> tuple[str, ...]:
+    """Return a column's name and shorter forms of it, to look up among the well-known names."""
+    return (
+        column,
+        column.rpartition(".")[2],  # nested: usage.prompt_tokens
+        column.removesuffix(".value").rpartition(".")[2],
+        *(NAMED[mark].sub("", column) for mark in ("suffix", "multiple", "namespace")),
+        NAMED["sum"].sub("", column).rpartition(".")[2],
+    )
 
 
 class Resolver:
@@ -187,9 +187,10 @@ class Resolver:
         # A share must not be taken for an amount. The columns of a known format are certain.
         searched = columns if known else [c for c in columns if not NAMED["share"].search(c)]
         self._by_compact: dict[str, str] = {}
-        for shortened in SHORTENED:
-            for column in searched:
-                self._by_compact.setdefault(compact_name(shortened(column)), column)
+        # The full names of all columns come first, then their shorter forms.
+        for names in zip(*map(_forms_of_name, searched), strict=True):
+            for column, name_form in zip(searched, names, strict=True):
+                self._by_compact.setdefault(compact_name(name_form), column)
 
     def column(self, field: str) -> str | None:
         """Return the only column of a field; None if it has none or several."""

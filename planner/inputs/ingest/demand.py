@@ -277,9 +277,8 @@ class _Reader:
         if ends is None or len(source.time) > 1 or ends in source.time:
             return
         when = self._clocks[source.time]
-        start, end = (
-            clock.read(probe, replace(when, columns=(column,))) for column in (*source.time, ends)
-        )
+        start = clock.read(probe, replace(when, columns=source.time))
+        end = clock.read(probe, replace(when, columns=(ends,)))
         lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
         unsure = self._reading.options.amounts == AUTO
         finding = consistency.bin_ends(lengths_s, step_s) if unsure else None
@@ -382,11 +381,8 @@ class _Reader:
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
         counter_hash = ordered.select(_COUNTER).hash_rows()
         is_same_counter = (counter_hash == counter_hash.shift(1)).fill_null(False).to_numpy()[1:]
-        columns = {
-            field: values
-            for field in AMOUNTS
-            if not np.isnan(values := ordered[field].to_numpy()).all()
-        }
+        columns = {field: ordered[field].to_numpy() for field in AMOUNTS}
+        columns = {field: column for field, column in columns.items() if not np.isnan(column).all()}
         # Neighbouring values of one counter: the earlier and the later ones.
         pairs = {
             field: (values[:-1][is_same_counter], values[1:][is_same_counter])
@@ -426,14 +422,16 @@ class _Reader:
             notes.append(f"Columns of tokens that are not read: {', '.join(unread[:5])}.")
         notes += dict.fromkeys(when.note for when in self._clocks.values() if when.note)
         notes += offset_notes(self._offsets)
-        means = [str(s.amounts[field]) for s in self._layout.sources for field in s.means]
+        columns_by_basis: dict[str, set[str]] = {}
+        means: list[str] = []
+        for source in self._layout.sources:
+            means += [str(source.amounts[field]) for field in source.means]
+            for field, basis in source.basis.items():
+                columns_by_basis.setdefault(basis, set()).add(str(source.amounts[field]))
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
-        bases = [
-            (s.amounts[f], basis) for s in self._layout.sources for f, basis in s.basis.items()
-        ]
         for rate in RATES:
-            columns = sorted({str(amount) for amount, basis in bases if basis == rate})
+            columns = sorted(columns_by_basis.get(rate, ()))
             if columns:
                 verb = f"{'are' if len(columns) > 1 else 'is'} {rate.replace('_', ' ')}"
                 listed = " and ".join(columns[:5])
@@ -563,10 +561,13 @@ class _Metrics:
         if not connector.metric:
             return None
         by_name = {compact_name(column): column for column in reading.table.columns}
-        metric, value = (
-            next((by_name[k] for k in map(compact_name, each.split("|")) if k in by_name), each)
-            for each in (connector.metric, connector.value)
-        )
+
+        def first_present(declared: str) -> str:
+            """Return the file's column of the first declared name (name|name) that it has."""
+            names = map(compact_name, declared.split("|"))
+            return next((by_name[name] for name in names if name in by_name), declared)
+
+        metric, value = first_present(connector.metric), first_present(connector.value)
         find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
         return cls(reading, connector, metric, value, find.time("time")[0][0], {})
 
@@ -603,13 +604,11 @@ class _Metrics:
     def fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""
         names = frame[self.metric].cast(pl.String)
-        field_by_name = {
-            name: field
-            for name in names.drop_nulls().unique().to_list()
-            # Reversed, so that of several fields with this name the first one is stored last.
-            for field, endings in reversed(list(self.connector.metrics.items()))
-            if compact_name(name).endswith(tuple(map(compact_name, endings)))
-        }
+        field_by_name: dict[str, str] = {}
+        for name in names.drop_nulls().unique().to_list():
+            for field, endings in self.connector.metrics.items():
+                if compact_name(name).endswith(tuple(map(compact_name, endings))):
+                    field_by_name.setdefault(name, field)
         for field in set(field_by_name.values()):
             metrics = sorted(name for name, own in field_by_name.items() if own == field)
             if len(metrics) > 1:

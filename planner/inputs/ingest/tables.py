@@ -263,7 +263,7 @@ class TextTable:
         ``ids`` is a further column, of lists of integers (prompt blocks), or None.
         """
         name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
-        needed = [*columns, *([ids] if ids else [])]
+        needed = [*columns, ids] if ids else columns
         for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):
             lines = blocks.records(block, quoted=quoted)
             if not lines.start.size:
@@ -306,7 +306,7 @@ class ParquetTable:
         Only ``columns`` are read, and ``ids``, a column of lists of integers (prompt blocks). Rows
         with a null in such a list are refused.
         """
-        needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
+        needed = list(dict.fromkeys([*columns, ids] if ids else columns))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
         offset, step, rows = 0, FIRST_ROWS, self._decoder.rows
         if rows:

@@ -169,7 +169,7 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
     prices = tuple(alternative.price for alternative in report.alternatives)
     for facts in filter(None, (report.trust, prices)):
         story += [Spacer(0, 6), _facts(facts)]
-    story += [KeepTogether(_chart(chart, report.clock)) for chart in report.charts]
+    story += [_chart(chart, report.clock) for chart in report.charts]
     story += [_text(warning, WARNING, bulletText="•") for warning in document.warnings]
     for section in document.decision:
         story += _section(section, report.clock)
@@ -236,27 +236,22 @@ def _section(section: Section, clock: str) -> list[Flowable]:
             case Facts():
                 story.append(_facts(block.items))
             case Chart():
-                story.append(KeepTogether(_chart(block, clock)))
+                story.append(_chart(block, clock))
             case Table():
-                story += _tables(block, clock)
+                if block.title:
+                    story.append(_text(block.title, H3))
+                story += [_table(part, clock) for part in _page_wide_parts(block)]
+                if block.note:
+                    story.append(_text(block.note, SMALL))
     return story
 
 
-def _tables(table: Table, clock: str) -> list[Flowable]:
-    """Return a table with its title and note, split by columns into parts as wide as a page."""
-    story: list[Flowable] = [_text(table.title, H3)] if table.title else []
-    for part in _page_wide_parts(table):
-        story.append(_table(part, clock))
-    return [*story, _text(table.note, SMALL)] if table.note else story
-
-
-def _chart(chart: Chart, clock: str) -> list[Flowable]:
-    """Return a chart with its title and note."""
-    return [
-        _text(chart.label, H3),
-        *([_text(chart.note, SMALL)] if chart.note else []),
-        Vector(draw_chart(chart, clock), TEXT_WIDTH),
-    ]
+def _chart(chart: Chart, clock: str) -> Flowable:
+    """Return a chart with its title and note, on one page."""
+    parts: list[Flowable] = [_text(chart.label, H3)]
+    if chart.note:
+        parts.append(_text(chart.note, SMALL))
+    return KeepTogether([*parts, Vector(draw_chart(chart, clock), TEXT_WIDTH)])
 
 
 def _page_wide_parts(table: Table) -> list[Table]:

@@ -65,15 +65,10 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
         *map(_fact, (*report.facts, *report.trust)),
         *(_fact(alternative.price) for alternative in report.alternatives),
         *(("Warning", warning, "") for warning in report.warnings),
-        *(
-            (
-                sign_off.role,
-                sign_off.name,
-                ", ".join(filter(None, (sign_off.decision, sign_off.date))) or TO_SIGN,
-            )
-            for sign_off in cover.sign_offs
-        ),
     ]
+    for sign_off in cover.sign_offs:
+        decision = ", ".join(filter(None, (sign_off.decision, sign_off.date))) or TO_SIGN
+        rows.append((sign_off.role, sign_off.name, decision))
     for i, head in enumerate(("What", "Value", "Note")):
         sheet.write_string(0, i, head, bold)
     sheet.freeze_panes(1, 0)
