@@ -106,16 +106,22 @@ FIGURES = (
     ),
 )  # fmt: skip
 RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a simulation measures less
+NOT_PLANNED = "attainment"
 
 
 def _named(basis: str, figure: Figure) -> Figure:
-    """Return a figure with its basis in the label, such as "Planned cost"."""
+    """Return a figure with its basis in the label, such as "Planned cost".
+
+    SLO attainment is always simulated, so its label stays.
+    """
+    if figure.name == NOT_PLANNED:
+        return figure
     label = figure.label if figure.label.startswith("GPU") else lower_first(figure.label)
     rated = " at rated load" if basis == "Planned" and figure.name in RATED_LOAD else ""
     return replace(figure, label=f"{basis} {label}{rated}")
 
 
-PLANNED = tuple(_named("Planned", figure) for figure in FIGURES if figure.name != "attainment")
+PLANNED = tuple(_named("Planned", figure) for figure in FIGURES if figure.name != NOT_PLANNED)
 # The peak of a simulated run is that of its plan.
 SIMULATED = tuple(
     _named("Planned" if figure.name == "replicas" else "Simulated", figure) for figure in FIGURES

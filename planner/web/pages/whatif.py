@@ -25,7 +25,13 @@ from planner.models import Run, Sweep
 from planner.outputs.render.html import display_sections
 from planner.outputs.reports import run_report
 from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
-from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_figures, sweep_grid
+from planner.selectors.sweeps import (
+    figure_by_name,
+    sweep_cells,
+    sweep_figures,
+    sweep_grid,
+    varied_settings,
+)
 from planner.services.whatif import (
     base_of,
     front_values,
@@ -278,10 +284,12 @@ def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
     """Return the context of a stored grid (sweep) of runs."""
     figures, grid = sweep_figures(sweep), sweep_grid(sweep)
     chosen = figure_by_name(params.get("figure") or figures[0].name, figures)
+    texts = product(*(setting.texts for setting in varied_settings(sweep)))
     return {
         "sweep": sweep,
+        "kind": Run.Kind(sweep.kind).label,
         "address": reverse("web:what-if", args=[sweep.pk]),
-        "cells": sweep_cells(sweep),
+        "cells": list(zip(map(", ".join, texts), sweep_cells(sweep), strict=True)),
         "grid": grid,
         "going": grid.going,
         "figures": figures,
