@@ -24,10 +24,8 @@ from simulation.provisioning.packing import (
 )
 from simulation.provisioning.placement import (
     Placement,
-    check_feasible,
     packing_plan,
     placement_of,
-    too_big,
 )
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.problem import sojourns as sojourns_of
@@ -49,7 +47,6 @@ def exact_placement(
     None if these are not fewer than ``fewer_than``. Raises if the search needs more than ``BUDGET``
     partial placements.
     """
-    check_feasible(problem, plan)
     packed = packing_plan(problem, demand, plan)
     where = np.full(packed.operator.size, -1, np.int64)
     below = packed.operator.size + 1 if fewer_than is None else fewer_than
@@ -60,7 +57,7 @@ def exact_placement(
         )
     if used == 0:
         if fewer_than is None:
-            raise SimulationError(too_big(problem, packed, device_bytes))
+            raise SimulationError("A replica fits on no device.")
         return None
     return placement_of(problem.slo_s, packed, where, used)
 

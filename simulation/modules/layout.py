@@ -5,17 +5,16 @@ is, and which layers have copies on other devices.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.modules.parts import PCIE_BYTES_S as HOST_BYTES_S
 from simulation.modules.reduction import Instance, LayerBytes, weight_bytes_by_device
 from simulation.modules.scale_up import ModuleProblem, Replication, algorithm1, optimum, runs
 from simulation.performance.profile import Profile, iteration_s
 
-READINGS = ("source", "split")
 ATTENTION_SHARE = 200 / 605  # of a layer's weights, from LLaMA-13B (table 1), unless given
 
 
@@ -38,7 +37,7 @@ class Layout:
     link_s: float  # latency per message
     isl: float  # mean input tokens of a request
     osl: float  # mean output tokens of a request
-    reading: str = "split"
+    reading: Literal["source", "split"] = "split"
     copies: bool = True  # whether layers may be copied
     moves: bool = True  # whether modules may be moved
     attention_weight_share: float = ATTENTION_SHARE  # of a layer's weights
@@ -50,12 +49,6 @@ class Layout:
     hosts: tuple[int, ...] = ()
     # [D] instances of the owner that all instances of this pool use together
     held: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.reading not in READINGS:
-            raise SimulationError(
-                f"There is no reading {self.reading!r}. Use {' or '.join(READINGS)}."
-            )
 
     @property
     def start(self) -> Instance:

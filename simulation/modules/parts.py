@@ -8,7 +8,6 @@ that table has fewer seconds than the bytes need over PCIe, so it is not used.
 
 from dataclasses import dataclass
 
-from simulation.errors import SimulationError
 from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.parameters import parameters
 from simulation.performance.specs import BYTES, ModelShape
@@ -93,12 +92,5 @@ class Cost:
 
 
 def acting_cost(action: str, size_bytes: float, link_bytes_s: float) -> Cost:
-    """Return the cost of a ``replicate`` or ``migrate`` of modules of ``size_bytes``.
-
-    Raises ``SimulationError`` for a size or a bandwidth of 0 or less, or an unknown action.
-    """
-    if size_bytes <= 0 or link_bytes_s <= 0:
-        raise SimulationError("The size of modules and the bandwidth must be positive.")
-    if action not in START_S:
-        raise SimulationError(f"Unknown action {action!r}. Use replicate or migrate.")
+    """Return the cost of a ``replicate`` or ``migrate`` of modules of ``size_bytes``."""
     return Cost(START_S[action] + size_bytes / link_bytes_s, MORE_BYTES + size_bytes)

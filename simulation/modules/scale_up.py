@@ -32,15 +32,6 @@ class ModuleProblem:
     speed: FloatArray  # [D] relative speed; all equal in a homogeneous cluster
     gamma: float  # seconds of one scatter and gather over seconds of one layer at speed 1
 
-    def __post_init__(self) -> None:
-        devices = self.free_bytes.size
-        if self.vacancy.size != devices or self.speed.size != devices:
-            raise SimulationError("Free memory, vacancy and speed must be given for every device.")
-        if self.home.size == 0 or self.home.min() < 0 or self.home.max() >= devices:
-            raise SimulationError("Every layer needs a home among the devices.")
-        if self.layer_bytes <= 0 or self.gamma < 0 or (self.speed <= 0).any():
-            raise SimulationError("Layer size and speeds must be positive, gamma not negative.")
-
     @property
     def fitting_copies(self) -> IntArray:
         """Return the number of layer copies that fit on each device, ``[D]``."""

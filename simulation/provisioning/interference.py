@@ -106,10 +106,6 @@ class Demand:
     slower: FloatArray | None = None  # slowdown factor by this reserved share
 
     def __post_init__(self) -> None:
-        for name in ("compute", "bandwidth"):
-            share = getattr(self, name)
-            if ((share < 0) | (share > 1)).any():
-                raise SimulationError(f"The share of {name} of an operator must be 0 to 1.")
         operators, _, parallel = self.compute.shape
         for name, shape in (("kv_bytes", (operators, parallel)), ("board", self.compute.shape)):
             if not getattr(self, name).size:

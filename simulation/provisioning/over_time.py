@@ -20,7 +20,6 @@ from functools import partial
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, plan_level
@@ -179,8 +178,6 @@ class _LevelSimulation:
         phase = cache.service.phase
         real = rounded_demands(windows, phase)
         known = rounded_demands(self.known_demand, phase, headroom)
-        if len(known) != len(real):
-            raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
         count = len(real)
         requested, refused = self._requested_plans(plan_level, known)

@@ -52,14 +52,11 @@ def place_plan(
 ) -> Placement:
     """Return the placement of a plan's replicas on devices of ``device_bytes``, by Algorithm 2.
 
-    ``shared`` allows several operators on a GPU. Raises SimulationError if the plan exceeds the
-    latency limit of ``problem``, or if a replica fits on no device.
+    The plan meets the latency limit of ``problem``. ``shared`` allows several operators on a GPU.
+    Raises SimulationError if a replica fits on no device.
     """
-    check_feasible(problem, plan)
     packed = packing_plan(problem, demand, plan)
     where, used = _place_greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
-    if used < 0:
-        raise SimulationError(too_big(problem, packed, device_bytes))
     return placement_of(problem.slo_s, packed, where, used)
 
 
@@ -72,18 +69,9 @@ def place_services(
     services, one service after the other. Its ``latency_s`` is the largest latency as a share of
     the service's limit. Raises SimulationError as ``place_plan``.
     """
-    for problem, _, plan in parts:
-        check_feasible(problem, plan)
-    packed = [packing_plan(*part) for part in parts]
-    merged = _merge_plans(packed, parts)
+    merged = _merge_plans([packing_plan(*part) for part in parts], parts)
     parallel = np.concatenate([plan.parallel for _, _, plan in parts])
     where, used = _place_greedily(merged, parallel, device_bytes, slo_s=1.0, shared=True)
-    if used < 0:
-        for (problem, _, _), of_service in zip(parts, packed, strict=True):
-            if of_service.memory.max() > device_bytes:
-                raise SimulationError(too_big(problem, of_service, device_bytes))
-        # Each operator has memory enough, so a load is too large for a device of its own.
-        raise SimulationError(too_big(parts[0][0], packed[0], device_bytes))
     return placement_of(1.0, merged, where, used)
 
 
@@ -130,8 +118,8 @@ def _place_greedily(
 ) -> tuple[IntArray, int]:
     """Return the device of every shard by Algorithm 2, and the number of devices used.
 
-    The number is -1 if a replica does not fit. ``parallel [V]`` are the shards per replica.
-    ``shared`` allows several operators on a GPU.
+    ``parallel [V]`` are the shards per replica. ``shared`` allows several operators on a GPU.
+    Raises SimulationError if a replica fits on no device.
     """
     sizes = np.repeat(parallel, plan.replicas)  # shards of each replica
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)  # its first shard
@@ -146,27 +134,13 @@ def _place_greedily(
     sequence = np.lexsort((number, order_within, instance_order))  # the last key counts first
     where = np.full(plan.operator.size, -1, np.int64)
     replicas = Replicas(sequence, first, sizes, base)
-    return where, place_greedily(plan, replicas, device_bytes, slo_s, shared, where)
-
-
-def check_feasible(problem: OperatorProblem, plan: OperatorPlan) -> None:
-    """Raise SimulationError unless the plan meets its latency limit."""
-    if not plan.feasible:
+    used = place_greedily(plan, replicas, device_bytes, slo_s, shared, where)
+    if used < 0:
         raise SimulationError(
-            f"The plan takes {plan.latency_s * 1e3:.0f} ms before anything shares a device; the "
-            f"limit is {problem.slo_s * 1e3:.0f} ms. Plan again before placing."
+            f"A part of a replica takes up to {plan.memory.max() / 1e9:.1f} GB and a device has "
+            f"{device_bytes / 1e9:.1f} GB. Use a smaller batch or more parallelism."
         )
-
-
-def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
-    """Return the message that explains why a replica of ``plan`` fits on no device."""
-    v = int(plan.memory.argmax())
-    if plan.memory[v] > device_bytes:
-        return (
-            f"A replica of {problem.names[v]} needs {plan.memory[v] / 1e9:.1f} GB and a device "
-            f"has {device_bytes / 1e9:.1f} GB. Use a smaller batch or more parallelism."
-        )
-    return "A replica keeps a device busier than it can be. Add replicas."
+    return where, used
 
 
 def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:

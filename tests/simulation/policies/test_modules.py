@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, acting_cost
@@ -65,8 +64,6 @@ def test_speeds_by_hand(reading):
     assert layout.relative_speed(moved, PROFILE, 16.0) == pytest.approx(
         pass_s / (pass_s + 3 * crossing)
     )
-    with pytest.raises(SimulationError, match="no reading"):
-        replace(LAYOUT, reading="guess")
 
 
 def test_copies_are_made_at_low_load_and_serve_after_what_they_cost():

