@@ -7,7 +7,7 @@ from datetime import datetime
 from difflib import unified_diff
 from typing import Any
 
-from django.db.models import F, FloatField, Max, Q, QuerySet, Value
+from django.db.models import F, FloatField, Max, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
@@ -73,7 +73,7 @@ class LatestComparison:
     replicas: str | None  # as scheduled, such as "4 to 6"
     cost: float | None  # dollars of the window
     window_s: float | None  # its length
-    change: float | None  # of the cost, as a share of the baseline's; None for the baseline itself
+    saving: float | None  # share of the baseline's cost; None for the baseline itself
 
 
 def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestComparison]:
@@ -94,7 +94,7 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
         start=KT("result__window__start"),
         end=KT("result__window__end"),
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
-        change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
+        saving=Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
         policy=KT("result__recommended__policy"),
         baseline=KT("result__baseline"),
     )

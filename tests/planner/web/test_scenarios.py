@@ -265,8 +265,8 @@ def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
         run = Run.objects.create(**fields, name="r", document=document, result=result)
         found = latest_comparisons([pools])[pools.pk]
         assert found.pk == run.pk and found.outdated == (document != pools.document)
-        figures = found.plan, found.meets_slo, found.replicas, found.cost, found.change
-        assert figures == (("Plan", False, "3 to 6", 12.5, -0.25) if result else (None,) * 5)
+        figures = found.plan, found.meets_slo, found.replicas, found.cost, found.saving
+        assert figures == (("Plan", False, "3 to 6", 12.5, 0.25) if result else (None,) * 5)
         listing = client.get(reverse("web:scenarios"))
         assert ("missed" in text_of(listing)) == bool(result)
 
