@@ -360,7 +360,6 @@ class HorizonPlan:
     status: str
     target: IntArray  # [p, l, r, g] instances up, including lent ones
     lent: IntArray  # [p, l, r, g] lent instances among these
-    asked: IntArray  # [p, l, r, g] starts requested in the period, serving ``lead`` periods later
     # [p, r, r] from home region (row) to serving region, at the joint peak
     rerouted_tps: FloatArray
     unserved_tps: FloatArray  # [p, k, l]

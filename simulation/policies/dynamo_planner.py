@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import Fleet, Pool
+from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
 from simulation.policies.parts.arima_predictor import ArimaPredictor
 from simulation.policies.parts.endpoints import initial_counts, services
@@ -223,7 +223,10 @@ class DynamoPlanner(ScalingPolicy):
                 self._units += [(p,) for p in service.pools]
         self._roles = [pool.role for pool in fleet.pools]
         self._gpus = [float(pool.gpus_per_instance) for pool in fleet.pools]
-        self._watts = [self._replica_w(pool) for pool in fleet.pools]
+        self._watts = [  # of one replica
+            float(pool.gpus_per_instance * (self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w))
+            for pool in fleet.pools
+        ]
         self._budgets_w = self._power_budgets(fleet)
         self._forecasts = [
             ArimaPredictor() if self.predictor == "arima" else Kalman(*self.kalman)
@@ -288,11 +291,6 @@ class DynamoPlanner(ScalingPolicy):
                 limit_ms = np.broadcast_to(np.asarray(limit_s) * 1000, self._capacity.shape)
                 parameters.append(ComputedParameter(name, limit_ms))
         return tuple(parameters)
-
-    def _replica_w(self, pool: Pool) -> float:
-        """Return the watts of one replica of the pool."""
-        gpu_w = self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w
-        return float(pool.gpus_per_instance * gpu_w)
 
     def _power_budgets(self, fleet: Fleet) -> list[float]:
         """Return the watts that the GPUs of each Planner may draw.

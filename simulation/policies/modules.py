@@ -160,7 +160,10 @@ class ModuleScaling(ScalingPolicy):
             # Share of the interval until the next decision in which the operation still runs.
             acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
             speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
-        self._record_memory(now)
+        placed = [(elastic.wanted, elastic.layout) for elastic in self._pools]
+        copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in placed]
+        away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in placed]
+        self.held.append((now, np.array(copies), np.array(away)))
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
     def _neighbours(self, elastic: _ElasticPool) -> list[int]:
@@ -516,13 +519,6 @@ class ModuleScaling(ScalingPolicy):
                 speed=speed,
             )
         )
-
-    def _record_memory(self, now: float) -> None:
-        """Append an entry to ``held``: bytes of copies, and caches on other devices, by pool."""
-        pairs = [(elastic.wanted, elastic.layout) for elastic in self._pools]
-        copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in pairs]
-        away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in pairs]
-        self.held.append((now, np.array(copies), np.array(away)))
 
 
 def _is_away(state: Instance, start: Instance) -> bool:

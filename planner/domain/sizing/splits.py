@@ -18,7 +18,7 @@ from planner.inputs.scenario.speeds import split_speed
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_sizing import PoolSize, size_pool
+from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
@@ -105,6 +105,10 @@ def _splits_with_sizes(
     stated = section.attention_ffn
     assert stated is not None
     gpus, step = stated.attention + stated.ffn, section.tp
+    pool = pool_shape(hardware, m, g)
+    # The tier's TTFT limits prefill replicas, and its TBT limits all others.
+    limit = replace(role_tier(tier, pool.role), e2e_s=None)
+    limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
     choices = list(range(step, gpus, step))
     stride = -(-len(choices) // MOST_SPLITS)
     for attention in sorted({*choices[::stride], stated.attention}):
@@ -120,7 +124,7 @@ def _splits_with_sizes(
         divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
         try:
             profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
-            sized = _closed_form_size(hardware, model_column, profile, tier, work)
+            sized = size_pool(profile, work, limit, pool)
         except (ScenarioError, SimulationError) as problem:
             yield replace(row, note=str(problem).removeprefix("profiles: ")), None
             continue
@@ -133,13 +137,3 @@ def _splits_with_sizes(
             ),
             profile,
         )
-
-
-def _closed_form_size(
-    hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
-) -> PoolSize:
-    """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
-    pool = pool_shape(hardware, *model_column)
-    limit = replace(role_tier(tier, pool.role), e2e_s=None)
-    limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
-    return size_pool(profile, work, limit, pool)

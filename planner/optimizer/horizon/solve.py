@@ -128,7 +128,6 @@ def _plan_of_solution(
         status=solved.status,
         target=target,
         lent=lent,
-        asked=problem.requested_starts(target),
         rerouted_tps=rerouted_tps(problem, target - lent),
         unserved_tps=unserved,
         reserved=cheapest_reservation(problem, target),

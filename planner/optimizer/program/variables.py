@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import is_nonlinear
-from planner.optimizer.problem import HorizonProblem, PlanningProblem
+from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
 from planner.optimizer.reservations import cheapest_reservation, gpus_in_use
 from planner.optimizer.roles import Side, carried_tps, role_sides
@@ -58,7 +58,14 @@ class Draft:
         The most instances that a region's GPUs allow are implied by the capacity rows. As a bound
         on x, they let HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
         """
-        builder, periods, cell = Builder(), len(problem.windows), _usable_cells(problem.first)
+        builder, periods = Builder(), len(problem.windows)
+        runs, region = np.meshgrid(
+            np.flatnonzero(problem.first.theta_tps > 0),
+            np.arange(len(problem.first.regions)),
+            indexing="ij",
+        )
+        model, column = np.divmod(runs.ravel(), len(problem.first.gpus))
+        cell = model, region.ravel(), column
         sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
         start_usd = np.stack([start_cost(window)[cell] for window in problem.windows])
@@ -241,18 +248,6 @@ class Draft:
                 by_side = carried_tps(self.problem.first, serving[period])
                 values[variables] = by_side.min(axis=0).ravel()
         return values
-
-
-def _usable_cells(window: PlanningProblem) -> tuple[IntArray, IntArray, IntArray]:
-    """Return model, region and GPU column of each cell, ``[n]`` each.
-
-    A cell is a model, a region and a GPU column that can run the model.
-    """
-    usable, region = np.meshgrid(
-        np.flatnonzero(window.theta_tps > 0), np.arange(len(window.regions)), indexing="ij"
-    )
-    model, column = np.divmod(usable.ravel(), len(window.gpus))
-    return model, region.ravel(), column
 
 
 def _reservation_variables(

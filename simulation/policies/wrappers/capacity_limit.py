@@ -114,7 +114,11 @@ class CapacityLimit(Wrapper):
             free -= self._gpus_of(np.minimum(needing, growth))
         called_back = self._call_back(lent, missing)
         firm = self._shrink_lower_priorities(targets, present, draining, called_back, missing)
-        self._count_refused(actions.targets, targets, present)
+        reached = np.maximum(np.minimum(targets, self._maximum), present)
+        refused = np.maximum(actions.targets - reached, 0)
+        # An instance that the last decision refused too counts once.
+        self.refused += int(np.maximum(refused - self._last_refused, 0).sum())
+        self._last_refused = refused
         keep = actions.keep_lent
         if called_back.any() and observation.spare is not None:
             spare = observation.spare - called_back
@@ -132,13 +136,6 @@ class CapacityLimit(Wrapper):
             instances[group] @ per_instance[group]
             for group, per_instance in zip(self._groups, self._per_instance, strict=True)
         ], np.int64)  # fmt: skip
-
-    def _count_refused(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Add to ``refused`` the instances refused now that the last decision did not refuse."""
-        reached = np.maximum(np.minimum(granted, self._maximum), present)
-        refused = np.maximum(requested - reached, 0)
-        self.refused += int(np.maximum(refused - self._last_refused, 0).sum())
-        self._last_refused = refused
 
     def _call_back(self, lent: IntArray, missing: IntArray) -> IntArray:
         """Return how many of the ``lent`` instances to call back, ``[pools]``; last pools first.

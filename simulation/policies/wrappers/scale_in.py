@@ -78,7 +78,10 @@ class ScaleInUndo(Wrapper):
         if actions.soft_s <= 0 and not self._may_restore_or_keep(observation.time_s):
             return actions
         present = observation.ready + observation.starting
-        self._forget_stopped(observation.time_s)
+        self._restorable = [  # without those that have stopped
+            [(until, count) for until, count in removed if until > observation.time_s]
+            for removed in self._restorable
+        ]
         counts = [sum(count for _, count in restorable) for restorable in self._restorable]
         restored = np.minimum(np.array(counts, np.int64), observation.draining)
         targets = actions.targets.copy()
@@ -116,13 +119,6 @@ class ScaleInUndo(Wrapper):
             return False
         late = np.concatenate([signals.late_first[service_pools], signals.late_done[service_pools]])
         return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
-
-    def _forget_stopped(self, now: float) -> None:
-        """Forget the removed instances that can no longer be restored."""
-        self._restorable = [
-            [(until, count) for until, count in removed if until > now]
-            for removed in self._restorable
-        ]
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
         """Add what ``change [pools]`` drains to the restorable instances; drop what it restores."""
