@@ -68,6 +68,17 @@ def test_settings_are_those_of_the_simulation(planner: User, first: Run) -> None
     stated.document += "objective: {spare: {instances: 1, by: region}}\n"
     stated.save()
     assert [row.key for row in compare_runs([tuned, stated]).differences] == [address]
+    # A run of another kind chooses no settings: the scenarios are compared as they are.
+    front = other(planner, stated.document)
+    front.kind, front.result = Run.Kind.PARETO, {"kind": "pareto", "headline": "Keep the plan"}
+    front.save()
+    differences = {row.key for row in compare_runs([tuned, front]).differences}
+    assert spare in differences and address not in differences
+    page = signed_in(planner).get(reverse("web:runs-compare"), {"run": [tuned.pk, front.pk]})
+    (line,) = page.context["main"]
+    assert page.context["unlike"] and line.cells[1].text == "Keep the plan"
+    offer = signed_in(planner).get(reverse("web:runs-compare"), {"run": front.pk})
+    assert offer.context["runs"] == [] and {run.pk for run in offer.context["others"]} >= {tuned.pk}
 
 
 def test_less_cost_is_better_only_where_no_tier_is_served_worse(planner: User, first: Run) -> None:
