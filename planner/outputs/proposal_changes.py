@@ -345,10 +345,11 @@ def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
     """Return the schedule of the replicas of all pools together."""
     steps = [step for pool in pools.values() for step in pool.steps]
     edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
-    return [
-        Step(begins, ends, sum(s.replicas for s in steps if s.begins <= begins < s.ends))
-        for begins, ends in pairwise(edges)
-    ]
+    total = []
+    for begins, ends in pairwise(edges):
+        replicas = [step.replicas for step in steps if step.begins <= begins < step.ends]
+        total.append(Step(begins, ends, sum(replicas)))
+    return total
 
 
 def _mean_min_max(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:

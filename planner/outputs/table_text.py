@@ -30,16 +30,12 @@ def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
     """Return rows as lines below headings; ``columns``: heading to key, or key:format."""
     if not rows:
         return []
-    keys = [column.partition(":")[0] for column in columns.values()]
-    formats = [column.partition(":")[2] for column in columns.values()]
+    keys_and_formats = [column.partition(":")[::2] for column in columns.values()]
     cells = [
-        [
-            "-" if row[key] is None else format(row[key], form)
-            for key, form in zip(keys, formats, strict=True)
-        ]
+        ["-" if row[key] is None else format(row[key], form) for key, form in keys_and_formats]
         for row in rows
     ]
-    return align_cells([list(columns), *cells], [bool(form) for form in formats])
+    return align_cells([list(columns), *cells], [bool(form) for _, form in keys_and_formats])
 
 
 def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:

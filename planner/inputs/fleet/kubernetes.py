@@ -67,10 +67,9 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
     pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
     scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
     for scaler in scalers:
-        key_of_target = next(
-            (key for key in pools if key[1] == scaler.target and scaler.namespace in ("", key[0])),
-            (scaler.namespace, scaler.target),
-        )
+        key_of_target = (scaler.namespace, scaler.target)
+        if not scaler.namespace:  # the target may be in any namespace
+            key_of_target = next((key for key in pools if key[1] == scaler.target), key_of_target)
         scaled = pools.get(key_of_target)
         if scaled is None:
             scaled = RunningPool(name=scaler.target)

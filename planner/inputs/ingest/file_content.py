@@ -103,22 +103,17 @@ class Reading:
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the caller's or the format's conditions, each with the reason of other rows."""
-        text = self.options.filter
-        declared = [(text, "")] if text else []
-        if text is None:
-            declared = list(self.format.where)
-        conditions = [
-            (condition, reason or f"excluded by where: {condition.text}")
-            for text, reason in declared
-            for condition in row_filter.parse(text)
-        ]
-        if self.options.filter is None:  # a declaration may name columns that this file lacks
-            column_by_name = {compact_name(column): column for column in self.table.columns}
-            conditions = [
-                (replace(condition, column=column_by_name[key]), reason)
-                for condition, reason in conditions
-                if (key := compact_name(condition.column)) in column_by_name
-            ]
+        stated = self.options.filter
+        column_by_name = {compact_name(column): column for column in self.table.columns}
+        conditions = []
+        for text, reason in self.format.where if stated is None else [(stated, "")]:
+            for condition in row_filter.parse(text):
+                if stated is None:
+                    column = column_by_name.get(compact_name(condition.column))
+                    if column is None:  # a format may name columns that this file lacks
+                        continue
+                    condition = replace(condition, column=column)
+                conditions.append((condition, reason or f"excluded by where: {condition.text}"))
         on_columns = (condition for condition, _ in conditions)
         row_filter.check_columns(on_columns, self.table.columns, self.name)
         return tuple(conditions)

@@ -203,13 +203,13 @@ def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
     """Return a sentence for each label column that the caller's fixed label replaces."""
-    return tuple(
-        f"Column {column} is not used: every row is labelled {constant}."
-        for label in LABELS
-        if (constant := options.constant(label)) is not None
-        for column in table.columns
-        if compact_name(column) in SYNONYMS[label]
-    )
+    sentences = []
+    for label in LABELS:
+        constant = options.constant(label)
+        for column in table.columns:
+            if constant is not None and compact_name(column) in SYNONYMS[label]:
+                sentences.append(f"Column {column} is not used: every row is labelled {constant}.")
+    return tuple(sentences)
 
 
 PREVIEW_ROWS = 6
@@ -232,7 +232,8 @@ def preview(path: Path | str, name: str) -> Preview:
         rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
     find = Resolver(table.columns, IngestOptions(), "")
     guess: dict[str, str] = {}
-    for field in DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS:
+    fields = DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS
+    for field in fields:
         if column := find.column(field):
             guess.setdefault(column, field)
     return Preview(table.columns, rows, guess)

@@ -125,10 +125,10 @@ def _report(
     files = (folder / DEMAND, folder / LENGTHS)
     contents = [file.read_bytes() for file in files if file.exists()]
     figures = demand_figures(grids, UTC)
-    labels: dict[str, Any] = {
-        f"{label}s": tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
-        for label in KEYS
-    }
+    labels: dict[str, Any] = {}
+    for label in KEYS:
+        names = dict.fromkeys(grid.identity[label] for grid in grids)
+        labels[f"{label}s"] = tuple(filter(None, names))
     return IngestReport(
         trace=name,
         format=FORMAT,

@@ -228,9 +228,8 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
         if inner:
             models = [model for annotation in inner for model in _sections(annotation)]
         else:  # an index of a list, a key of a mapping, or the tag of one of several types
-            models = [
-                kind for model in models for kind in _kinds(model) if _has_tag(kind, step)
-            ] or models
+            kinds = [kind for model in models for kind in _kinds(model) if _has_tag(kind, step)]
+            models = kinds or models
     for model in models:
         yield from model.model_fields
 

@@ -275,11 +275,12 @@ def _cycle(plan: Plan) -> str:
 
 def yaml_text(documents: Sequence[Document]) -> str:
     """Return ``documents`` as a YAML stream, each below its comment."""
-    return "---\n".join(
-        "".join(f"# {line}".rstrip() + "\n" for text in document.comment for line in _lines(text))
-        + "".join(f"{line}\n" for line in _block(document.body, depth=0))
-        for document in documents
-    )
+    texts = []
+    for document in documents:
+        comment = [f"# {line}".rstrip() for text in document.comment for line in _lines(text)]
+        lines = [*comment, *_block(document.body, depth=0)]
+        texts.append("".join(f"{line}\n" for line in lines))
+    return "---\n".join(texts)
 
 
 def _lines(text: str) -> list[str]:

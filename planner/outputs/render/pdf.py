@@ -298,13 +298,8 @@ def _word_width(text: str, font: str) -> float:
 def _table(table: Table, clock: str) -> Flowable:
     """Return a table for the page: numbers to the right, marked rows with a pale background."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.display_heads]
-    rows = [
-        [
-            _text(text, RIGHT if head.numeric else CELL)
-            for head, text in zip(table.heads, texts, strict=True)
-        ]
-        for texts in table.texts(clock)
-    ]
+    styles = [RIGHT if head.numeric else CELL for head in table.heads]
+    rows = [list(map(_text, texts, styles)) for texts in table.texts(clock)]
     style: list[Any] = [
         ("LINEBELOW", (0, 0), (-1, 0), 0.8, _INK),
         ("LINEBELOW", (0, 1), (-1, -1), 0.3, colors.HexColor(GRID)),

@@ -383,12 +383,10 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
     """Return one row per run of a log of requests (``values``: their fields), notes and facts."""
-    columns = {
-        (key if key in ("isl", "osl") else f"{key}_s"): np.array(
-            [request.get(key, math.nan) for request in values]
-        )
-        for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
-    }
+    columns = {}
+    for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt"):
+        name = key if key in ("isl", "osl") else f"{key}_s"
+        columns[name] = np.array([request.get(key, math.nan) for request in values])
     texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
     rows, notes = rows_of_requests(texts, columns)
     return rows, notes, facts_of_log(rows)
