@@ -14,7 +14,6 @@ from planner.domain.reports.policies import (
     Span,
     days_text,
     guard_text,
-    guarded_span,
     replica_loss,
     saving_change,
     span_text,
@@ -112,7 +111,7 @@ def change_facts(
     """
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated) if proposed else ""
-    replicas = span_text(guarded_span(proposed, simulated)) if proposed else None
+    replicas = span_text(proposed) if proposed else None
     was_replicas = _note(was, span_text(current) if current else None)
     note = " · ".join(filter(None, (guarded, was_replicas)))
     yield Fact("Replicas", replicas, note=note)

@@ -44,7 +44,6 @@ from planner.domain.reports.policies import (
     Span,
     cost_chart,
     guard_text,
-    guarded_span,
     outcomes_of,
     parameters_section,
     policies_table,
@@ -76,7 +75,7 @@ SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error 
 PAST = "past"  # kind of test day: a past day as it was
 SORTS = {PAST: "day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
-GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
+GUARDED = "Simulated. A guard adds replicas to the schedule for some minutes: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,7 @@ def comparison_report(
     meets_slo = all(plan.outcome.slo_met.values())
     over_time, load = demand_chart(tables, frame, view.key, plan.label, today, meets_slo=meets_slo)
     if over_time is not None:
-        scheduled = _schedule_if_guarded(view, schedule)
+        scheduled = _guard_words(view, schedule)
         notes = (
             GUARDED.format(scheduled) if scheduled else "",
             _queue_note(load) if meets_slo else "",
@@ -323,18 +322,9 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
     return round(min(totals)), round(max(totals))
 
 
-def _guarded_replicas(view: ComparisonView, schedule: Schedule | None) -> Span | None:
-    """Return the (fewest, most) replicas of the plan, with those that a reactive guard adds.
-
-    A guard adds replicas to the schedule while load exceeds the plan. None if not known.
-    """
-    counts = _replicas(view, schedule, view.key)
-    return counts and guarded_span(counts, _replicas(view, None, view.key))
-
-
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet."."""
-    counts = _guarded_replicas(view, schedule)
+    counts = _replicas(view, schedule, view.key)
     what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
     return f"Run{what} {view.plan.outcome.label}."
 
@@ -367,10 +357,9 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
 def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the replicas of the plan, compared with those of today's fleet.
 
-    Nothing if the result has no replica counts. Those of the plan include a reactive guard, which
-    today's fleet does not have.
+    Nothing if the result has no replica counts. A note has the replicas that a guard adds.
     """
-    counts = _guarded_replicas(view, schedule)
+    counts = _replicas(view, schedule, view.key)
     if counts is None:
         return
     today = None
@@ -379,17 +368,15 @@ def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=_schedule_if_guarded(view, schedule, with_mean=False),
+        note=_guard_words(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
 
 
-def _schedule_if_guarded(
-    view: ComparisonView, schedule: Schedule | None, *, with_mean: bool = True
-) -> str:
-    """Return the replicas of the plan's schedule in words, if a guard adds more in the simulation.
+def _guard_words(view: ComparisonView, schedule: Schedule | None, *, with_mean: bool = True) -> str:
+    """Return the most replicas in words, if a guard adds some in the simulation, and the mean.
 
-    The mean replicas of the simulation follow. Otherwise return "".
+    Otherwise return "".
     """
     scheduled = _replicas(view, schedule, view.key)
     simulated = _replicas(view, None, view.key)

@@ -209,25 +209,16 @@ def time_text(window: timedelta) -> str:
     return "per day" if window == timedelta(days=1) else f"in {duration(window.total_seconds())}"
 
 
-def guarded_span(scheduled: Span, simulated: Span | None) -> Span:
-    """Return the (fewest, most) replicas of a schedule with those that a guard adds.
-
-    ``simulated`` are the replicas in the simulation, with the guard; None: not known.
-    """
-    low, high = scheduled
-    return scheduled if simulated is None else (low, max(high, simulated[1]))
-
-
 def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
-    """Return the replicas of a schedule in words, if its simulation has more; else "".
+    """Return the most replicas with those that a guard adds to a schedule, in words; "": none.
 
-    Both are (fewest, most); ``simulated`` is None if it is not known. ``mean`` is the mean of the
-    simulated replicas, if known.
+    ``scheduled`` and ``simulated`` are (fewest, most) replicas; None: not known. ``mean`` is the
+    mean of the simulated replicas, if known.
     """
-    if guarded_span(scheduled, simulated) == scheduled:
+    if simulated is None or simulated[1] <= scheduled[1]:
         return ""
-    average = "" if mean is None else f", mean with the guard {figure(mean)}"
-    return f"{span_text(scheduled)} scheduled{average}"
+    average = "" if mean is None else f", {figure(mean)} on average"
+    return f"up to {simulated[1]:,} under load{average}"
 
 
 def days_text(passed: int, required: int, level: str) -> str:
