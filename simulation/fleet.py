@@ -9,7 +9,7 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.faults import Fault, check_faults
-from simulation.performance.power import Power
+from simulation.performance.power import PowerAtLoad
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.start_times import Registration, StartUp, check_registration, check_start
@@ -115,7 +115,7 @@ class Pool:
     role: str = "both"
     batching: str = "chunked"  # one of BATCHING
     link: KvLink | None = None  # for a prefill pool
-    power: Power | None = None  # None: the GPU's constant watts for prefill and decode
+    power: PowerAtLoad | None = None  # None: the GPU's constant watts for prefill and decode
     host_w: float = 0.0  # of the server without GPU boards, per GPU, at all times
     prefix_cache: bool = False  # keep blocks of finished prompts, evict the least recently used
     scheduler: str = "fcfs"  # one of SCHEDULERS

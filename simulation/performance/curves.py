@@ -80,8 +80,6 @@ class Part:
     high: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        if self.seconds.shape != (self.x.size, self.y.size) or not self.seconds.size:
-            raise SimulationError("A part of a curve needs seconds of shape [x knots, y knots].")
         if (np.diff(self.x) <= 0).any() or (np.diff(self.y) <= 0).any():
             raise SimulationError("The knots of a curve must ascend.")
         if (self.seconds < 0).any():

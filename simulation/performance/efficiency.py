@@ -36,7 +36,6 @@ from simulation.performance.work import (
     Gemm,
     Iteration,
     Operator,
-    Recurrence,
     Work,
 )
 
@@ -185,9 +184,8 @@ def kind_of(operator: Operator) -> str:
     for kind, name in ((Gemm, "gemm"), (Experts, "experts"), (Elementwise, "elementwise")):
         if isinstance(operator, kind):
             return name
-    if isinstance(operator, Recurrence):  # not measured: reads its state like attention its cache
-        return "attention_decode" if operator.axis == "decodes" else "attention_prefill"
-    raise SimulationError(f"Operator {operator.name} has no kind.")
+    # A recurrence was not measured. It reads its state like attention its cache.
+    return "attention_decode" if operator.axis == "decodes" else "attention_prefill"
 
 
 def unpacks_weights(operator: Operator, gpu: GpuSpec) -> bool:

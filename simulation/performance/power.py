@@ -203,41 +203,27 @@ def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class PowerAtLoad:
-    """Power of one model on one GPU arrangement, from the iterations that run on it."""
+    """Power of one model on one GPU arrangement, from the iterations that run on it.
+
+    An instance has several ``graphs`` if its GPUs differ, such as those for attention and for
+    feed-forward layers. ``shares`` are the shares of the GPUs that run each.
+    """
 
     model: PowerModel
     gpu: GpuSpec
-    graph: OperatorGraph
+    graphs: tuple[OperatorGraph, ...]
+    shares: tuple[float, ...] = (1.0,)
 
     def watts(self, seconds: npt.ArrayLike, *amounts: npt.ArrayLike) -> FloatArray:
-        """Return watts per GPU while iterations of ``seconds`` run without pause.
+        """Return mean watts per GPU while iterations of ``seconds`` run without pause.
 
         ``amounts`` are the decodes, their context, prompt tokens and pairs, as for ``iteration``.
         """
-        return watts(self.model, self.gpu, load(self.graph, self.gpu, seconds, iteration(*amounts)))
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOfSides:
-    """Power of an instance with two sides, such as attention GPUs and feed-forward GPUs.
-
-    The power per GPU is the mean over the sides in the same iterations, weighted by their GPUs.
-    """
-
-    sides: tuple[tuple[float, PowerAtLoad], ...]  # share of the GPUs, power per GPU
-
-    @property
-    def model(self) -> PowerModel:
-        """Return the power model, which all sides share."""
-        return self.sides[0][1].model
-
-    def watts(self, *iterations: npt.ArrayLike) -> FloatArray:
-        """Return mean watts per GPU; arguments as in ``PowerAtLoad.watts``."""
-        by_side = [share * side.watts(*iterations) for share, side in self.sides]
-        return np.asarray(np.add.reduce(by_side), np.float64)
-
-
-Power = PowerAtLoad | PowerOfSides
+        mean_w: FloatArray = np.zeros(())
+        for share, graph in zip(self.shares, self.graphs, strict=True):
+            work = load(graph, self.gpu, seconds, iteration(*amounts))
+            mean_w = mean_w + share * watts(self.model, self.gpu, work)
+        return mean_w
 
 
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.performance import test_power
 
-AT_LOAD = PowerAtLoad(test_power.MODEL, test_power.GPU, test_power.power().graph)
+AT_LOAD = PowerAtLoad(test_power.MODEL, test_power.GPU, test_power.power().graphs)
 ONE = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=4000, max_batch=4, budget=1000)
 
 

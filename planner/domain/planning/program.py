@@ -13,7 +13,7 @@ from planner.optimizer.objective import price
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
 from simulation.fleet import HOUR_S, Region, mean_over
-from simulation.performance.power import Power
+from simulation.performance.power import PowerAtLoad
 from simulation.sizing.capacity import Capacity
 
 
@@ -110,7 +110,9 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
     return kw
 
 
-def _rated_watts(power: Power, capacity: Capacity, pooling: float, isl: float, osl: float) -> float:
+def _rated_watts(
+    power: PowerAtLoad, capacity: Capacity, pooling: float, isl: float, osl: float
+) -> float:
     """Return the watts of a GPU whose replica serves ``pooling`` times its ``capacity``.
 
     ``pooling`` is the gain in capacity per replica in a large pool. ``isl`` and ``osl`` are the

@@ -124,7 +124,7 @@ def timing_facts(cases: list[Case]) -> Iterator[Fact]:
     for gpu_cases in by_gpu:
         gpu, shape = gpu_cases[-1].service.gpu, gpu_cases[-1].service.shape
         if gpu.tdp_w:
-            load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
+            load = PowerAtLoad(power_model(gpu), gpu, (operator_graph(shape, Arrangement()),))
             # The power of servers does not depend on the GPU type.
             yield from (f for f in facts_of(power_facts(gpu, load)) if "Server" not in f.what)
     yield from map(_timing_fact, by_gpu)

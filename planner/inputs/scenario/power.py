@@ -15,17 +15,15 @@ from simulation.performance.curves import scale_curve
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import (
     CapCurve,
-    Power,
     PowerAtLoad,
     PowerCap,
-    PowerOfSides,
     cap_power,
 )
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
 
 
-def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | None:
+def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> PowerAtLoad | None:
     """Return the power of a replica by load; None without the model's shape or the GPU's peaks.
 
     The caller then uses the constant power of the GPU type.
@@ -33,15 +31,14 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
     if model.shape is None or not (gpu.tdp_w and gpu.bandwidth_bytes_s and gpu.peak_flops):
         return None
     if isinstance(profile, AttentionFfnProfile):
-        split, sides = profile.split, (profile.attention, profile.ffn)
+        split, graphs = profile.split, (profile.attention, profile.ffn)
         shares = (split.attention / split.gpus, split.ffn / split.gpus)
-        parts = (PowerAtLoad(power_model(gpu), gpu, graph) for graph in sides)
-        return PowerOfSides(tuple(zip(shares, parts, strict=True)))
+        return PowerAtLoad(power_model(gpu), gpu, graphs, shares)
     cap = getattr(profile, "cap", None)
     watts = power_model(gpu) if cap is None else cap_power(power_model(gpu), cap)
     graph = getattr(profile, "graph", None)
     if graph is not None:  # it has the arrangement and the precision
-        return PowerAtLoad(watts, gpu, graph)
+        return PowerAtLoad(watts, gpu, (graph,))
     try:
         # A linear profile states no precision. Infer it from the size of the weights.
         sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
@@ -50,7 +47,7 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         graph = operator_graph(model.shape, Arrangement(tp=profile.tp, weights=weights))
     except SimulationError:  # an arrangement the operator graph does not describe
         return None
-    return PowerAtLoad(watts, gpu, graph)
+    return PowerAtLoad(watts, gpu, (graph,))
 
 
 def under_cap(
@@ -64,7 +61,7 @@ def under_cap(
     curve.
     """
     power = power_at_load(model, gpu, profile)
-    if not isinstance(power, PowerAtLoad) or gpu.tdp_w is None:
+    if power is None or len(power.graphs) > 1 or gpu.tdp_w is None:
         raise ScenarioError(
             f"profiles: a power cap of {profile.model} on {profile.gpu} needs its TDP, bandwidth "
             "and bf16 peak, the model's shape, and no attention_ffn. Leave the cap out."
@@ -114,7 +111,7 @@ def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
-def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
+def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Provenance]]:
     """Return (fact, source) of a GPU type's power; ``load`` is None if it is not known."""
     watts, host = host_of(gpu)
     facts = []

@@ -28,7 +28,7 @@ MODEL = PowerModel(
 
 
 def power(shape: ModelShape = SHAPE, where: Arrangement | None = None) -> PowerAtLoad:
-    return PowerAtLoad(MODEL, GPU, operator_graph(shape, where or Arrangement()))
+    return PowerAtLoad(MODEL, GPU, (operator_graph(shape, where or Arrangement()),))
 
 
 @given(
@@ -79,7 +79,7 @@ def test_energy_per_token_falls_with_the_batch():
 
 def test_formula_by_hand():
     # W = 1e9 / (0.01 s x 2e12) = 0.05; K = 0.02; F = 1e12 / (0.01 x 4e14) = 0.25, no prefill.
-    load_now = load(power().graph, GPU, 0.01, iteration(1.0, 1.0))
+    load_now = load(power().graphs[0], GPU, 0.01, iteration(1.0, 1.0))
     ones = np.ones_like(load_now.seconds)
     load_now = replace(
         load_now, weight_bytes=1e9 * ones, cache_bytes=4e8 * ones, decode_flops=1e12 * ones,
@@ -124,8 +124,8 @@ def test_experts_that_a_kernel_widens_are_of_8_bits_in_triton_or_of_4_without_4_
 
 def test_what_is_not_known_is_said():
     with pytest.raises(SimulationError, match="bandwidth"):
-        load(power().graph, replace(GPU, bandwidth_bytes_s=None), 0.01, iteration(1.0, 1.0))
+        load(power().graphs[0], replace(GPU, bandwidth_bytes_s=None), 0.01, iteration(1.0, 1.0))
     with pytest.raises(SimulationError, match="TDP"):
-        PowerAtLoad(MODEL, replace(GPU, tdp_w=None), power().graph).watts(0.01, 1.0, 1.0)
+        PowerAtLoad(MODEL, replace(GPU, tdp_w=None), power().graphs).watts(0.01, 1.0, 1.0)
     with pytest.raises(SimulationError, match="above 0"):
         power().watts(0.0, 1.0, 1.0)

@@ -59,7 +59,7 @@ def test_power_stays_below_the_cap_and_below_that_without_one(share):
     limited = cap_power(free, PowerCap(share, 0.8))
     b = np.array([1.0, 32.0, 256.0])
     load = 0.03, b, 1000 * b, np.array([0.0, 256.0, 2048.0]), np.array([0.0, 1e5, 1e6])
-    before, after = (PowerAtLoad(model, gpu, graph).watts(*load) for model in (free, limited))
+    before, after = (PowerAtLoad(model, gpu, (graph,)).watts(*load) for model in (free, limited))
     assert (after <= share * gpu.tdp_w + 1e-9).all() and (after <= before + 1e-9).all()
 
 

@@ -19,7 +19,7 @@ def test_every_gpu_has_power_by_load_and_a_host(name):
     assert model.provenance.source and model.checks
     graph = operator_graph(catalogue.shape("llama-3.1-8b"), Arrangement())
     batch = np.array([1.0, 8.0, 64.0, 256.0])
-    watts = PowerAtLoad(model, gpu, graph).watts(0.05, batch, 1000 * batch)
+    watts = PowerAtLoad(model, gpu, (graph,)).watts(0.05, batch, 1000 * batch)
     assert (watts >= gpu.idle_w).all() and (watts <= gpu.tdp_w).all()
     assert (np.diff(watts) >= 0).all()
     host, source = host_watts(gpu)
@@ -45,7 +45,7 @@ def test_a_measured_deployment_from_the_file_alone():
     # ML.ENERGY, Llama-3.1-70B in bf16 on 4 H100, batch 128: 32.8 ms, 546 W per GPU.
     gpu = catalogue.gpu("H100-SXM")
     graph = operator_graph(catalogue.shape("llama-3.1-70b"), Arrangement(tp=4))
-    watts = PowerAtLoad(power_model(gpu), gpu, graph).watts(0.0328, 128.0, 128 * 600.0, 60.0)
+    watts = PowerAtLoad(power_model(gpu), gpu, (graph,)).watts(0.0328, 128.0, 128 * 600.0, 60.0)
     assert watts == pytest.approx(546, rel=0.15)
 
 
@@ -55,7 +55,7 @@ def test_measured_power_of_an_amd_gpu_rises_with_the_load():
     graph = operator_graph(catalogue.shape("deepseek-r1"), Arrangement(tp=8, weights="fp8"))
     batch, begun = np.array([4.0, 64.0]), np.array([4.0, 64.0]) / 920
     load = [0.0105, 0.0266], batch, 1380 * batch, 920 * begun, 920**2 / 2 * begun
-    watts = PowerAtLoad(power_model(gpu), gpu, graph).watts(*load)
+    watts = PowerAtLoad(power_model(gpu), gpu, (graph,)).watts(*load)
     assert watts == pytest.approx([508, 721], rel=0.15)
     assert gpu.idle_w < watts[0] < watts[1]
     sibling = power_model(catalogue.gpu("MI300X"))

@@ -160,5 +160,5 @@ def test_power_and_hosts_are_found_by_any_name_and_follow_the_profile() -> None:
     plain = hardware(gpu="H100-SXM", precision="fp8", tp=2).fleet(np.ones((1, 1, 1), np.int64))
     assert alias.power is not None and plain.pools[0].power is not None
     assert alias.power.model == plain.pools[0].power.model
-    assert alias.power.graph.arrangement.weights == "fp8"
+    assert alias.power.graphs[0].arrangement.weights == "fp8"
     assert alias.host_w == plain.pools[0].host_w > 0

@@ -11,7 +11,7 @@ PROFILE = catalogue.profiles()["llama-3.1-70b", "H100-SXM", 4]
 def test_a_built_in_pair_has_power_by_load_and_says_how_sure_it_is():
     gpu = catalogue.gpu("H100-SXM")
     load = power_at_load(catalogue.model("llama-3.1-70b"), gpu, PROFILE)
-    assert load is not None and load.graph.arrangement.tp == 4
+    assert load is not None and load.graphs[0].arrangement.tp == 4
     facts = dict(power_facts(gpu, load))
     assert "error" in facts["Power by load of H100-SXM"].source
     assert facts["Power of servers without their H100-SXM"].kind == "published"
@@ -21,7 +21,7 @@ def test_a_built_in_pair_has_power_by_load_and_says_how_sure_it_is():
 def test_half_the_bytes_are_eight_bits():
     gpu = catalogue.gpu("H100-SXM")
     load = power_at_load(catalogue.model("llama-3.1-70b", weights="fp8"), gpu, PROFILE)
-    assert load is not None and load.graph.arrangement.weights == "fp8"
+    assert load is not None and load.graphs[0].arrangement.weights == "fp8"
 
 
 def test_what_a_scenario_describes_itself_keeps_its_constants():
