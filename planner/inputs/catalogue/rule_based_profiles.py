@@ -84,14 +84,13 @@ class ModelledProfile:
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
     """Return the profiles of the rule (see the module) that fit a server and are not measured."""
-    return tuple(
-        modelled
-        for name in sorted(models())
-        if name.startswith(FAMILIES)
-        for gpu in GPUS
-        if (modelled := modelled_profile(name, gpu)) is not None
-        and (name, gpu, modelled.tp) not in profiles()
-    )
+    found = []
+    for name in sorted(models()):
+        for gpu in GPUS if name.startswith(FAMILIES) else ():
+            profile = modelled_profile(name, gpu)
+            if profile is not None and (name, gpu, profile.tp) not in profiles():
+                found.append(profile)
+    return tuple(found)
 
 
 def modelled_profile(model: str, gpu: str) -> ModelledProfile | None:

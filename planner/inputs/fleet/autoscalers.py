@@ -139,10 +139,8 @@ def _schedule(row: Body) -> Row:
 def planner_row(body: Body) -> Row | None:
     """Return the policy of Dynamo's planner in a PlannerConfig or a ConfigMap; None for others."""
     if one_line(body, "kind") == "ConfigMap":
-        policies = (
-            planner_row(text) for text in map(_parsed_mapping, section(body, "data").values())
-        )
-        return next(filter(None, policies), None)
+        configs = map(_parsed_mapping, section(body, "data").values())
+        return next(filter(None, map(planner_row, configs)), None)
     if body.get("kind") or not PLANNER_KEYS & body.keys():
         return None
     target = one_line(body, "optimization_target") or "throughput"

@@ -119,24 +119,29 @@ def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownB
 def display_table(table: Table, clock: str, live: bool) -> ShownTable:
     """Return a table as its template needs it; ``live``: the page has scripts."""
     shown_heads = table.display_heads
-    classes = [
-        "num" if head.numeric
-        else "moment" if head.form is Form.MOMENT
-        else WIDE.get(head.wide, "wide")
-        for head in table.heads
-    ]  # fmt: skip
+    classes = []  # CSS classes of the cells of each column
+    for head in table.heads:
+        if head.numeric:
+            classes.append("num")
+        elif head.form is Form.MOMENT:
+            classes.append("moment")
+        else:
+            classes.append(WIDE.get(head.wide, "wide"))
     cards = live and len(table.heads) > COLUMNS and not table.shades
     labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
     rows = []
     for i, texts in enumerate(table.texts(clock)):
         rows.append('<tr class="marked">' if i in table.marked else "<tr>")
-        for j, (text, label, name) in enumerate(zip(texts, labels, classes, strict=True)):
+        for j, (text, label) in enumerate(zip(texts, labels, strict=True)):
+            cell_classes = classes[j]
             share = table.shades[i][j] if table.shades else None
-            heat = "" if share is None else f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
+            if share is not None:
+                cell_classes += f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
             # Of the steps of a schedule, a number that equals that in the row above.
             is_same = table.steps and i and table.rows[i][j] == table.rows[i - 1][j]
-            same = " same" if is_same and table.heads[j].numeric else ""
-            rows.append(f'<td class="{name}{heat}{same}"{label}>{escape(text)}</td>')
+            if is_same and table.heads[j].numeric:
+                cell_classes += " same"
+            rows.append(f'<td class="{cell_classes}"{label}>{escape(text)}</td>')
         rows.append("</tr>")
     heads = tuple(zip(shown_heads, classes, strict=True))
     return ShownTable(table, heads, SafeString("".join(rows)), live, cards)

@@ -157,14 +157,13 @@ def _names_gateway(content: str | list[dict[str, object]]) -> bool:
     """Return whether the header of a table, or a short text of a result, names a gateway."""
     if isinstance(content, str):
         return bool(GATEWAY.search("".join(content.lstrip().splitlines()[:2])))
-    inner = [value for each in content for value in each.values() if isinstance(value, dict)]
-    texts = (
-        f"{key}: {value}"
-        for each in (*content, *inner)
-        for key, value in each.items()
-        if isinstance(value, str) and len(value) <= SHORT and "model" not in str(key)
-    )
-    return any(map(GATEWAY.search, texts))
+    inner = [value for result in content for value in result.values() if isinstance(value, dict)]
+    for facts in (*content, *inner):
+        for key, value in facts.items():
+            is_short_text = isinstance(value, str) and len(value) <= SHORT
+            if is_short_text and "model" not in str(key) and GATEWAY.search(f"{key}: {value}"):
+                return True
+    return False
 
 
 def _text_of(source: Source) -> str:
@@ -183,17 +182,17 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
 
     Raise IngestError for other objects, such as results without completed requests.
     """
-    columns = list(dict.fromkeys(key for document in documents for key in document))
-    cells = [cell for document in documents for cell in document.values()]
-    is_of_tool = any(tool.rows_in(document) for document in documents for tool in TOOLS.values())
-    is_nested = any(isinstance(cell, dict | list) for cell in cells)
-    has_time = any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns)
+    columns: dict[str, Any] = {}
+    is_of_tool = is_nested = False
+    rows = []
+    for document in documents:
+        columns |= dict.fromkeys(document, pl.String)
+        is_of_tool |= any(tool.rows_in(document) for tool in TOOLS.values())
+        is_nested |= any(isinstance(cell, dict | list) for cell in document.values())
+        rows.append({key: str(cell) for key, cell in document.items() if cell is not None})
+    has_time = re.search("ttft|tpot|itl|tbt", " ".join(columns).lower())
     if has_time and not is_of_tool and not is_nested:
-        rows = [
-            {key: str(cell) for key, cell in document.items() if cell is not None}
-            for document in documents
-        ]
-        frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+        frame = pl.DataFrame(rows, schema=columns)
         return Batch(frame, np.arange(1, frame.height + 1), str)
     for number, document in enumerate(documents, 1):
         if document.get("completed") is None:
