@@ -1,6 +1,7 @@
 """Rate screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
 from dataclasses import replace
+from functools import partial
 
 from simulation.errors import SimulationError
 from simulation.percentiles import quantile
@@ -60,21 +61,16 @@ def _pair_by_closed_forms(
 
     Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
     """
-    sides = []
-    for profile, pool in (
-        (first.profile, PoolShape("prefill", candidate.prefills)),
-        (candidate.decode.profile, _decode_pool(candidate, first)),
-    ):
-        try:
-            sides.append(
-                size_pool(
-                    profile, requests.workload, role_tier(requests.tier, pool.role), pool,
-                    precision=PRECISION,
-                )
-            )  # fmt: skip
-        except SimulationError:
-            return None
-    weaker = min(sides, key=lambda sized: sized.max_rps)
+    size = partial(size_pool, workload=requests.workload, precision=PRECISION)
+    prefill_tier, decode_tier = (role_tier(requests.tier, role) for role in ("prefill", "decode"))
+    prefill_pool = PoolShape("prefill", candidate.prefills)
+    decode_pool = _decode_pool(candidate, first)
+    try:
+        prefill = size(first.profile, tier=prefill_tier, pool=prefill_pool)
+        decode = size(candidate.decode.profile, tier=decode_tier, pool=decode_pool)
+    except SimulationError:
+        return None
+    weaker = prefill if prefill.max_rps <= decode.max_rps else decode
     rated = at_rate(candidate, weaker.max_rps, requests)
     return None if rated is None else replace(rated, bound_by=weaker.bound_by)
 

@@ -159,14 +159,14 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
-    links = [instance.link for instance in instances]
     # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
     excess = _normal_quantile(requests) * np.sqrt(SMOOTHED * n)
     busy_n = np.minimum(n + excess, speeds.limit[:, None])
     # Seconds to send the KV cache of a prompt.
-    sending_s = np.array(
-        [[link.kv_bytes_per_token * requests.isl / link.bytes_s if link else 0.0] for link in links]
-    )
+    sending_s = np.zeros((len(instances), 1))
+    for k, instance in enumerate(instances):
+        if instance.link is not None:
+            sending_s[k] = instance.link.kv_bytes_per_token * requests.isl / instance.link.bytes_s
     rate = n / (gaps * speeds.decode)
     tbt = _interpolate_rows(speeds.n, speeds.decode, busy_n) + sending_s / gaps
     return Loads(rate, np.zeros_like(rate), tbt)

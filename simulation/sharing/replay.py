@@ -146,17 +146,15 @@ def replay_gpu(
     """
     memory_bytes = _memory_bytes(models, host)
     all_weights = sum(model.weight_bytes for model in models)
-    # By model: which requests fit into memory. Those that do not are rejected.
-    fits = [
-        (model.input_tokens + model.output_tokens) * model.kv_bytes_per_token
-        <= memory_bytes - (all_weights if host.by_memory else model.weight_bytes)
-        for model in models
-    ]
-    # By model and tier: requests that may still miss a limit. Rejected ones have missed it.
-    allowed = [
-        model.allowed_misses - np.bincount(model.tier[~fitting], minlength=len(model.attainment))
-        for model, fitting in zip(models, fits, strict=True)
-    ]
+    # By model: which requests fit into memory, and how many of each tier may still miss a limit.
+    fits, allowed = [], []
+    for model in models:
+        kv_bytes = (model.input_tokens + model.output_tokens) * model.kv_bytes_per_token
+        fitting = kv_bytes <= memory_bytes - (all_weights if host.by_memory else model.weight_bytes)
+        # Requests that do not fit are rejected, which misses their limits.
+        rejected = np.bincount(model.tier[~fitting], minlength=len(model.attainment))
+        fits.append(fitting)
+        allowed.append(model.allowed_misses - rejected)
     limits = np.concatenate(allowed)
     state = _state(models, fits, host, memory_bytes, None if to_the_end else limits)
     end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
