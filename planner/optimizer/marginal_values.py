@@ -13,7 +13,14 @@ import numpy as np
 
 from planner.optimizer.figures import cap_use, gpus_used
 from planner.optimizer.objective import POWER, power_caps, price
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, single_period
+from planner.optimizer.problem import (
+    FEASIBLE,
+    OPTIMAL,
+    PlanningProblem,
+    SolverOptions,
+    WindowPlan,
+    single_period,
+)
 from planner.optimizer.program.search import draft_program
 from planner.optimizer.solvers.highs import loaded_highs, run
 from planner.optimizer.window import solve_window
@@ -47,19 +54,16 @@ def capacity_values(
     problem: PlanningProblem,
     plan: WindowPlan,
     *,
-    solver: str = "highs",
-    gap: float = 1e-4,
-    time_limit_s: float = 10.0,
+    options: SolverOptions,
     count: int = 6,
 ) -> tuple[MarginalValue, ...]:
     """Return the hourly saving if GPUs or kilowatts are added, enough for one more instance.
 
     Candidates are the GPU capacities and the power limits that leave no room for another instance.
     The problem is solved again for the ``count`` capacities and the ``count`` power limits with the
-    highest values in the linear relaxation. ``time_limit_s`` applies to each solve.
+    highest values in the linear relaxation. ``options`` apply to each solve.
     """
     optimum, gpu_duals, power_duals = _relaxation_duals(problem)
-    options = {"solver": solver, "gap": gap, "time_limit_s": time_limit_s}
     return tuple(
         solve_moved(
             limit.moved,
@@ -152,16 +156,15 @@ def solve_moved(
     plan: WindowPlan,
     move: Move,
     *,
-    options: dict[str, object],
+    options: SolverOptions,
     relaxed: float | None = None,
     before: PlanningProblem | None = None,
 ) -> MarginalValue:
     """Solve the problem ``moved``, in which one limit is changed, and return the saving.
 
-    ``plan`` is the plan without the change, and ``move`` says which limit was changed. ``options``
-    are those of ``solve_window``. ``relaxed`` is the saving in the linear relaxation, if known.
-    With ``before``, the problem of ``plan``, it is computed here: it shows a value that is too
-    small to save a whole instance.
+    ``plan`` is the plan without the change, and ``move`` says which limit was changed. ``relaxed``
+    is the saving in the linear relaxation, if known. With ``before``, the problem of ``plan``, it
+    is computed here: it shows a value that is too small to save a whole instance.
     """
     if before is not None:
         optimum, moved_optimum = (_relaxation_duals(p)[0] for p in (before, moved))
@@ -169,7 +172,7 @@ def solve_moved(
         if optimum is not None and moved_optimum is not None:
             relaxed = optimum - moved_optimum
     moved_limit = move.family, move.what, move.step, move.unit
-    moved_plan = solve_window(moved, **options)  # type: ignore[arg-type]
+    moved_plan = solve_window(moved, **options)
     if moved_plan.status not in (OPTIMAL, FEASIBLE):
         return MarginalValue(*moved_limit, None, 0.0, relaxed)  # no plan: the saving is unknown
     saves = plan.objective_usd - moved_plan.objective_usd

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
@@ -15,6 +16,14 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 BOTH, PREFILL, DECODE = 0, 1, 2  # part of a request that a column serves
 MEASURES = ("usd", "gpu_hours", "kwh", "kg")
 OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "timeout"
+
+
+class SolverOptions(TypedDict, total=False):
+    """Keyword arguments of ``solve_window`` and ``solve_horizon`` that control the solver."""
+
+    solver: str
+    gap: float  # share of the fleet's cost within which a plan counts as optimal
+    time_limit_s: float
 
 
 @dataclass(frozen=True, slots=True)

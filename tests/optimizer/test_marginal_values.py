@@ -7,17 +7,18 @@ import pytest
 
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import Move, capacity_values, solve_moved
-from planner.optimizer.problem import Weights
+from planner.optimizer.problem import SolverOptions, Weights
 from tests.optimizer.problems import best_by_counting, counted, problem, random_problem, with_power
 
 SEEDS = [seed for seed in range(24) if counted(seed) is not None]
+EXACT = SolverOptions(gap=0.0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_another_instances_gpus_are_worth_what_counting_says(seed):
     instance = random_problem(seed)
     plan = solve_window(instance, gap=0.0)
-    for piece in capacity_values(instance, plan, gap=0.0, count=10):
+    for piece in capacity_values(instance, plan, options=EXACT, count=10):
         region = instance.regions.index(piece.what.split(" in ")[1])
         row = instance.gpus.index(piece.what.split(" in ")[0].split(" more ")[1])
         more = instance.capacity_gpus.copy()
@@ -39,7 +40,7 @@ def test_another_instances_gpus_are_worth_what_counting_says(seed):
 def test_kilowatts_for_another_instance_are_worth_what_counting_says(seed):
     instance = with_power(random_problem(seed), seed)
     plan, best = solve_window(instance, gap=0.0), best_by_counting(instance)
-    values = capacity_values(instance, plan, gap=0.0, count=20) if best is not None else ()
+    values = capacity_values(instance, plan, options=EXACT, count=20) if best is not None else ()
     places = {
         instance.power_limit_name(region, row): (region, row)
         for region, row in np.argwhere(np.isfinite(instance.power_kw))
@@ -65,22 +66,21 @@ def test_a_binding_power_limit_has_a_value():
     assert ((plan.target * kw).sum(axis=(0, 2)) <= limits[:, -1] + 1e-6).all()
     assert plan.objective_usd > free.objective_usd
     assert "power" in {bound.family for bound in plan.binding}
-    values = [v for v in capacity_values(limited, plan, gap=0.0) if v.family == "power"]
+    values = [v for v in capacity_values(limited, plan, options=EXACT) if v.family == "power"]
     assert max(value.saves for value in values) > 0
 
 
 def test_with_room_to_spare_nothing_is_listed():
-    assert capacity_values(problem(), solve_window(problem())) == ()
+    assert capacity_values(problem(), solve_window(problem()), options=EXACT) == ()
 
 
 def test_no_answer_is_none():
     hopeless = replace(problem(), demand_tps=problem().demand_tps * 1000)
-    options = {"gap": 0.0}
     plan = solve_window(problem(), gap=0.0)
-    without = solve_moved(hopeless, plan, Move("x", "", 1.0, ""), options=options)
+    without = solve_moved(hopeless, plan, Move("x", "", 1.0, ""), options=EXACT)
     assert without.saves is None
     less = replace(problem(), demand_tps=problem().demand_tps * 0.5)
-    kept = solve_moved(less, plan, Move("x", "", 1.0, ""), options=options, before=problem())
+    kept = solve_moved(less, plan, Move("x", "", 1.0, ""), options=EXACT, before=problem())
     assert kept.relaxed > 0
     assert kept.saves > 0
     assert np.isclose(kept.doubt, 0.0, atol=1e-4)

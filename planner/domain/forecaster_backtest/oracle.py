@@ -61,9 +61,7 @@ def oracle_cost(
     try:
         best = solve_horizon(
             problem,
-            solver=inputs.settings.objective.solver,
-            gap=inputs.settings.objective.gap,
-            time_limit_s=inputs.settings.objective.time_limit_s,
+            **inputs.settings.solver_options,
             stable=False,
             check=lambda: progress(0.5, "Cheapest with future data"),
         )

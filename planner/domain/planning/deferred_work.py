@@ -230,15 +230,12 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
     if not len(work.tokens):
         return None
     together = Periods.of(inputs, Load(interactive_tps)).together()
-    settings = inputs.settings
     is_open = np.isfinite(inputs.hardware.latency_s)  # routes [home, serving]; inf is closed
     return cheapest_shift(
         together,
         work,
         is_open,
-        solver=settings.objective.solver,
-        gap=settings.objective.gap,
-        time_limit_s=settings.objective.time_limit_s,
+        **inputs.settings.solver_options,
     )
 
 

@@ -18,7 +18,7 @@ from planner.domain.sizing.sizing import in_large_pools
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import MarginalValue, Move, capacity_values, solve_moved
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, SolverOptions, WindowPlan
 from simulation.fleet import Tier
 
 LOOSENED_BY = 0.1  # share of a limit by which it is loosened to price a millisecond
@@ -69,7 +69,7 @@ class _ExpensivePeriod:
     period: int
     problem: PlanningProblem
     plan: WindowPlan
-    options: dict[str, object]  # of the solver, as keyword arguments of ``solve_window``
+    options: SolverOptions
 
 
 def marginal_values(
@@ -89,7 +89,7 @@ def marginal_values(
         return None
     progress(0.1, "Value of more GPUs")
     values = [
-        *capacity_values(expensive.problem, expensive.plan, **expensive.options),  # type: ignore[arg-type]
+        *capacity_values(expensive.problem, expensive.plan, options=expensive.options),
         *(_value_of_looser_limit(inputs, expensive, name) for name in LIMITS),
         _value_of_higher_quantile(inputs, planned_window, expensive),
     ]
@@ -114,12 +114,9 @@ def _plan_most_expensive_period(
         plan.period_s,
         float(plan.period_start_s[period]),
     )
-    options: dict[str, object] = {
-        "solver": settings.objective.solver,
-        "gap": settings.objective.gap,
-        "time_limit_s": min(RESOLVE_S, settings.objective.time_limit_s),
-    }
-    alone = solve_window(window, **options)  # type: ignore[arg-type]
+    options = settings.solver_options
+    options["time_limit_s"] = min(RESOLVE_S, options["time_limit_s"])
+    alone = solve_window(window, **options)
     if alone.status not in (OPTIMAL, FEASIBLE):
         return None
     return _ExpensivePeriod(period, window, alone, options)

@@ -182,14 +182,7 @@ def _solve_horizon(
 
     ``check`` is called regularly, and may raise to cancel.
     """
-    objective = periods.inputs.settings.objective
-    return solve_horizon(
-        horizon,
-        solver=objective.solver,
-        gap=objective.gap,
-        time_limit_s=objective.time_limit_s,
-        check=check,
-    )
+    return solve_horizon(horizon, **periods.inputs.settings.solver_options, check=check)
 
 
 def with_planned_starts(periods: Periods, plan: ScalingPlan) -> ScalingPlan:
@@ -244,12 +237,7 @@ def solve_period(
         return _plan_by_utility(periods, period, problem_now, check)
     if objective.reroute is None:
         window = solve_window(
-            problem_now,
-            solver=objective.solver,
-            gap=objective.gap,
-            time_limit_s=objective.time_limit_s,
-            stable=True,
-            check=check,
+            problem_now, **periods.inputs.settings.solver_options, stable=True, check=check
         )
     else:
         horizon_of_one = periods.alone(period, problem_now)

@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.inputs.scenario.schema import Forecast, Growth, Objective, Scenario, Source
 from planner.inputs.scenario.schema.fleet import ScaleIn
-from planner.optimizer.problem import Weights
+from planner.optimizer.problem import SolverOptions, Weights
 from simulation.arrays import FloatArray
 
 # The measure (field of Weights) that each objective of ``minimise`` has alone.
@@ -105,6 +105,14 @@ class PlanSettings:
     def with_objective(self, **changes: Any) -> PlanSettings:
         """Return settings with other values of ``objective``, unchecked; derived values stay."""
         return replace(self, objective=self.objective.model_copy(update=changes))
+
+    @property
+    def solver_options(self) -> SolverOptions:
+        """Return the settings of the solver."""
+        objective = self.objective
+        return SolverOptions(
+            solver=objective.solver, gap=objective.gap, time_limit_s=objective.time_limit_s
+        )
 
     @property
     def plans_tiers_separately(self) -> bool:
