@@ -56,11 +56,11 @@ ENGINE = (
     _text("engine_version", "Engine version", "Version of the engine, such as 0.19.0.", 60),
     _number("draft_tokens", "Tokens drafted", "Draft tokens per step (speculative decoding).", 0,
             MOST_DRAFTED),
-    _number("accepted_tokens", "of them accepted", "Accepted draft tokens, on average.", 0,
+    _number("accepted_tokens", "Accepted draft tokens", "Accepted draft tokens, on average.", 0,
             MOST_DRAFTED),
     _number("acceptance", "Share accepted", "Share of the draft tokens that is accepted, instead "
             "of accepted_tokens.", 0, 1),
-    _number("max_num_seqs", "Max sequences of a rank", "Most sequences in a decode batch of a "
+    _number("max_num_seqs", "Most sequences per GPU group", "Most sequences in a decode batch of a "
             "rank. Default: as memory allows.", 1, MAX_USERS),
     _number("chunk_tokens", "Prompt tokens of an iteration", "Prompt tokens of an iteration, at "
             "most. Default: 8192.", 1, MOST_TOKENS),

@@ -111,7 +111,7 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         reported.add(side_of_region)
         share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
         sentence = (
-            f"{side_of_region}: every replica is needed to serve {share}its own peak"
+            f"{side_of_region}: no replica can go. The region must serve {share}its own peak"
             f"{redundancy_words(problem).removesuffix(' in each region')}."
         )
         yield Binding(
@@ -161,7 +161,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             reported.add(where)
             lost = " without any one of them" if problem.lose_region else ""
             sentence = (
-                f"{where}: every replica is needed to serve the peak of all regions{lost}"
+                f"{where}: no replica can go. All regions together must serve their peak{lost}"
                 f"{redundancy_words(problem)}."
             )
             yield Binding(

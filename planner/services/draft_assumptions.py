@@ -156,8 +156,8 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         yield Assumption(
             "tiers",
             f"TTFT limit of {tier.name}",
-            f"{(tier.ttft_ms or 0) / 1000:g} s (usual: {drafts.TTFT_MS / 1000:g} s)",
-            "the usual limit is too short: a long prompt of the trace takes half of this limit on "
+            f"{(tier.ttft_ms or 0) / 1000:g} s (common: {drafts.TTFT_MS / 1000:g} s)",
+            "the common limit is too short: a long prompt of the trace takes half of this limit on "
             "an idle replica",
             "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
         )
@@ -198,7 +198,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         tiers.append(share + ", ".join([tier.name, *_limit_words(tier)]))
     named = [name for name in trace.report.get("tiers") or [] if name]
     if kept:
-        why = f"your file names {_first_names(named)}, without limits. These are usual"
+        why = f"your file names {_first_names(named)}, without limits. The limits are common ones"
     else:
         named_words = f"your file names {_first_names(named)}, without limits" if named else ""
         why = f"{named_words or 'your file has no tiers'}. These are SageServe's (IW-F, IW-N)"

@@ -179,8 +179,8 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
         note=" ".join(
             (
-                "Replicas at the peak of the forecast. If slower, if faster: with profiles that "
-                "are off by their error, by formulas without a simulation.",
+                "Replicas at the forecast peak. They are also shown for a profile that is slower "
+                "or faster by its error. Formulas give them, without a simulation.",
                 *dict.fromkeys(row.note for row in errors if row.note),
             )
         ),
@@ -201,15 +201,14 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Limited by"), lambda row: limit_name(row.bound_by)),
         (Head("Tier"), lambda row: row.tier),
         (
-            Head("Pool of 8", Form.NUMBER, "input tokens/s"),
+            Head("8 replicas", Form.NUMBER, "input tokens/s"),
             lambda row: _pool_capacity(row.pool_tps, 8),
         ),
         (
-            Head("Pool of 64", Form.NUMBER, "input tokens/s"),
+            Head("64 replicas", Form.NUMBER, "input tokens/s"),
             lambda row: _pool_capacity(row.pool_tps, 64),
         ),
-        note="What one replica alone, and pools of replicas, sustain within the SLO. Larger pools "
-        "sustain more per replica.",
+        note="Load that one replica, or that many together, serve within the SLO.",
     )
     yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
 

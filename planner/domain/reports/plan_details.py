@@ -267,10 +267,10 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
         (
             Fact("Plan", plan.status, note=solved),
             Fact(
-                "Distance from the optimum, at most",
+                "Cost above the optimum, at most",
                 plan.gap,
                 form=Form.SHARE,
-                note="share of fleet cost",
+                note="of the fleet's cost",
             ),
         )
     )

@@ -158,7 +158,7 @@ def _capacity(result: SizeResult) -> Table:
         (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
         (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
         (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
-        note="If slower, if faster: capacity with a profile that is slower or faster by its error.",
+        note="The last two columns are for a profile that is slower or faster by its error.",
     )
 
 

@@ -191,4 +191,4 @@ def _combinations(character: Character) -> Iterator[Section]:
         (Head("Share", Form.SHARE), lambda row: row.share),
         note=_smaller_rows_note(shown, len(character.cells)),
     )
-    yield Section("Models, regions and tiers together", (rows,), "Cells")
+    yield Section("Amounts, by model, region and tier", (rows,), "Cells")

@@ -68,8 +68,8 @@ class EndpointPicker(Policy):
             complexity=14,
         ),
         "epp-tokens": Traits(
-            "llm-d, KEDA on token backlog",
-            "KEDA on seconds of prefill backlog, and on KV memory.",
+            "llm-d, KEDA on queued tokens",
+            "KEDA on the seconds to prefill all queued prompts, and on KV memory.",
             Group.OPPONENT,
             complexity=14,
         ),
