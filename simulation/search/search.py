@@ -211,14 +211,17 @@ def cost_fronts(
         if len(on_front) > ON_FRONT:
             # Closed forms rate every point, so thin long fronts evenly.
             on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
-        judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
-                  for p in on_front]  # fmt: skip
-        points = [*simulated, *(rated for rated in judged if rated is not None)]
-        cost = [(rated.candidate.usd_per_hour if priced else rated.candidate.gpus) / rated.rate
-                for rated in points]  # fmt: skip
-        latency = [getattr(rated, measure) for rated in points]
-        undominated = pareto_front(np.array(cost), np.array(latency))
-        fronts.append(tuple(points[int(i)] for i in undominated))
+        points = list(simulated)
+        for point in on_front.tolist():
+            candidate = table.row(int(rows[point]), instances)
+            rated = at_rate(candidate, float(rates[point]), requests)
+            if rated is not None:
+                points.append(rated)
+        rate = np.array([rated.rate for rated in points])
+        spent = [each.candidate.usd_per_hour if priced else each.candidate.gpus for each in points]
+        latency = np.array([getattr(rated, measure) for rated in points])
+        undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
+        fronts.append(tuple(points[i] for i in undominated.tolist()))
     return fronts[0], fronts[1]
 
 

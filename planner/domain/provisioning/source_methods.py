@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from planner.domain.provisioning.levels import Judge, draw_replay_requests, usable_bytes
 from simulation.provisioning.energy import energy_of_pass
 from simulation.provisioning.level import Level, ReplayedLatency
@@ -72,8 +70,7 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
     for name in WORDS:
         level = plan_level("operator", phase, device_bytes, method=name, epsilon=epsilon)
         if level is not None and level.plan is not None and replay is not None:
-            plan = level.plan
-            key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
+            key = level.plan.key
             if key not in replayed:
                 replayed[key] = replay.latency_of(level)
             level = replace(level, replayed=replayed[key])

@@ -353,20 +353,20 @@ def learn_corrections(
     trust = np.ones(rows.size) if trust is None else trust
     inverse = _inverse(likeness, rows, bounded, trust)
     belief, names = np.ones(rows.size), rows.labels["deployment"]
-    predicted = _leave_one_out_prediction(inverse, bounded) if judged else bounded
-    for name in np.unique(names) if judged else ():
+    sound, errors = rows.take(trust == 1.0), log_errors[trust == 1.0]
+    if not judged:
+        errors = np.zeros(sound.size)
+        return LearnedCorrections(likeness, rows, bounded, inverse, belief, (), sound, errors)
+    predicted = _leave_one_out_prediction(inverse, bounded)
+    for name in np.unique(names):
         of_name = names == name
         if of_name.sum() >= JUDGED:
             belief[of_name] = _shift_probability(
                 predicted[of_name], bounded[of_name], trust[of_name]
             )
-    sound, errors = rows.take(trust == 1.0), log_errors[trust == 1.0]
-    pairs = contradictions(likeness, sound, errors) if judged else []
-    contradicted = {str(sound.labels["deployment"][i]) for i, _ in pairs}
-    return LearnedCorrections(
-        likeness, rows, bounded, inverse, belief, tuple(sorted(contradicted)), sound,
-        errors if judged else np.zeros(sound.size),
-    )  # fmt: skip
+    pairs = contradictions(likeness, sound, errors)
+    contradicted = tuple(sorted({str(sound.labels["deployment"][i]) for i, _ in pairs}))
+    return LearnedCorrections(likeness, rows, bounded, inverse, belief, contradicted, sound, errors)
 
 
 def _leave_one_out_prediction(inverse: FloatArray, log_errors: FloatArray) -> FloatArray:
