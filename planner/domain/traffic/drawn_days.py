@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from forecasting.demand import REQUESTS, DemandSeries
-from forecasting.errors import ForecastError
 from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import trace_of_one_pool
@@ -22,8 +21,6 @@ from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
 from planner.domain.traffic.window import HOUR_S, Window
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.trace import PrefixBlocks, Trace
-
-SHORT = "last-value"  # method of forecast if a series is too short for the scenario's method
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,13 +38,9 @@ class DrawnDays:
 def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: int) -> DrawnDays:
     """Draw ``paths`` equally likely courses of the demand over ``window``.
 
-    They begin at the first decision on the window, which may be before its start. If the forecast
-    ``method`` fails for a series, because it is short for example, all use the method ``SHORT``.
+    They begin at the first decision on the window, which may be before its start.
     """
-    try:
-        requests = demand_paths(traffic, window, method, paths, seed)
-    except ForecastError:
-        requests = demand_paths(traffic, window, SHORT, paths, seed)
+    requests = demand_paths(traffic, window, method, paths, seed)
     return DrawnDays(float(window.origins_s[0]), requests)
 
 
@@ -237,7 +230,7 @@ def demand_paths(
     Amounts are requests per bin, from the window's first decision to its end. They are drawn from
     the forecast at that decision, so errors are correlated over hours, models, regions and tiers.
     The scenario's growth is included. Traffic that the scenario describes replaces the mean of the
-    forecast. Raises SeriesTooShort if a series is too short for ``method``.
+    forecast.
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)
