@@ -1,5 +1,6 @@
 """Offer declared options as arguments of a command, and read them from the command line."""
 
+import argparse
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ def add_options(
     ``alone`` has, by option, the value that a flag without a value stands for. ``groups`` has the
     options of each group of the help, by title. ``aliases`` has a second flag by option.
     """
-    group_of: dict[str, Any] = {}
+    group_of: dict[str, argparse._ArgumentGroup] = {}
     for title, names in (groups or {}).items():
         group_of |= dict.fromkeys(names, parser.add_argument_group(title))
     for name, option in options.items():

@@ -138,11 +138,11 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
 
 
-def _is_not_imported(policy: str | Mapping[str, Any]) -> bool:
+def _is_not_imported(policy: str | Row) -> bool:
     return isinstance(policy, str) or policy.get("label") != LABEL
 
 
-def _today_rows(data: Mapping[str, Any], pools: Sequence[_CompletePool]) -> list[Row]:
+def _today_rows(data: Row, pools: Sequence[_CompletePool]) -> list[Row]:
     """Return the rows of ``fleet.today``: those of other models and regions, then ``pools``.
 
     ``data`` is the scenario document.
