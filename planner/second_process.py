@@ -138,8 +138,9 @@ def results_of(
 ) -> list[T]:
     """Return the result of ``function`` for the arguments of each of ``calls``, in their order.
 
-    If all were begun before, the second process works forwards from the first call, and this one
-    backwards from the last. ``progress`` takes the share that is done, 0 to 1.
+    If all were given to ``begin`` before, the second process works forwards from the first call,
+    and this one backwards from the last, until they meet. ``progress`` takes the share that is
+    done, 0 to 1.
     """
     results = []
     for done, arguments in enumerate(reversed(calls)):

@@ -98,10 +98,11 @@ class _PartSync:
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
         self.policy, self.fleet, self.parts = policy, fleet, parts
-        self.first = np.asarray(policy.reset(fleet))
+        self.first_counts = np.asarray(policy.reset(fleet))  # of all pools
         # Messages to the first part: (sender, message), or the exception that ended the sender
         self.messages: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
+        # Brings the columns of all parts, one part after the other, into the order of the pools.
         self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
         self._ended = False
 
@@ -188,7 +189,7 @@ class _PartPolicy(ScalingPolicy):
         self.wants_signals = bool(getattr(sync.policy, "wants_signals", False))
 
     def reset(self, fleet: Fleet) -> IntArray:
-        return np.asarray(self._sync.first[list(self._sync.parts[self._i].pool_indices)])
+        return np.asarray(self._sync.first_counts[list(self._sync.parts[self._i].pool_indices)])
 
     def decide(self, observation: Observation) -> Actions:
         return self._sync.decide(self._i, observation)

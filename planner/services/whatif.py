@@ -283,7 +283,8 @@ def _changes(run: Run, chosen: Chosen) -> Variation:
     """Return ``chosen`` values by address of the scenario; raise PlannerError if none changes."""
     base = base_of(run)
     changes = variation_of(base.settings, chosen)
-    if shares_of(chosen):  # the capacities that keep the shares depend on the plan
+    # Shares of GPU types become capacities, which depend on the plan: solve it first.
+    if shares_of(chosen):
         _, changes = _answer_and_variation(base, chosen)
     if not changes:
         raise PlannerError("No setting is changed. Change one, or run the scenario again.")

@@ -208,13 +208,15 @@ class BucketStore:
 
     def bytes_of(self, stores: Collection[str]) -> int:
         """Return the total bytes of the stores' objects; one request per parent folder."""
+        folders = {store.partition("/")[0] for store in stores}
+        total = 0
         with self._source_errors_as_unreached():
-            return sum(
-                entry.bytes
-                for name in {store.partition("/")[0] for store in stores}
-                for entry in self._bucket.all_objects(f"{name}/")
-                if entry.key.removeprefix(self._key("", "")).rpartition("/")[0] in stores
-            )
+            for folder in folders:
+                for entry in self._bucket.all_objects(f"{folder}/"):
+                    store, _, _ = entry.key.removeprefix(self._key("", "")).rpartition("/")
+                    if store in stores:
+                        total += entry.bytes
+        return total
 
     def _read(self, relative: str) -> bytes | None:
         """Return the manifest of a store; None if it has none."""

@@ -219,6 +219,7 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
         slot = choose_instance(state, service, region, t, first)
         if slot < 0:
             return
+        # A router that sees no queues sends the request although it may have to wait there.
         if state.clock[0].sees_queues and not admits_at_once(
             state, service, region, slot, first, t
         ):

@@ -115,12 +115,18 @@ class TestDays:
         return tuple(days)
 
     def spare_at(self, level: int) -> bool:
-        """Return whether candidates must plan a spare replica at ``level`` of assurance."""
-        interactive = any(not tier.deferrable for tier in self.study.hardware.tiers)
-        levels = [
-            schema.level_of(day) for day in self.declared if isinstance(day, schema.ReplicaLost)
-        ]
-        return interactive and any(at is not None and at <= level for at in levels)
+        """Return whether candidates must plan a spare replica at ``level`` of assurance.
+
+        They must if it requires a test day on which a replica is lost, and a tier is interactive.
+        """
+        if all(tier.deferrable for tier in self.study.hardware.tiers):
+            return False
+        for day in self.declared:
+            if isinstance(day, schema.ReplicaLost):
+                lowest_level = schema.level_of(day)  # that requires the day; None: no level
+                if lowest_level is not None and lowest_level <= level:
+                    return True
+        return False
 
     @cached_property
     def past(self) -> tuple[Study, ...]:

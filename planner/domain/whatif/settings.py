@@ -52,7 +52,9 @@ class Setting:
     """One setting that a what-if can change; ``value`` is the present one, in ``unit``.
 
     ``addresses`` are those of the scenario's values that it changes, with the present values. A
-    ``relative`` setting multiplies them. Others replace them by the new value divided by ``per``.
+    ``relative`` setting multiplies them. Others replace them by the new value divided by ``per``,
+    the number of units of the setting in one of the scenario. A list, as prices by hour, is always
+    multiplied.
     """
 
     name: str
@@ -83,7 +85,7 @@ class Setting:
                 f"{self.label}: {value:g} is outside the range from {self.least:g} to "
                 f"{self.most:g}. Choose a value within it."
             )
-        changed: dict[str, Any] = dict.fromkeys(self.clears)
+        changed: dict[str, Any] = dict.fromkeys(self.clears)  # None removes a value
         for address, present in self.addresses.items():
             if isinstance(present, list):  # prices by hour
                 changed[address] = [price * value for price in present]

@@ -21,13 +21,15 @@ from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
 NOT_JSON = "not a JSON object"
 DEPTH = 4  # most names in a column's path
 _PLAIN = re.compile(r"[\w \-@.]+")  # a name that a path can hold without escapes
-Path = tuple[str, ...]  # names from the line's object down to a field
+FieldPath = tuple[str, ...]  # names from the line's object down to a field
 
 
-def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
+def read_probe(
+    lines: Records, name: str, rows: int
+) -> tuple[Mapping[str, FieldPath], pl.DataFrame]:
     """Return the path of every field, and the first ``rows`` lines; or raise IngestError."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
-    columns: dict[str, Path] = {}
+    columns: dict[str, FieldPath] = {}
     values = [json_object(lines.text(i)) for i in range(lines.start.size)]
     good = np.array([value is not None for value in values], dtype=np.bool_)
     for path in (path for value in values for path in _fields(value or {})):
@@ -43,7 +45,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
     return columns, _parse(lines.keep(good), columns, ids=None, name=name)
 
 
-def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
+def batch(lines: Records, columns: Mapping[str, FieldPath], ids: str | None, name: str) -> Batch:
     """Return the records as a batch of text columns, and ``ids`` as lists; others become faults."""
     with suppress(IngestError):
         frame = _parse(lines, columns, ids, name)
@@ -60,7 +62,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
     return Batch(_parse(lines, columns, ids, name), lines.line, lines.text, faults)
 
 
-def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
+def _fields(value: Mapping[str, object], above: FieldPath = ()) -> Iterator[FieldPath]:
     """Yield the path of every field of an object at the path ``above``, down to DEPTH."""
     for key, inner in value.items():
         path = (*above, key)
@@ -70,7 +72,7 @@ def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
             yield path
 
 
-def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
+def _flatten(frame: pl.DataFrame, columns: Mapping[str, FieldPath]) -> pl.DataFrame:
     """Return the frame with a column for each nested field, extracted from its JSON text."""
     if all(len(path) == 1 for path in columns.values()):
         return frame
@@ -82,8 +84,13 @@ def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
-    """Return the lines as a table; raise IngestError if they are not JSON lines."""
+def _parse(
+    lines: Records, columns: Mapping[str, FieldPath], ids: str | None, name: str
+) -> pl.DataFrame:
+    """Return the lines as a table; raise IngestError if they are not JSON lines.
+
+    ``columns`` maps a column to its field. ``ids`` is the field with a list of hash ids, if any.
+    """
     # Nested objects are read as text.
     schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
     if ids:

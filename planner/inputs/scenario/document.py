@@ -186,7 +186,7 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
     """Return ``text`` with the values at dotted paths changed; comments and layout stay.
 
     ``changes`` maps an address ("horizon.period_s", "policies", "tiers[chat].ttft_ms") to a new
-    value; None removes the key.
+    value. None removes a key; an entry of a list is set to None.
     """
     data = _load(text, name)
     for address, value in changes.items():

@@ -91,10 +91,10 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
     target = rule.computed_for(pool, f"target of {WORDS[policy.metric]}")
     if target is None:
         raise PlannerError(f"The result has no target of {pool_text(pool)}. Run it again.")
-    annotations = {
-        f"{AIBRIX}{name}": f"{getattr(policy, field):g}" + "s" * field.endswith("_s")
-        for name, field in ANNOTATIONS.items()
-    }
+    annotations = {}
+    for name, field in ANNOTATIONS.items():
+        unit = "s" if field.endswith("_s") else ""
+        annotations[f"{AIBRIX}{name}"] = f"{getattr(policy, field):g}{unit}"
     spec = {
         "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
         "minReplicas": max(pool.least, policy.min_replicas),

@@ -121,7 +121,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
 def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the section ``part`` of the pool and phase in ``params``, by default the first.
 
-    Of the responses, ``params`` select one.
+    ``params`` may also name the response to show, such as the latency by length.
     """
     pool = service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
     context: TemplateContext = {"run": run, "part": part}
@@ -129,7 +129,7 @@ def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateCont
         section = _sweep(part, run, pool)
     else:
         responses = service.operator_sensitivity(run, pool)
-        titles = {key: title for title, _, key, *_ in RESPONSES if key in responses}
+        titles = {key: title for title, _unit, key, _factor, _x in RESPONSES if key in responses}
         response = Select.of(params, "response", "Response", titles)
         section = _sensitivity(responses, response.chosen)
         kept = {name: params.get(name, "") for name in ("pool", "phase")}
