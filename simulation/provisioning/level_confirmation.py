@@ -48,17 +48,17 @@ def confirmed_whole_replicas(
         plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
-    best: Level | None = None
+    if not plans:
+        return None
+    levels: list[tuple[float, Level]] = []  # with their attainments
     # Fewest devices first, so the first confirmed plan is the best.
     for key in sorted(plans):
         level = level_of(phase, plans[key])
         replayed = replay.latency_of(level)
-        if best is None or best.replayed is None or replayed.attainment > best.replayed.attainment:
-            best = replace(level, replayed=replayed)
+        levels.append((replayed.attainment, replace(level, replayed=replayed)))
         if replayed.attainment >= attainment:
             break
-    if best is None:
-        return None
+    _, best = max(levels, key=lambda pair: pair[0])
     relaxed = plan_whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
     fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
     return replace(
@@ -81,7 +81,6 @@ def confirmed_level(
     the limit, then with tighter ones. ``least_devices`` and ``by_means`` of the result are those of
     the plan for the whole limit.
     """
-    best_coarser = min(coarser, key=level_order, default=None)
     trade: Level | None = None
     by_means: int | None = None
     least: int | None = None
@@ -107,9 +106,9 @@ def confirmed_level(
                 planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade,
                 by_means=by_means, least_devices=least,
             )  # fmt: skip
-    if best_coarser is None:
+    if not coarser:
         return None
-    fallback = fallback_to(best_coarser, name)
+    fallback = fallback_to(min(coarser, key=level_order), name)
     return replace(fallback, trade=trade, by_means=by_means, least_devices=least)
 
 
