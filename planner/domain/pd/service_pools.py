@@ -128,7 +128,9 @@ def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     """
     if hardware.today is None:
         return 0
-    by_role = hardware.today[m][:, [columns.prefill, columns.decode]]
+    # Without profiles of their own, both roles are replicas of one column: count them once.
+    pair = sorted({columns.prefill, columns.decode})
+    by_role = hardware.today[m][:, pair]
     split = by_role[by_role.min(axis=1) > 0].sum(axis=1)
     return min(int(split.max(initial=0)), MOST_INSTANCES)
 

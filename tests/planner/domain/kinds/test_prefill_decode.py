@@ -1,6 +1,7 @@
 """Prefill and decode apart, end to end: sized by role, planned by stage, replayed together."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 
 from planner.domain.kinds import compare, plan
 from planner.domain.outcome import Outcome
+from planner.domain.pd.service_pools import PairColumns, todays_instances
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.scenario.schema import Scenario
@@ -54,6 +56,13 @@ def targets(outcome: Outcome) -> dict[str, int]:
     decisions = outcome.document["plan"]["decisions"]
     first = decisions[0]["period"]
     return {d["role"]: d["target"] for d in decisions if d["period"] == first}
+
+
+def test_replicas_of_both_roles_count_once_today() -> None:
+    today = np.array([[[5, 2], [6, 0]]])  # [model, region, GPU column]
+    hardware = cast(Any, SimpleNamespace(today=today))
+    assert todays_instances(hardware, 0, PairColumns(prefill=0, decode=1)) == 7
+    assert todays_instances(hardware, 0, PairColumns(prefill=0, decode=0)) == 6
 
 
 def test_each_stage_covers_the_demand_by_itself(compared: Outcome) -> None:
