@@ -494,10 +494,15 @@ class _PanelPart:
         """
         if self.method not in (AUTO, ENSEMBLE):
             return np.zeros(both_tops.shape[1:], np.int64)
+        ensemble, last_day = len(both_tops), len(both_tops) + 1
         errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
-        ensemble = np.full(both_tops.shape[1:], len(both_tops))
-        chosen = choose_method(errors, recent.mixed) if self.method == AUTO else ensemble
-        return np.where(np.isfinite(errors).any(axis=0), chosen, len(both_tops) + 1)
+        chosen = (
+            choose_method(errors, recent.mixed)
+            if self.method == AUTO
+            else np.full(both_tops.shape[1:], ensemble)
+        )
+        has_errors = np.isfinite(errors).any(axis=0)
+        return np.where(has_errors, chosen, last_day)
 
     @property
     def _windows(self) -> IntArray:

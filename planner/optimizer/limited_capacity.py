@@ -238,12 +238,12 @@ def _workloads(
 
     ``tiers`` are the demand and weights by tier, if these replace ``weight``.
     """
-    local, peak = local_need_tps(problem), global_need_tps(problem)
+    local, joint = local_need_tps(problem), global_need_tps(problem)
     workloads: list[_Workload] = []
     for model, region in np.argwhere(local > 0).tolist():
         workloads += _split_by_weight(weight, tiers, model, region, float(local[model, region]))
-    for (model,) in np.argwhere(peak > 0).tolist():
-        workloads += _split_by_weight(weight, tiers, model, -1, float(peak[model]))
+    for (model,) in np.argwhere(joint > 0).tolist():  # -1: of all regions together
+        workloads += _split_by_weight(weight, tiers, model, -1, float(joint[model]))
     return sorted(workloads, key=lambda work: (-work.weight, work.region < 0, -work.own))
 
 

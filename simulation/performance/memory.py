@@ -38,7 +38,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 def bytes_per_weight(shape: ModelShape, precision: str) -> tuple[float, float]:
     """Return the bytes per weight of experts, and of other linear layers, with their scales."""
-    stored = BYTES[precision] + SCALE_BYTES[precision]
+    stored = _bytes_of(precision) + SCALE_BYTES[precision]
     experts_only = bool(shape.experts) and BYTES[precision] < 1
     return stored, BYTES["bf16"] if experts_only else stored
 
@@ -81,7 +81,14 @@ def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str
     elements = kv_heads * (head_dim + (shape.v_head_dim or head_dim))
     if shape.kv_lora_rank:
         elements = shape.kv_lora_rank + shape.rope_head_dim
-    return BYTES[precision] * elements
+    return _bytes_of(precision) * elements
+
+
+def _bytes_of(precision: str) -> float:
+    """Return the bytes of an element; raise SimulationError if the precision is unknown."""
+    if precision not in BYTES:
+        raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
+    return BYTES[precision]
 
 
 def activation_bytes(

@@ -237,7 +237,9 @@ class PodAutoscaler(ScalingPolicy):
     def _apply_cooldowns(self, p: int, now: float, n: int, requested: int) -> int:
         """Return the replicas of pool ``p`` that the cooldowns allow.
 
-        ``n`` replicas are present, and the policy now recommends ``requested``.
+        ``n`` replicas are present, and the policy now recommends ``requested``. A cooldown looks at
+        the recommendations of its last seconds. If the policy ``holds``, it scales only as far as
+        all of them agree. Otherwise it follows the one that goes farthest.
         """
         recent = self._recommended[p]
         recent.append((now, requested))

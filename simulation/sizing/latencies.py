@@ -18,7 +18,8 @@ def queue_wait(requests: Occupancy, rate: float) -> Spread:
     ``requests`` is the number of requests in the system, ``rate`` their arrivals per second. By
     Little's law, the mean number that waits gives the mean of the exponential part.
     """
-    waiting_share = requests.probability_of_at_least(len(requests.inside) - 1)
+    places = len(requests.inside) - 1  # ``inside`` has 0 to all places taken
+    waiting_share = requests.probability_of_at_least(places)
     if waiting_share <= NEVER or rate <= 0:
         return AT_ONCE
     points, weights = unit_exponential()

@@ -83,7 +83,7 @@ class Iterations:
         begin, end = float(self.took_s[low]), float(self.took_s[low + 1])
         return begin + (end - begin) * (position - low)
 
-    def before_last(self, tokens: FloatArray) -> FloatArray:
+    def full_iterations(self, tokens: FloatArray) -> FloatArray:
         """Return how many full iterations come before the one that completes ``tokens``."""
         return np.asarray(np.maximum(np.ceil(tokens / self.budget - 1e-9) - 1.0, 0.0))
 
@@ -92,7 +92,7 @@ class Iterations:
 
         ``behind`` is the number of later tokens that share the last iteration.
         """
-        full = self.before_last(tokens)
+        full = self.full_iterations(tokens)
         last = self.seconds(tokens - full * self.budget + behind)
         return np.asarray(full * self.full_s + last)
 
@@ -179,7 +179,7 @@ def prompt_delays(
     time_shares /= max(busy, 1e-300)  # conditional on a running iteration
     likely = time_shares.sum(axis=1) > SEEN
     # Later prompts share the last iteration of a prompt that began at once.
-    later_tokens = rate * mean * iterations.full_s * iterations.before_last(isl)
+    later_tokens = rate * mean * iterations.full_s * iterations.full_iterations(isl)
     others_s = iterations.all_s(isl, later_tokens) - iterations.all_s(isl)
     delays = NOTHING, NOTHING, NOTHING
     if likely.any():
@@ -265,7 +265,7 @@ def _delays_in_iteration(
         kind, cells = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
         remaining_s, tokens = (1.0 - moment) * iteration_s_by_kind[kind], cells * cell_tokens
         wait_s = remaining_s + np.floor(tokens / iterations.budget + 1e-9) * iterations.full_s
-        full_s = iterations.before_last(tokens + length) * iterations.full_s
+        full_s = iterations.full_iterations(tokens + length) * iterations.full_s
         prompts_s = (1.0 - moment) * np.maximum(iteration_s_by_kind[kind] - running_s, 0.0)
         earlier_s = prompts_s + iterations.all_s(tokens + length) - alone_s
         later_tokens = tokens_per_s * (remaining_s + full_s)

@@ -157,9 +157,9 @@ class Driver:
         return past
 
     def level_covering(self, share: float) -> float:
-        """Return the lowest forecast level whose plans cover ``share`` of the demand.
+        """Return the lowest forecast level whose plans cover ``share`` of the actual demand.
 
-        It is found with the true demand of the window (oracle).
+        That demand is known only afterwards (oracle). If no level does, return the highest.
         """
         covered = share_covered(self.past())
         index = int(np.searchsorted(covered, share))

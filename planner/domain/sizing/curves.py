@@ -107,7 +107,8 @@ def _cases_by_tier(
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
     """Return each of the strictest tiers with the simulation inputs of its capacity curve.
 
-    The arguments are those of ``sized_pool``.
+    ``m`` and ``g`` are the indices of the model and of the GPU column. ``shared`` are prompts that
+    requests have in common, which decode replicas do not compute.
     """
     role = hardware.columns[g].role
     link = hardware.kv_link(m) if role == "decode" else None

@@ -65,10 +65,11 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
     """
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []
+    period_hours = problem.hours  # of one period
     for period, (window, sums) in enumerate(zip(problem.windows, plan.totals, strict=True)):
         target, is_first = plan.target[period], period == 0
         fleet = fleet_usd(window, target)
-        objective = sum(getattr(weights, m) * getattr(sums, m) for m in MEASURES) / problem.hours
+        objective = sum(getattr(weights, m) * getattr(sums, m) for m in MEASURES) / period_hours
         bound = min(objective, objective * share)
         windows.append(
             WindowPlan(
@@ -83,7 +84,7 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
                 solve_seconds=plan.solve_seconds if is_first else 0.0,
                 binding=plan.binding if is_first else (),
                 conflict=plan.conflict if is_first else "",
-                totals=replace(sums, **{m: getattr(sums, m) / problem.hours for m in MEASURES}),
+                totals=replace(sums, **{m: getattr(sums, m) / period_hours for m in MEASURES}),
             )
         )
     return tuple(windows)

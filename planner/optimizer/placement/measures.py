@@ -188,12 +188,14 @@ def _has_broken_replica(
     Row i of ``placement`` belongs to unit ``unit[i]`` and lies under switch ``s1[i]``. ``count`` is
     the number of units.
     """
-    replicas, replica = np.unique(
+    # Each column of ``replicas`` is a replica: its unit, role and number.
+    replicas, replica_of_row = np.unique(
         np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
     )
-    together = _single_valued(s1, replica.reshape(-1), replicas.shape[1])
+    under_one_switch = _single_valued(s1, replica_of_row.reshape(-1), replicas.shape[1])
+    unit_of_replica = replicas[0]
     broken = np.zeros(count, bool)
-    np.logical_or.at(broken, replicas[0], ~together)
+    np.logical_or.at(broken, unit_of_replica, ~under_one_switch)
     return broken
 
 

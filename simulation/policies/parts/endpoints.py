@@ -143,7 +143,9 @@ class Endpoints:
             for e in np.flatnonzero(change):
                 moved[e] = self.move(targets, self.pools[e], int(change[e])) != 0
             return moved
+        # Each endpoint has one pool, in the same order, so the arrays of both match.
         reached = np.minimum(np.maximum(targets + change, self._minimum), self._maximum)
+        # A count outside its limits may have been brought back against the wanted direction.
         moved = np.asarray((reached - targets) * change > 0)
         targets[moved] = reached[moved]
         return moved

@@ -36,7 +36,8 @@ class CostLimit(Wrapper):
         counts = observation.ready + observation.starting + observation.draining
         passed_s = observation.time_s - self._last_decision_s
         self._last_decision_s = observation.time_s
-        # While the last decision was held, the fleet had its targets; then ``counts``.
+        # The simulation skips decisions that repeat the last one. Up to the last interval, the
+        # fleet had the targets of that decision. In the last interval, it has ``counts``.
         held_s = max(0.0, passed_s - self.interval_s)
         self._paid_usd += held_s * float(self._last_targets @ self._usd_per_s)
         self._paid_usd += (passed_s - held_s) * float(counts @ self._usd_per_s)

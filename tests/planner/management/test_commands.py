@@ -197,15 +197,15 @@ def test_forecast_refuses_in_a_sentence(folder: Path, words: tuple[str, ...], sa
 # plan
 
 
-def test_a_day_planned_from_less_than_two_days_of_history_is_noted(folder: Path) -> None:
+def test_a_day_planned_from_less_than_two_days_of_history_has_a_warning(folder: Path) -> None:
     path = folder / "plan.yml"
     horizon = "horizon: {start: end, period_s: 3600, duration_s: %d}"
     old = "horizon: {period_s: 300, duration_s: 900}"
-    noted = []
+    warned = []
     for duration_s in (3600, 86_400):
         path.write_text(SCENARIO.replace(old, horizon % duration_s))
-        noted.append(any("h of traffic" in note for note in answer("plan", path)["notes"]))
-    assert noted == [False, True]
+        warned.append("short_history" in answer("plan", path))
+    assert warned == [False, True]
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
