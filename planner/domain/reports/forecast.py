@@ -1,6 +1,7 @@
 """Report a forecast: of the window of a scenario, or of what follows a trace."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 import polars as pl
@@ -34,7 +35,7 @@ from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 Rows = Sequence[Mapping[str, Any]]
 ERROR = "Error (WAPE)"
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
-MOST_ROWS = 48  # of the forecast over time
+MOST_BY_HOUR = timedelta(days=2)  # longest forecast that is shown by hour, else by day
 VALUES = ("actual", "mean", "p10", "p90")
 
 
@@ -84,16 +85,17 @@ def _peak(total: pl.DataFrame) -> Fact:
 
 
 def _over_time(total: pl.DataFrame, clock: str) -> Table:
-    """Return a table of the forecast demand, with the mean of each hour of a long window."""
+    """Return a table of the forecast demand: means of hours, or of days in a long window."""
     zone = zone_name() if clock == "utc" else "trace time"
-    if len(total) > MOST_ROWS:
-        total = total.group_by_dynamic("time", every="1h").agg(pl.col(*VALUES).mean())
+    by = "hour" if total["time"][-1] - total["time"][0] <= MOST_BY_HOUR else "day"
+    means = total.group_by_dynamic("time", every=f"1{by[0]}").agg(pl.col(*VALUES).mean())
     return table(
-        total.head(MOST_ROWS).iter_rows(named=True),
+        means.iter_rows(named=True),
         (Head("From", Form.MOMENT, zone), lambda row: row["time"]),
         (Head("Forecast", Form.NUMBER, "input tokens/s"), lambda row: row["mean"]),
         (Head("P10", Form.NUMBER, "input tokens/s"), lambda row: row["p10"]),
         (Head("P90", Form.NUMBER, "input tokens/s"), lambda row: row["p90"]),
+        note=f"Mean of each {by}.",
     )
 
 

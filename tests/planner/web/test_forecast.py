@@ -1,11 +1,15 @@
 """How a forecast did, on the page of any run that has one."""
 
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pytest
 from django.test import Client
 
+from planner.domain.report import Table
+from planner.domain.reports.forecast import report
 from planner.models import Run, User
 from planner.web.pages.forecast import missed_peaks, week_errors
 from tests.planner.web.pages import json_in, text_of
@@ -17,6 +21,31 @@ def study(planner: User) -> Run:
     run = completed_run(planner)
     moments_of(run)
     return run
+
+
+@pytest.mark.parametrize(("days", "rows"), [(1, 24), (7, 7)])
+def test_a_window_ahead_is_shown_whole_with_its_peak(days: int, rows: int) -> None:
+    bins = 96 * days  # of 15 minutes
+    ahead = pl.DataFrame({
+        "time": [MONDAY + timedelta(minutes=15 * i) for i in range(bins)],
+        "actual": pl.Series([None] * bins, dtype=pl.Float64),
+        "mean": [float(i) for i in range(bins)], "p10": [0.0] * bins, "p90": [2.0 * bins] * bins,
+    })  # fmt: skip
+    window = SimpleNamespace(start=MONDAY, end=MONDAY + timedelta(days=days), clock="utc")
+    result = cast(Any, SimpleNamespace(
+        series=[], window=window, notes=(), scenario="Ahead", headline="", forecast=None,
+    ))  # fmt: skip
+    found = report(result, lambda name: ahead if name == "forecast" else pl.DataFrame())
+    (peak,) = found.facts
+    assert peak.value == bins - 1
+    (table,) = [
+        block
+        for section in found.sections if section.title == "Forecast over time"
+        for block in section.blocks if isinstance(block, Table)
+    ]  # fmt: skip
+    assert len(table.rows) == rows
+    means = [row[1] for row in table.rows]
+    assert sum(means) / rows == pytest.approx((bins - 1) / 2)  # no bin is left out
 
 
 def test_errors_are_by_hour_of_the_week_and_missed_peaks_by_period() -> None:
