@@ -585,7 +585,7 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     if plan is not view.plan and plan.outcome.name == view.key:  # two levels with the same policy
-        return f"like {view.plan.label}"
+        return f"same as {view.plan.label}"
     redundancy = "N+1" if _is_n_plus_1(view, plan) else "not N+1"
     if plan.level is not None and plan.level.spare and not _is_n_plus_1(view, plan):
         redundancy = "N+1 on test days only"
