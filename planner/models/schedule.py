@@ -66,7 +66,7 @@ class Firing(InWorkspace):
     proposal = models.ForeignKey(
         "planner.Proposal", null=True, on_delete=models.SET_NULL, related_name="firings"
     )
-    difference = models.JSONField(default=dict, blank=True)  # planner.services.plan_difference
+    difference = models.JSONField(default=dict, blank=True)  # planner.outputs.plan_difference
     words = models.TextField(blank=True)
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

@@ -7,23 +7,30 @@ simulation, in its own run or in a separate one.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
+import numpy as np
 from django.utils import timezone
 
 from planner.domain.columns import SHARE
 from planner.domain.options import options_of
 from planner.domain.replay.equal_attainment import EQUAL_SLO
-from planner.domain.reports.schedule import SchedulePool, schedule_of
+from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.domain.serialise import shares_in_time
 from planner.errors import PlannerError
 from planner.models import Proposal, Run
 from planner.outputs.options import ExportOptions
+from planner.outputs.plan_difference import (
+    PoolKey,
+    ReplicaChange,
+    minutes_from_start,
+    pool_title,
+    replica_change,
+)
 from planner.outputs.plans import Pool, plan_of
 from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import Step
+from planner.outputs.weekly_pattern import UNKNOWN
 from planner.policies.registry import traits_of
 from planner.selectors.run_comparison import RunComparison, compare_runs, windows
 from planner.selectors.run_comparison_figures import (
@@ -35,20 +42,10 @@ from planner.selectors.run_comparison_figures import (
     replay_groups,
 )
 from planner.selectors.runs import saving_at_equal, stored_result
+from simulation.arrays import IntArray
 
 REPLAYS = "As simulated"  # title of the group of figures that judge a proposal
 REPLAYED = "periodic"  # policy that replays a stored schedule: replicas by time of day
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaChange:
-    """Replicas of a pool over the window as (base, proposed); None if a plan lacks the pool."""
-
-    pool: str
-    title: str  # model, region and role
-    mean: tuple[float | None, float | None]
-    most: tuple[int | None, int | None]
-    least: tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,16 +274,18 @@ def _replica_changes(
         before = {pool.name: pool for pool in pools_of(proposal.base)}
     else:
         before = _baseline_pools(proposal, run)
+    counts_before, counts_after = _by_minute(before), _by_minute(after)
     pools = {**before, **after}
-    titles = Counter(_title(pool) for pool in pools.values())
+    titles = Counter(pool_title(pool) for pool in pools.values())
     changes = []
     for name in dict.fromkeys([*after, *before]):
-        title = _title(pools[name])
+        pool = pools[name]
+        title = pool_title(pool)
         if titles[title] > 1:  # such as on several GPU types
-            title = f"{title}, {pools[name].arrangement or pools[name].gpu}"
-        steps = [each[name].steps if name in each else () for each in (before, after)]
-        changes.append(_change(name, title, *steps))
-    total = _change("", "", _total(before), _total(after))
+            title = f"{title}, {pool.arrangement or pool.gpu}"
+        key = pool.name, pool.region
+        changes.append(replica_change(key, title, counts_before.get(key), counts_after.get(key)))
+    total = replica_change(("", ""), "", _total(counts_before), _total(counts_after))
     # Each (least, most) replicas.
     span_before, span_after = zip(total.least, total.most, strict=True)
     if proposal.base is not None:
@@ -311,11 +310,6 @@ def _without_overlap(
     return schedule.span or span
 
 
-def _title(pool: Pool | StoredPool) -> str:
-    """Return the model, the region and the role of a pool."""
-    return SchedulePool(pool.model, pool.region, pool.arrangement or "", pool.role).name
-
-
 def _pools_by_name(run: Run, options: ExportOptions) -> dict[str, Pool]:
     """Return the pools of a run's plan, as exported with ``options``, by name."""
     plan = plan_of(run, options, timezone.now())
@@ -334,29 +328,14 @@ def _baseline_pools(proposal: Proposal, run: Run) -> dict[str, Pool]:
         return {}
 
 
-def _change(pool: str, title: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
-    """Return the change of a pool's replicas between the schedules ``before`` and ``after``."""
-    mean, least, most = _mean_min_max(before)
-    mean_after, least_after, most_after = _mean_min_max(after)
-    return ReplicaChange(pool, title, (mean, mean_after), (most, most_after), (least, least_after))
+def _by_minute(pools: Mapping[str, Pool | StoredPool]) -> dict[PoolKey, IntArray]:
+    """Return the replicas of a plan's pools by minute, from the start of the plan."""
+    return minutes_from_start({(pool.name, pool.region): pool.steps for pool in pools.values()})
 
 
-def _total(pools: Mapping[str, Pool | StoredPool]) -> list[Step]:
-    """Return the schedule of the replicas of all pools together."""
-    steps = [step for pool in pools.values() for step in pool.steps]
-    edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
-    total = []
-    for begins, ends in pairwise(edges):
-        replicas = [step.replicas for step in steps if step.begins <= begins < step.ends]
-        total.append(Step(begins, ends, sum(replicas)))
+def _total(by_pool: Mapping[PoolKey, IntArray]) -> IntArray | None:
+    """Return the replicas of all pools together, ``[minute]``; None without pools."""
+    if not by_pool:
+        return None
+    total: IntArray = np.sum([np.where(c == UNKNOWN, 0, c) for c in by_pool.values()], axis=0)
     return total
-
-
-def _mean_min_max(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
-    """Return time-weighted mean, minimum and maximum replicas of a schedule; or None each."""
-    seconds = [(step.ends - step.begins).total_seconds() for step in steps]
-    if not steps or not sum(seconds):
-        return None, None, None
-    replica_seconds = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
-    counts = [step.replicas for step in steps]
-    return replica_seconds / sum(seconds), min(counts), max(counts)

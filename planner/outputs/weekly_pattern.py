@@ -49,7 +49,15 @@ def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     A week begins on Monday. If several steps fall on the same minute, the largest number applies.
     Minutes without a step are UNKNOWN.
     """
-    cycle = CYCLES[repeat]
+    return replicas_by_minute(steps, CYCLES[repeat], 0)
+
+
+def replicas_by_minute(steps: Sequence[Step], cycle: int, first_minute: int) -> IntArray:
+    """Return the replicas of ``steps`` by minute of a cycle of ``cycle`` minutes.
+
+    The cycle begins at ``first_minute``, as ``minute_of`` counts. Later steps are folded into it,
+    as in ``fold_steps``.
+    """
     counts = np.full(cycle, UNKNOWN, np.int64)
     for step in steps:
         begins, ends = minute_of(step.begins), minute_of(step.ends)
@@ -57,7 +65,7 @@ def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
             # A step as long as the cycle covers every minute of it.
             np.maximum(counts, step.replicas, out=counts)
             continue
-        minutes = np.arange(begins, ends) % cycle
+        minutes = (np.arange(begins, ends) - first_minute) % cycle
         counts[minutes] = np.maximum(counts[minutes], step.replicas)
     return counts
 

@@ -10,12 +10,13 @@ The row of a due time can be created only once, and every change of state is a c
 So two ticks at the same time do nothing twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db import IntegrityError, transaction
 
+from planner.domain.formats import signed_percent
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
 from planner.inputs.scenario import document as text
@@ -23,6 +24,7 @@ from planner.models import ActivePlan, Firing, Proposal, Run, Schedule, User
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
+from planner.outputs.plan_difference import Difference, plan_difference
 from planner.outputs.plans import Plan, Pool, tiers_missed
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import in_utc
@@ -31,12 +33,6 @@ from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.services.access import check_may_plan
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.notifications import notify
-from planner.services.plan_difference import (
-    Difference,
-    PoolPlan,
-    plan_difference,
-    reason_for_review,
-)
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of
@@ -303,25 +299,58 @@ def _notify_subscribers(firing: Firing, outcome: str) -> None:
     notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
 
 
+def reason_for_review(
+    difference: Difference | None,
+    missed_tiers: Sequence[str],
+    *,
+    max_replicas: float | None,
+    max_cost: float | None,
+) -> str:
+    """Return why a person must review a plan; "" if no review is needed.
+
+    ``difference`` is that from the active plan; None if there is none. ``missed_tiers`` missed
+    their SLO target in the simulation. ``max_replicas`` and ``max_cost`` are the largest changed
+    shares of replica-hours and of cost without a review; None: every plan needs one.
+    """
+    if max_replicas is None or max_cost is None:
+        return "Everything is to be reviewed: no limits are set."
+    if missed_tiers:
+        return f"Its replay missed the target for {', '.join(missed_tiers)}."
+    if difference is None:
+        return "No plan is active to compare it with."
+    if not difference.hours or difference.left_out > difference.hours:
+        return "The active plan covers too few of these hours to compare them."
+    if difference.replicas_changed > max_replicas:
+        return (
+            f"{difference.replicas_changed:.1%} of replica-hours differ, above the limit of "
+            f"{max_replicas:.1%}."
+        )
+    if difference.usd_changed is None:
+        return "The price of its replicas is unknown."
+    if abs(difference.usd_changed) > max_cost:
+        return (
+            f"Its cost differs by {signed_percent(difference.usd_changed)}, beyond the limit "
+            f"of {max_cost:.1%}."
+        )
+    return ""
+
+
 def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference | None:
     """Return the difference of ``plan`` from the ``active`` plan; None if that is None."""
     if active is None:
         return None
+    active_pools = pools_of(active)
     prices = _replica_prices(active.run) | _replica_prices(Run.objects.filter(pk=plan.run).first())
-
-    def with_prices(pools: Iterable[Pool | StoredPool], zone: str) -> list[PoolPlan]:
-        """Return pools, whose steps are in the time zone ``zone``, in UTC and with prices."""
-        return [
-            PoolPlan(
-                (pool.name, pool.region),
-                in_utc(pool.steps, zone),
-                prices.get((pool.region, pool.model, pool.gpu, pool.role)),
-            )
-            for pool in pools
-        ]
-
+    usd_per_hour = {}
+    pools: list[Pool | StoredPool] = [*active_pools, *plan.pools]
+    for pool in pools:  # a pool of both plans gets its new price
+        price_key = pool.region, pool.model, pool.gpu, pool.role
+        if price_key in prices:
+            usd_per_hour[pool.name, pool.region] = prices[price_key]
     return plan_difference(
-        with_prices(plan.pools, plan.zone), with_prices(pools_of(active), active.zone)
+        {(pool.name, pool.region): in_utc(pool.steps, plan.zone) for pool in plan.pools},
+        {pool.key: in_utc(pool.steps, active.zone) for pool in active_pools},
+        usd_per_hour,
     )
 
 

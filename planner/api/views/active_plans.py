@@ -27,7 +27,7 @@ from planner.models import ActivePlan
 from planner.outputs.metrics import PlannedReplicas, desired_by_pool
 from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_comparison import PlansBetween, plans_between
+from planner.outputs.plan_difference import PlansBetween, plans_between
 from planner.selectors.active_plans import (
     activated_plan_get,
     activated_plans,

@@ -15,10 +15,10 @@ from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import StoredResult
 from planner.models import Proposal, ProposalEntry, Run, User
+from planner.outputs.plan_difference import ReplicaChange
 from planner.outputs.proposal_changes import (
     REPLAYED,
     ProposalComparison,
-    ReplicaChange,
     compared_policies,
     outcome_of,
     proposed_of,

@@ -15,7 +15,7 @@ from planner.domain.formats import local, zone_name
 from planner.domain.report import Fact
 from planner.models import ActivePlan, Outcome
 from planner.outputs.metrics import desired_by_pool
-from planner.outputs.plan_comparison import plans_between, pools_by_minute
+from planner.outputs.plan_difference import plans_between, pools_by_minute
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import UNKNOWN, WEEK

@@ -9,7 +9,7 @@ from planner.errors import NotAllowed, NotFound, NotReady
 from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_comparison import plans_between
+from planner.outputs.plan_difference import plans_between
 from planner.selectors.active_plans import active_plans
 from planner.services.active_plans import plan_activate, plan_restore
 from planner.services.runs import run_remove

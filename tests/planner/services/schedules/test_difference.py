@@ -4,22 +4,27 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from planner.outputs.plan_difference import plan_difference
 from planner.outputs.weekly_pattern import Step
-from planner.services.plan_difference import PoolPlan, plan_difference, reason_for_review
+from planner.services.schedule_firings import reason_for_review
 
 MONDAY = datetime(2024, 5, 13)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
-def plan(begins, *counts, each=HOUR, name="chat", usd=2.0):
+def plan(begins, *counts, each=HOUR, name="chat"):
     steps = tuple(
         Step(begins + i * each, begins + (i + 1) * each, count) for i, count in enumerate(counts)
     )
-    return PoolPlan((name, "east"), steps, usd)
+    return {(name, "east"): steps}
+
+
+CHAT = {("chat", "east"): 2.0}
+OLD, NEW, OTHER = ((name, "east") for name in ("old", "new", "other"))
 
 
 def test_hour_by_hour_by_hand():
-    difference = plan_difference([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    difference = plan_difference(plan(MONDAY, 4, 6, 5), plan(MONDAY, 4, 4, 8), CHAT)
     assert (difference.hours, difference.left_out) == (3, 0)
     assert (difference.replica_hours, difference.replica_hours_was) == (15, 16)
     assert difference.replicas_changed == pytest.approx((2 + 3) / 16)
@@ -33,8 +38,8 @@ def test_hour_by_hour_by_hand():
 
 
 def test_a_plan_is_no_different_from_itself():
-    plans = [plan(MONDAY, 3, 9, 1, each=HOUR / 4), plan(MONDAY, 2, each=HOUR, name="other")]
-    difference = plan_difference(plans, plans)
+    plans = plan(MONDAY, 3, 9, 1, each=HOUR / 4) | plan(MONDAY, 2, each=3 * HOUR / 4, name="other")
+    difference = plan_difference(plans, plans, CHAT | {OTHER: 2.0})
     assert (difference.replicas_changed, difference.usd_changed, difference.largest) == (0, 0, None)
     assert (
         difference.replica_hours
@@ -55,18 +60,19 @@ def test_a_plan_is_no_different_from_itself():
     ],
 )
 def test_a_time_is_held_against_the_last_like_it(after, hours, was):
-    difference = plan_difference([plan(MONDAY + after, 5, 6)], [plan(MONDAY, 4, 6)])
+    difference = plan_difference(plan(MONDAY + after, 5, 6), plan(MONDAY, 4, 6), CHAT)
     assert (difference.hours, difference.replica_hours_was) == (hours, was)
     assert difference.left_out == 2 - hours
 
 
 def test_a_pool_that_comes_or_goes_counts_whole():
-    gone, come = plan(MONDAY, 2, 2, name="old", usd=1.0), plan(MONDAY, 3, 3, name="new")
+    gone, come = plan(MONDAY, 2, 2, name="old"), plan(MONDAY, 3, 3, name="new")
     both = plan(MONDAY, 1, 1)
-    difference = plan_difference([both, come], [both, gone])
+    prices = CHAT | {OLD: 1.0, NEW: 2.0}
+    difference = plan_difference(both | come, both | gone, prices)
     assert difference.replicas_changed == pytest.approx((4 + 6) / 6)
     assert (difference.usd, difference.usd_was) == (2 * (2 + 6), 2 * (2 + 2))
-    unpriced = plan_difference([both, plan(MONDAY, 3, 3, name="new", usd=None)], [both])
+    unpriced = plan_difference(both | come, both, CHAT)
     assert (unpriced.usd, unpriced.usd_changed) == (None, None)
 
 
@@ -81,7 +87,7 @@ def test_a_pool_that_comes_or_goes_counts_whole():
     ],
 )
 def test_the_rule_asks_beyond_its_limits(max_replicas, max_cost, missed, words):
-    difference = plan_difference([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    difference = plan_difference(plan(MONDAY, 4, 6, 5), plan(MONDAY, 4, 4, 8), CHAT)
     asked = reason_for_review(difference, missed, max_replicas=max_replicas, max_cost=max_cost)
     assert words in asked and bool(asked) == bool(words)
 
@@ -89,5 +95,5 @@ def test_the_rule_asks_beyond_its_limits(max_replicas, max_cost, missed, words):
 def test_a_first_plan_and_one_of_other_hours_are_asked_for():
     limits = {"max_replicas": 1.0, "max_cost": 1.0}
     assert "No plan is active" in reason_for_review(None, (), **limits)
-    later = plan_difference([plan(MONDAY + 3 * HOUR, 4, 4)], [plan(MONDAY, 4)])
+    later = plan_difference(plan(MONDAY + 3 * HOUR, 4, 4), plan(MONDAY, 4), CHAT)
     assert "too few" in reason_for_review(later, (), **limits)

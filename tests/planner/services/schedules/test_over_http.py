@@ -44,7 +44,7 @@ def test_the_script_of_the_docs(live_server):
     assert shell.returncode == 0, printed
     first, second, plan, paused, states, outcomes = map(json.loads, printed.splitlines()[:6])
     assert first == ["review", "No plan is active to compare it with."]
-    assert second[0] == "approved" and second[1].startswith("Within the limits. Over 24 hours")
+    assert second[0] == "approved" and second[1].startswith("Within the limits.")
     assert plan == ["2024-05-19T00:00:00Z", "2024-05-20T00:00:00Z"]
     assert (paused, states, outcomes) == (["Midnights", True], ["approved", "review"], 0)
     assert "Schedules fired 2 times" in printed

@@ -1,0 +1,355 @@
+"""Compare the replicas of two plans, minute by minute.
+
+Plans are compared in a table of replicas by pool and minute: a new plan with the active plan at the
+same times, and two stored plans over a week. Stored plans are compared from the data stored with
+them, so it also works after their runs were removed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from planner.domain.reports.schedule import SchedulePool
+from planner.errors import ScenarioError
+from planner.inputs.scenario.address import values_by_address
+from planner.inputs.scenario.document import parse
+from planner.models import ActivePlan
+from planner.outputs.plans import Pool
+from planner.outputs.stored_pools import StoredPool, pools_of
+from planner.outputs.weekly_pattern import (
+    DAY,
+    DAYS,
+    UNKNOWN,
+    WEEK,
+    Repeat,
+    Step,
+    fold_steps,
+    in_utc,
+    minute_of,
+    replicas_by_minute,
+    replicas_without_gaps,
+)
+from planner.selectors.run_comparison_figures import Setting, compare_settings
+from simulation.arrays import IntArray
+
+MINUTES_PER_HOUR = 60
+WEEK_LONG = timedelta(days=DAYS)
+PoolKey = tuple[str, str]  # the deployment's name and region
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaChange:
+    """Replicas of a pool over time as (before, after); None if a plan lacks the pool."""
+
+    pool: str
+    region: str
+    title: str  # model, region and role
+    mean: tuple[float | None, float | None]
+    most: tuple[int | None, int | None]
+    least: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTable:
+    """Replicas of two plans by pool, in the minutes that both plans cover.
+
+    A plan has 0 replicas of a pool that only the other plan has.
+    """
+
+    pools: tuple[PoolKey, ...]
+    minutes: IntArray  # covered by both plans, as positions in the arrays that are compared
+    before: IntArray  # [pool, minute]
+    after: IntArray  # [pool, minute]
+
+    @property
+    def hours(self) -> float:
+        """Return how many hours both plans cover."""
+        return len(self.minutes) / MINUTES_PER_HOUR
+
+    @property
+    def replica_hours(self) -> tuple[float, float]:
+        """Return the replica-hours of all pools (before, after)."""
+        return (
+            float(self.before.sum()) / MINUTES_PER_HOUR,
+            float(self.after.sum()) / MINUTES_PER_HOUR,
+        )
+
+    @property
+    def changed(self) -> float | None:
+        """Return the changed share of the replica-hours before; None if these are zero.
+
+        More replicas in one minute do not offset fewer in another.
+        """
+        changed_hours = float(np.abs(self.after - self.before).sum()) / MINUTES_PER_HOUR
+        hours_before, _ = self.replica_hours
+        return changed_hours / hours_before if hours_before else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The largest change of a pool's replicas, and when it happens."""
+
+    pool: str
+    region: str
+    begins: datetime
+    was: int
+    will_be: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference of a plan from the active plan, over the minutes that both cover.
+
+    A minute is compared with the same time in the active plan. After the end of the active plan, it
+    is compared with the same time of its last week, or else of its last day.
+    """
+
+    hours: float  # compared hours
+    left_out: float  # hours of the plan that the active plan does not cover
+    replica_hours: float  # of the plan, in the compared hours
+    replica_hours_was: float
+    replicas_changed: float  # sum of absolute changes over the sum of active replicas
+    largest: Change | None
+    usd: float | None  # of the plan, in the compared hours; None: a price is not known
+    usd_was: float | None
+    usd_changed: float | None  # share of ``usd_was``; negative: the plan is cheaper
+
+    @property
+    def sentence(self) -> str:
+        """Return the difference in a sentence."""
+        if not self.hours:
+            return "No hour of it can be compared with the active plan."
+        parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
+        if self.usd_changed is not None and self.usd is not None:
+            direction = "more" if self.usd_changed >= 0 else "less"
+            parts.append(f"it costs {abs(self.usd_changed):.1%} {direction} (${self.usd:,.2f})")
+        if self.largest is not None:
+            change = self.largest
+            parts.append(
+                f"most at {change.begins:%a %Y-%m-%d %H:%M}, {change.pool} in {change.region}: "
+                f"{change.was:,} to {change.will_be:,}"
+            )
+        left_out_words = (
+            f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
+        )
+        return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left_out_words}."
+
+
+@dataclass(frozen=True, slots=True)
+class PlansBetween:
+    """The difference between two plans, in the hours of a week that both cover.
+
+    ``changed`` is the sum of the absolute changes of replicas by minute, as a share of the
+    replica-hours before. It is None if these are zero.
+    """
+
+    hours: float  # hours of a week that both plans cover
+    replica_hours: tuple[float, float]  # (before, after)
+    changed: float | None
+    pools: tuple[ReplicaChange, ...]
+    settings: tuple[Setting, ...]  # settings that differ
+    same: int  # number of equal settings
+    notes: tuple[str, ...]
+
+
+def replica_table(
+    before: Mapping[PoolKey, IntArray], after: Mapping[PoolKey, IntArray]
+) -> ReplicaTable:
+    """Compare the replicas of two plans, each by pool and ``[minute]``; UNKNOWN: not covered."""
+    pools = sorted({*before, *after})
+    known = [counts != UNKNOWN for plan in (before, after) for counts in plan.values()]
+    # A plan without pools covers nothing.
+    minutes = np.flatnonzero(np.all(known, axis=0)) if before and after else np.empty(0, np.int64)
+    shape = (len(pools), len(minutes))
+    counts_before, counts_after = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for row, pool in enumerate(pools):
+        if pool in before:
+            counts_before[row] = before[pool][minutes]
+        if pool in after:
+            counts_after[row] = after[pool][minutes]
+    return ReplicaTable(tuple(pools), minutes, counts_before, counts_after)
+
+
+def pool_title(pool: Pool | StoredPool) -> str:
+    """Return the model and the region of a pool, and its role if it is prefill or decode."""
+    return SchedulePool(pool.model, pool.region, pool.arrangement or "", pool.role).name
+
+
+def replica_change(
+    key: PoolKey, title: str, before: IntArray | None, after: IntArray | None
+) -> ReplicaChange:
+    """Return the change of a pool's replicas, each ``[minute]``; None: the plan lacks the pool."""
+    old, new = _mean_most_least(before), _mean_most_least(after)
+    pool, region = key
+    return ReplicaChange(
+        pool, region, title, (old.mean, new.mean), (old.most, new.most), (old.least, new.least)
+    )
+
+
+class _MeanMostLeast(NamedTuple):
+    mean: float | None = None
+    most: int | None = None
+    least: int | None = None
+
+
+def _mean_most_least(counts: IntArray | None) -> _MeanMostLeast:
+    """Return mean, maximum and minimum of replicas ``[minute]``; None each if none is known."""
+    known = counts[counts != UNKNOWN] if counts is not None else np.empty(0)
+    if not known.size:
+        return _MeanMostLeast()
+    return _MeanMostLeast(float(known.mean()), int(known.max()), int(known.min()))
+
+
+def minutes_from_start(plan: Mapping[PoolKey, Sequence[Step]]) -> dict[PoolKey, IntArray]:
+    """Return replicas by pool and minute, from the first minute of the plan to its last one."""
+    steps = [step for pool_steps in plan.values() for step in pool_steps]
+    if not steps:
+        return {}
+    first = minute_of(min(step.begins for step in steps))
+    minutes = max(1, minute_of(max(step.ends for step in steps)) - first)
+    return {key: replicas_by_minute(steps, minutes, first) for key, steps in plan.items()}
+
+
+def plan_difference(
+    plan: Mapping[PoolKey, Sequence[Step]],
+    active: Mapping[PoolKey, Sequence[Step]],
+    usd_per_hour: Mapping[PoolKey, float],
+) -> Difference:
+    """Return the difference of ``plan`` from the plan ``active``; both are steps in UTC by pool.
+
+    ``usd_per_hour`` are prices of a replica. They apply to both plans, so that only replicas make a
+    difference.
+    """
+    begins = min(step.begins for steps in plan.values() for step in steps)
+    active_begins = min(step.begins for steps in active.values() for step in steps)
+    after = minutes_from_start(plan)
+    minutes = len(next(iter(after.values())))
+    # Minutes of the plan, counted from the first one of the active plan.
+    active_minutes = np.arange(minutes) + minute_of(begins) - minute_of(active_begins)
+    before = {
+        key: _at_same_time(counts, active_minutes)
+        for key, counts in minutes_from_start(active).items()
+    }
+    table = replica_table(before, after)
+    replica_hours_was, replica_hours = table.replica_hours
+    usd_was = _cost_usd(table.pools, table.before, usd_per_hour)
+    usd = _cost_usd(table.pools, table.after, usd_per_hour)
+    changed = table.changed
+    return Difference(
+        hours=table.hours,
+        left_out=minutes / MINUTES_PER_HOUR - table.hours,
+        replica_hours=replica_hours,
+        replica_hours_was=replica_hours_was,
+        replicas_changed=float(replica_hours > 0) if changed is None else changed,
+        largest=_largest_change(table, begins),
+        usd=usd,
+        usd_was=usd_was,
+        usd_changed=None if usd is None or not usd_was else usd / usd_was - 1,
+    )
+
+
+def _at_same_time(counts: IntArray, minutes: IntArray) -> IntArray:
+    """Return the replicas of a pool of the active plan at ``minutes``; UNKNOWN if not covered.
+
+    ``counts`` are its replicas by minute. ``minutes`` are positions there, and may lie outside. One
+    after the end counts as the same time of the last week, or else as that of the last day.
+    """
+    replicas = np.full(len(minutes), UNKNOWN, np.int64)
+    for cycle in (WEEK, DAY):
+        cycles_late = np.maximum(0, (minutes - len(counts)) // cycle + 1)
+        same_time = minutes - cycles_late * cycle
+        found = (replicas == UNKNOWN) & (same_time >= 0)
+        replicas[found] = counts[same_time[found]]
+    return replicas
+
+
+def _cost_usd(
+    pools: Sequence[PoolKey], replicas: IntArray, usd_per_hour: Mapping[PoolKey, float]
+) -> float | None:
+    """Return the cost of ``replicas``, ``[pool, minute]``; None if a used pool has no price."""
+    total = 0.0
+    for pool, replica_minutes in zip(pools, replicas.sum(axis=1).tolist(), strict=True):
+        if replica_minutes and pool not in usd_per_hour:
+            return None
+        total += replica_minutes / MINUTES_PER_HOUR * usd_per_hour.get(pool, 0.0)
+    return total
+
+
+def _largest_change(table: ReplicaTable, begins: datetime) -> Change | None:
+    """Return the largest change in a table; None without any. Its minute 0 is at ``begins``."""
+    changes = np.abs(table.after - table.before)
+    if not changes.any():
+        return None
+    row, column = np.unravel_index(int(np.argmax(changes)), changes.shape)
+    pool, region = table.pools[int(row)]
+    time = begins + int(table.minutes[column]) * timedelta(minutes=1)
+    return Change(pool, region, time, int(table.before[row, column]), int(table.after[row, column]))
+
+
+def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
+    """Compare two plans: replicas in the minutes of a week that both cover, and settings."""
+    table = replica_table(pools_by_minute(old), pools_by_minute(new))
+    titles = {pool.key: pool_title(pool) for plan in (old, new) for pool in pools_of(plan)}
+    notes: list[str] = []
+    if not table.hours:
+        notes.append("They cover different hours of a week, so replicas are not compared.")
+    if old.repeat != new.repeat:
+        notes.append(f"Repeat: {old.repeat} before, {new.repeat} after.")
+    notes += [
+        f"Plan {plan.pk} covers more than a week. If times share a minute of the week, the largest "
+        "count is compared."
+        for plan in (old, new)
+        if plan.ends - plan.begins > WEEK_LONG
+    ]
+    settings, same = _settings(old, new, notes)
+    return PlansBetween(
+        hours=table.hours,
+        replica_hours=table.replica_hours,
+        changed=table.changed,
+        pools=tuple(
+            replica_change(key, titles[key], before, after)
+            for key, before, after in zip(table.pools, table.before, table.after, strict=True)
+            if table.hours
+        ),
+        settings=settings,
+        same=same,
+        notes=tuple(notes),
+    )
+
+
+def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
+    """Return the replicas of each pool by minute of the week in UTC, from Monday on.
+
+    Minutes outside the dates of a dated plan are UNKNOWN.
+    """
+    by_pool = {}
+    for pool in pools_of(plan):
+        steps = in_utc(pool.steps, plan.zone)
+        if plan.repeat == "once":
+            counts = fold_steps(steps, "weekly")
+        else:
+            counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
+        # Repeat a daily pattern over the week, so that all plans have the same minutes.
+        by_pool[pool.key] = np.tile(counts, WEEK // len(counts))
+    return by_pool
+
+
+def _settings(
+    old: ActivePlan, new: ActivePlan, notes: list[str]
+) -> tuple[tuple[Setting, ...], int]:
+    """Return the settings that differ and the number of equal ones, or ((), 0) and a note."""
+    by_run = []
+    for plan in (old, new):
+        if plan.run is None:
+            notes.append(f"Run {plan.number} was removed: its settings are not known.")
+            continue
+        try:
+            by_run.append(values_by_address(parse(plan.run.document, plan.scenario)))
+        except ScenarioError:
+            notes.append(f"The settings of run {plan.number} are of another release.")
+    if len(by_run) < 2:
+        return (), 0
+    return compare_settings(by_run)
