@@ -83,7 +83,7 @@ def compare_runs(
             values.update(_as_simulated(values, result, name))
     differences, same = compare_settings(settings)
     notes = [*unreadable, *_notes(runs, results)]
-    not_ranked = _why_not_ranked(results, differences)
+    not_ranked = why_not_ranked(results, differences)
     groups = [
         *plan_groups(results, not_ranked, differences),
         *replay_groups(results, chosen, not_ranked, differences),
@@ -183,7 +183,7 @@ def _notes(runs: Sequence[Run], results: Sequence[StoredResult]) -> Iterator[str
         yield ("The runs replayed different shares of their traffic (traffic.max_replayed).")
 
 
-def _why_not_ranked(results: Sequence[StoredResult], differences: Iterable[Setting]) -> str:
+def why_not_ranked(results: Sequence[StoredResult], differences: Iterable[Setting]) -> str:
     """Return why the runs are not ranked: different traffic or windows; "" if they are."""
     if any(
         row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)

@@ -23,7 +23,12 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
-from planner.selectors.run_comparison import MIN_RUNS, RunComparison, compare_runs
+from planner.selectors.run_comparison import (
+    MIN_RUNS,
+    RunComparison,
+    compare_runs,
+    why_not_ranked,
+)
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group
 from planner.selectors.runs import (
     answer_of,
@@ -68,7 +73,8 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         else ""
         for compared, result in zip(comparison.runs, results, strict=True)
     ]
-    common = [texts.pop() for texts in ({run.name for run in runs}, {*window_texts})
+    labels = {compared.label for compared in comparison.runs}
+    common = [texts.pop() for texts in ({run.name for run in runs}, {*window_texts}, labels)
               if len(texts) == 1 and texts != {""}]  # fmt: skip
     return {
         "beside": comparison,
@@ -104,16 +110,19 @@ def _main_lines(
 ) -> Iterator[Line]:
     """Yield the lines of ``names`` in the group ``main``.
 
-    For planned figures, a line with the simulated cost comes first.
+    For planned figures, a line with the simulated cost comes first. The second line tells whether
+    each run meets its SLO.
     """
     planned = names == PLANNED
-    simulated = [
-        result.policies[compared.policy].cost_usd if compared.policy in result.policies else None
+    policies = [
+        result.policies.get(compared.policy)
         for compared, result in zip(comparison.runs, results, strict=True)
     ]
-    if planned and any(simulated):
-        texts = (NOT_SIMULATED if usd is None else figure(usd, "$") for usd in simulated)
+    met = Line("Meets its SLO", tuple(Cell(_slo_text(policy)) for policy in policies))
+    if planned:
+        texts = (figure(policy.cost_usd, "$") if policy else NOT_SIMULATED for policy in policies)
         yield Line("Simulated cost", tuple(Cell(text) for text in texts))
+        yield met
     for name in names:
         for row in main.rows:
             if row.name == name:
@@ -123,6 +132,15 @@ def _main_lines(
                 )
                 label = line.label if line.label.startswith("GPU") else lower_first(line.label)
                 yield replace(line, label=f"Planned {label}") if planned else line
+        if name == "cost_usd":
+            yield met
+
+
+def _slo_text(policy: StoredPolicy | None) -> str:
+    """Return whether the simulated ``policy`` meets every SLO; None: it was not simulated."""
+    if policy is None:
+        return NOT_SIMULATED
+    return "yes" if all(policy.slo_met.values()) else "no"
 
 
 def _answers_line(numbers: Sequence[int]) -> Line:
@@ -173,6 +191,12 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
         unsimulated = [run for run, (_, policy) in priced.items() if policy is None]
         if simulated and unsimulated:
             return _unsimulated_verdict(comparison, results, priced, unsimulated)
+        if (
+            not planned
+            and len(priced) == MIN_RUNS
+            and not why_not_ranked(results, comparison.differences)
+        ):
+            return _verdict_of_two(priced)
         stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
         return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{simulated_note}"
     usd_by_run = {run: usd for run, (usd, _) in priced.items()}
@@ -206,6 +230,22 @@ def _cheapest(candidates: Mapping[int, float], usd_by_run: Mapping[int, float], 
         return f"The cost is the same, {figure(candidates[cheapest], '$')}, {basis}"
     cost = f"{figure(candidates[cheapest], '$')}, {percent(saving)} less than the next"
     return f"Run {cheapest} is cheapest: {cost}, {basis}"
+
+
+def _verdict_of_two(priced: Mapping[int, tuple[float, StoredPolicy | None]]) -> str:
+    """Return how the costs of two runs with other limits differ, and which run misses its SLO.
+
+    ``priced`` has the dollars and the simulated policy by run.
+    """
+    (cheaper, (less, _)), (dearer, (more, _)) = sorted(priced.items(), key=lambda item: item[1][0])
+    missed = [run for run, (_, policy) in priced.items() if _slo_text(policy) != "yes"]
+    slo = f"Run {missed[0]} misses its SLO" if missed else "Each meets its own SLO"
+    if len(missed) == len(priced):
+        slo = "Neither meets its SLO"
+    extra = (
+        f"{figure(more - less, '$')} ({percent(more / less - 1)})" if less else figure(more, "$")
+    )
+    return f"Run {dearer} costs {extra} more than run {cheaper}. {slo}"
 
 
 def _unsimulated_verdict(

@@ -168,22 +168,36 @@ def compare(request: Request) -> HttpResponse:
     """Compare the runs that the URL names; if too few, show runs to choose from."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < MIN_RUNS:
-        # Offer runs of the same kind, those of the same scenario first.
-        first = run_get(numbers[0]) if numbers else None
-        rows = runs_with_answers().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
-        rows = rows.exclude(pk__in=numbers)
-        others: list[Run] = []
-        if first is not None:
-            others = list(rows.exclude(kind=first.kind)[:OFFERED])
-            rows = rows.filter(kind=first.kind)
-        offered = list(rows[:OFFERED])
-        if first is not None:
-            offered.sort(key=lambda run: (run.name != first.name, -run.pk))
-        context = {
-            "first": first, "runs": offered, "others": others, "choose": True, "answers": True,
-        }  # fmt: skip
-        return render(request, "web/beside_choose.html", context)
+        return render(request, "web/beside_choose.html", _choice_context(numbers))
     return render(request, "web/beside.html", page_context(runs_to_compare(numbers), request.GET))
+
+
+def _choice_context(numbers: list[int]) -> TemplateContext:
+    """Return runs to choose from, in groups of one kind; those of the first scenario come first.
+
+    ``numbers`` may have the first run to compare. The newest run of a group is then ticked, else
+    the newest two of the first group.
+    """
+    first = run_get(numbers[0]) if numbers else None
+    rows = runs_with_answers().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
+    offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
+    of_kind: dict[str, list[Run]] = {}
+    for run in offered:
+        if first is None or run.kind == first.kind:
+            of_kind.setdefault(run.get_kind_display(), []).append(run)
+    missing = MIN_RUNS - len(numbers)
+    groups = [(kind, alike) for kind, alike in of_kind.items() if len(alike) >= missing]
+    groups.sort(key=lambda group: group[1][0].kind != Run.Kind.COMPARE)
+    for _, alike in groups:
+        name = (first or alike[0]).name
+        alike.sort(key=lambda run: run.name != name)
+    return {
+        "first": first,
+        "groups": groups,
+        "others": [run for run in offered if first is not None and run.kind != first.kind],
+        "ticked": [run.pk for run in groups[0][1][:missing]] if groups else [],
+        "missing": missing,
+    }
 
 
 def numbers_of(texts: list[str]) -> list[int]:

@@ -78,7 +78,7 @@ def test_settings_are_those_of_the_simulation(planner: User, first: Run) -> None
     (line,) = page.context["main"]
     assert page.context["unlike"] and line.cells[1].text == "Keep the plan"
     offer = signed_in(planner).get(reverse("web:runs-compare"), {"run": front.pk})
-    assert offer.context["runs"] == [] and {run.pk for run in offer.context["others"]} >= {tuned.pk}
+    assert offer.context["groups"] == [] and {run.pk for run in offer.context["others"]} >= {tuned.pk}
 
 
 def test_less_cost_is_better_only_where_no_tier_is_served_worse(planner: User, first: Run) -> None:
@@ -158,6 +158,8 @@ def test_the_verdict_is_the_cheapest_run_that_meets_the_slo(planner: User, first
     for runs in ((dear, cheap), (cheap, dear), (missing, dear, cheap)):
         assert f"Run {cheap.pk} " in verdict(*runs) and "$350" in verdict(*runs)
     assert not {"cheapest", "least"} & set(verdict(cheap, other_traffic).split())
+    looser = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"), cost_usd=300.0)
+    assert "$50 " in verdict(cheap, looser) and f"un {looser.pk} misses" in verdict(cheap, looser)
 
 
 def test_the_verdict_names_a_plan_without_a_simulation_and_its_planned_saving(
