@@ -254,8 +254,8 @@ def _rolling_forecast(
             seen = origin
         predicted = batch.predict(window)
         low, high = predicted.levels.index(0.1), predicted.levels.index(0.9)
-        tops.append(predicted.top[0, -1])
-        bands.append(predicted.peaks[0, [low, high], -1])
+        tops.append(predicted.peak[0, -1])
+        bands.append(predicted.peak_quantiles[0, [low, high], -1])
         came = values[origin : origin + window]
         inside.append(
             (predicted.quantiles[0, low] <= came) & (came <= predicted.quantiles[0, high])

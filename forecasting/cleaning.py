@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.outages import find_outages, may_have_outages, outage_mask
+from forecasting.outages import find_outages, find_runs, may_have_outages, outage_mask
 
 RARE = 0.05  # largest share of zero bins in a series in which zeros can be an outage
 BACKLOG = 2.0  # a bin after an outage above this multiple of the mean before is a backlog
@@ -56,14 +56,15 @@ class Cleaned:
 
         ``original [bins]`` are the amounts of the series before cleaning.
         """
-        masks = ((self.outage, Reason.OUTAGE), (self.backlog, Reason.BACKLOG),
-                 (self.outlier, Reason.OUTLIER))  # fmt: skip
-        removed = [
-            CleanedBin(int(t), float(original[t]), reason)
-            for mask, reason in masks
-            for t in np.flatnonzero(mask[row])
-        ]
-        return tuple(sorted(removed, key=lambda each: each.bin))
+        removed = []
+        for mask, reason in (
+            (self.outage, Reason.OUTAGE),
+            (self.backlog, Reason.BACKLOG),
+            (self.outlier, Reason.OUTLIER),
+        ):
+            for t in np.flatnonzero(mask[row]).tolist():
+                removed.append(CleanedBin(t, float(original[t]), reason))
+        return tuple(sorted(removed, key=lambda cleaned: cleaned.bin))
 
 
 def clean(values: FloatArray, bin_s: float) -> Cleaned:
@@ -72,13 +73,12 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
     The result depends on the given bins only. To clean as of a moment, pass the bins up to it.
     """
     outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
-    seen = ~np.isnan(values)
-    zero = seen & (values == 0)
-    zero_share = zero.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    has_enough_bins = seen.sum(axis=1) >= FEWEST
-    busy = may_have_outages(values)
+    zero, seen_count = values == 0, (~np.isnan(values)).sum(axis=1)
+    zero_share = zero.sum(axis=1) / np.maximum(seen_count, 1)
+    has_enough_bins = seen_count >= FEWEST
+    may_have_outage = may_have_outages(values)
     for row in np.flatnonzero(zero_share > 0):
-        if busy[row]:
+        if may_have_outage[row]:
             outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
         zeros_are_rare = has_enough_bins[row] and zero_share[row] <= RARE
         _mark_backlogs(values[row], zero[row], zeros_are_rare, outage[row], backlog[row])
@@ -95,13 +95,14 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
     zeros before the last bin, and bins far above all bins before ``since``.
     """
     late = values[:, since:]
+    has_zero = (late[:, :-1] == 0).any(axis=1)
     largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
-    suspect = (late[:, :-1] == 0).any(axis=1)
-    suspect |= np.fmax.reduce(late, axis=1, initial=-1.0) > OUTLIER * largest_before
-    rows = np.flatnonzero(suspect)
-    removed = np.isnan(clean(values[rows], bin_s).values) & ~np.isnan(values[rows])
-    suspect_row, bins = np.nonzero(removed)
-    return rows[suspect_row], np.asarray(bins, np.int64)
+    largest_late = np.fmax.reduce(late, axis=1, initial=-1.0)
+    suspect_series = np.flatnonzero(has_zero | (largest_late > OUTLIER * largest_before))
+    suspect_values = values[suspect_series]
+    removed = np.isnan(clean(suspect_values, bin_s).values) & ~np.isnan(suspect_values)
+    row, bins = np.nonzero(removed)
+    return suspect_series[row], np.asarray(bins, np.int64)
 
 
 def _mark_backlogs(
@@ -113,9 +114,7 @@ def _mark_backlogs(
     a backlog are marked in ``outage``. Both masks are changed in place.
     """
     suspect = outage | zero if rare else outage
-    # 1 where suspect bins begin, -1 where they end.
-    edges = np.diff(np.concatenate([[0], suspect.view(np.int8), [0]]))
-    for first, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+    for first, end in find_runs(suspect).tolist():
         earlier = values[max(0, first - BINS_BEFORE) : first]
         earlier = earlier[~np.isnan(earlier)]
         if end < len(values) and earlier.size and values[end] > BACKLOG * earlier.mean():

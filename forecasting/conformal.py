@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 import scipy
 
-from forecasting.arrays import BoolArray, FloatArray, IntArray
+from forecasting.arrays import FloatArray, IntArray
 
 # Added to both sides of a ratio, as a share of the series' mean. Without it a quiet night with ten
 # times its forecast would put the outermost quantile of a busy noon at ten times its forecast.
@@ -94,52 +94,53 @@ def quantiles(
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
         past = np.full((len(past), 1, past.shape[2]), np.nan)
-    observed = ~np.isnan(past)
-    count = observed.sum(axis=1)
-    has_few = count < FEWEST_SCORES
-    adapted = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
+    has_few = (~np.isnan(past)).sum(axis=1) < FEWEST_SCORES  # [series, column]
     if adapt:
-        adapted = _adapted_levels(past, observed, np.array(levels))
+        read_levels = _adapted_levels(past, np.array(levels))
+    else:
+        read_levels = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
+    scores = past
     if prior is not None:  # its scores count like those of further past origins
         grown = forecast[:, None] * np.exp(prior)
-        added = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
-        past = np.concatenate([past, added], axis=1)
-        padding = ((0, 0), (0, prior.shape[1]), (0, 0))
-        observed = np.pad(observed, padding, constant_values=True)
-        count = count + prior.shape[1]
-    ordered = np.sort(past, axis=1)  # NaN last
-    log_ratio = _sample_quantiles(ordered, count, adapted)
+        prior_scores = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
+        scores = np.concatenate([past, prior_scores], axis=1)
+    log_ratio = _sample_quantiles(scores, read_levels)
+
+    # Columns with few past scores also use the spread of the observed amounts.
     for row in np.flatnonzero(has_few.any(axis=1)):
         amounts = history[row, ~np.isnan(history[row])]
         if amounts.size:
             columns = has_few[row]
             spread = log_ratio_scores(amounts, np.median(amounts), scale[row], offset)
             log_ratio[row][:, columns] = _quantiles_with_history(
-                past[row][:, columns], observed[row][:, columns], spread, levels
+                scores[row][:, columns], spread, levels
             )
-    amount = (forecast[:, None] + offset * scale[:, None]) * np.exp(log_ratio)
-    return np.maximum(0.0, amount - offset * scale[:, None])
+
+    # From log ratios back to amounts; see ``log_ratio_scores``.
+    added = offset * scale[:, None]
+    return np.maximum(0.0, (forecast[:, None] + added) * np.exp(log_ratio) - added)
 
 
 def _quantiles_with_history(
-    past: FloatArray, observed: BoolArray, spread: FloatArray, levels: tuple[float, ...]
+    scores: FloatArray, spread: FloatArray, levels: tuple[float, ...]
 ) -> FloatArray:
-    """Return the quantiles of each column's observed scores together with those in ``spread``.
+    """Return the quantiles of each column's known scores together with those in ``spread``.
 
-    ``past [origin, column]`` are the scores of one series, and ``observed`` says which are known.
-    The result is ``[level, column]``. Columns with equally many known scores share one call.
+    ``scores [origin, column]`` are those of one series; NaN: unknown. The result is ``[level,
+    column]``. Columns with equally many known scores share one call.
     """
-    result = np.empty((len(levels), past.shape[1]))
-    count = observed.sum(axis=0)
+    result = np.empty((len(levels), scores.shape[1]))
+    known_first = np.sort(scores, axis=0)  # NaN last
+    count = (~np.isnan(scores)).sum(axis=0)
     for n in np.unique(count):
         same_count = np.flatnonzero(count == n)
         # Columns of one call, limited to save memory.
-        most = max(1, MOST_COMPARISONS // (int(n) + spread.size))
-        for begin in range(0, same_count.size, most):
-            columns = same_count[begin : begin + most]
-            scores = past.T[columns][observed.T[columns]].reshape(columns.size, n)
-            sample = np.hstack([scores, np.tile(spread, (columns.size, 1))])
-            result[:, columns] = np.quantile(sample, levels, axis=1)
+        columns_at_once = max(1, MOST_COMPARISONS // (int(n) + spread.size))
+        for begin in range(0, same_count.size, columns_at_once):
+            columns = same_count[begin : begin + columns_at_once]
+            repeated_spread = np.repeat(spread[:, None], columns.size, axis=1)
+            sample = np.concatenate([known_first[:n, columns], repeated_spread])
+            result[:, columns] = np.quantile(sample, levels, axis=0)
     return result
 
 
@@ -155,13 +156,15 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     if a day is not whole. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an
     inverse gamma prior).
     """
-    days = values.shape[1] // day if day else 0  # whole days, counted back from the end
-    by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
+    series, bins = values.shape
+    days = bins // day if day else 0  # whole days, counted back from the end
+    by_day = values[:, bins - days * day :].reshape(series, days, max(day, 1))
     seen = ~np.isnan(by_day)
     mean_of_day = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
     today, yesterday = mean_of_day[:, 1:], mean_of_day[:, :-1]
     known = (today > 0) & (yesterday > 0)
     log_growth = np.log(np.where(known, today, 1.0) / np.where(known, yesterday, 1.0))
+    # The mean square of observed ratios and of the assumed ones.
     squares = PRIOR_RATIOS * DAY_GROWTH**2 + (log_growth**2).sum(axis=1)
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
 
@@ -180,34 +183,37 @@ def growth_prior(
     """
     if days >= PRIOR_DAYS:
         return None
+    # So many samples that their weight among the ``count`` scores is ``prior_share``.
     wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
     samples = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
-    normal = scipy.special.ndtri((np.arange(samples) + 0.5) / samples)
+    standard_normal = scipy.special.ndtri((np.arange(samples) + 0.5) / samples)
     # The mean square change of a sinusoid of unknown phase.
-    rhythm = swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
-    deviation = np.sqrt(growth[:, None] ** 2 + rhythm)
-    return np.asarray(deviation[:, None] * normal[None, :, None], np.float64)
+    rhythm_variance = swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
+    deviation = np.sqrt(growth[:, None] ** 2 + rhythm_variance)  # [series, column]
+    return np.asarray(deviation[:, None] * standard_normal[None, :, None], np.float64)
 
 
-def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
+def _adapted_levels(past: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
     The result is ``[series, level, column]``. ``levels`` are the shares to cover. After each past
     origin, a level moves up if the score of the origin exceeded the quantile, else down. A score
-    counts if enough earlier ones are known to rank it. ``observed [series, origin, column]`` says
-    which of the scores ``past`` are known.
+    counts if enough earlier ones are known to rank it. ``past`` are scores ``[series, origin,
+    column]``; NaN: unknown.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
     # Origins first, so that each step reads contiguous memory.
-    past, observed = np.ascontiguousarray(past.swapaxes(0, 1)), observed.swapaxes(0, 1)
-    earlier_count: IntArray = np.cumsum(observed, axis=0) - observed
-    ranked = observed & (earlier_count >= FEWEST_SCORES)
-    share = _counts_below(past) / np.maximum(earlier_count, 1)
-    steps = LEVEL_STEP * ranked[:, :, None]
-    for o in np.flatnonzero(ranked.any(axis=(1, 2))):
+    past = np.ascontiguousarray(past.swapaxes(0, 1))
+    known = ~np.isnan(past)
+    earlier_count: IntArray = np.cumsum(known, axis=0) - known
+    can_rank = known & (earlier_count >= FEWEST_SCORES)
+    share_below = _counts_below(past) / np.maximum(earlier_count, 1)
+    steps = LEVEL_STEP * can_rank[:, :, None]
+    for o in np.flatnonzero(can_rank.any(axis=(1, 2))):
         # A little down if the score was below the quantile, else up (quantile tracking).
-        adapted += steps[o] * (levels[:, None] - (share[o][:, None] < adapted))
+        was_below = share_below[o][:, None] < adapted
+        adapted += steps[o] * (levels[:, None] - was_below)
     return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)
 
 
@@ -226,20 +232,21 @@ def _counts_below(past: FloatArray) -> IntArray:
     return below
 
 
-def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
-    """Return the quantiles of the scores of each series and column, ``[series, level, column]``.
+def _sample_quantiles(scores: FloatArray, levels: FloatArray) -> FloatArray:
+    """Return the quantiles of the known scores of each series and column.
 
-    ``ordered [series, score, column]`` are scores in rising order, of which the first ``count
-    [series, column]`` are known and the others NaN. ``levels [series, level, column]`` are the
-    probabilities. Without known scores, the result is 0.
+    ``scores`` are ``[series, score, column]``, NaN: unknown. ``levels`` and the result are
+    ``[series, level, column]``. Without known scores, the result is 0.
     """
-    last = np.maximum(count - 1, 0)[:, None]
+    ordered = np.sort(scores, axis=1)  # NaN last
+    count = (~np.isnan(scores)).sum(axis=1)[:, None]
+    last = np.maximum(count - 1, 0)
     # The quantile at a level is the score number level * (n + 1) of n, as in conformal prediction.
-    position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
-    low = np.floor(position).astype(np.int64)
-    lower = np.take_along_axis(ordered, low, axis=1)
-    right = np.take_along_axis(ordered, np.minimum(low + 1, last), axis=1)
-    return np.where(count[:, None] > 0, lower + (right - lower) * (position - low), 0.0)
+    position = np.clip(levels * (count + 1) - 1, 0, last)
+    index = np.floor(position).astype(np.int64)
+    lower = np.take_along_axis(ordered, index, axis=1)
+    upper = np.take_along_axis(ordered, np.minimum(index + 1, last), axis=1)
+    return np.where(count > 0, lower + (upper - lower) * (position - index), 0.0)
 
 
 def widen_for_sampling(

@@ -163,6 +163,25 @@ def windows_at(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
     return values[:, origins[:, None] + np.arange(steps)]
 
 
+def same_phase_bins(origins: IntArray, steps: int, season: int) -> IntArray:
+    """Return the last bin before each origin at the phase of each step, ``[origins, steps]``.
+
+    ``season`` is the number of bins of a season. A bin before the history is negative.
+    """
+    ahead = np.arange(steps)
+    seasons_back = 1 + ahead // season
+    return np.asarray(origins[:, None] + ahead - season * seasons_back)
+
+
+def split_seasons(values: FloatArray, season: int) -> FloatArray:
+    """Return ``values [series, bins]`` as ``[series, seasons, season]``, with NaN after the end."""
+    series, bins = values.shape
+    seasons = -(-bins // season)
+    padded = np.full((series, seasons * season), np.nan)
+    padded[:, :bins] = values
+    return padded.reshape(series, seasons, season)
+
+
 def mean_scale(values: FloatArray) -> FloatArray:
     """Return the mean amount of each series, or 1 if it is zero: ``[series, 1]``."""
     seen = ~np.isnan(values)

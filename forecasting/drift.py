@@ -48,9 +48,8 @@ def detect_drift(past: PastPeaks) -> Drift:
     if not actual[is_recent].any() or not actual[~is_recent].any():
         return Drift(False, None, "Past windows without any demand show no drift.")
     errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
-    recent_wape, earlier_wape = (
-        wape(actual[None, mask], forecast[None, mask]) for mask in (is_recent, ~is_recent)
-    )
+    recent_wape = wape(actual[is_recent], forecast[is_recent])
+    earlier_wape = wape(actual[~is_recent], forecast[~is_recent])
     cusum, begin = _cusum(_normal_scores(errors[is_recent], errors[~is_recent]))
     figures = (
         f"Peaks of the last {recent} windows were off by {recent_wape:.1%}, of the {earlier} "
@@ -69,14 +68,13 @@ def _recent_windows(starts: FloatArray) -> BoolArray:
     WHOLE_DAYS of all windows.
     """
     count = len(starts)
-    if not count:
-        return np.zeros(0, bool)
-    size = max(FEWEST, round(RECENT * count))
-    stride_s = float(np.median(np.diff(starts))) if count > 1 else DAY_S
-    days_s = np.ceil(size * stride_s / DAY_S) * DAY_S
-    if days_s <= WHOLE_DAYS * count * stride_s:
-        return np.asarray(starts > starts[-1] - days_s)
-    return np.arange(count) >= count - size
+    recent_count = max(FEWEST, round(RECENT * count))
+    if count > 1:
+        stride_s = float(np.median(np.diff(starts)))
+        whole_days_s = np.ceil(recent_count * stride_s / DAY_S) * DAY_S
+        if whole_days_s <= WHOLE_DAYS * count * stride_s:
+            return np.asarray(starts > starts[-1] - whole_days_s)
+    return np.arange(count) >= count - recent_count
 
 
 def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
@@ -93,10 +91,10 @@ def _cusum(normal: FloatArray) -> tuple[float, int]:
 
     The CUSUM is the largest sum of consecutive scores, less REFERENCE each; at least 0.
     """
-    path = np.concatenate([[0.0], np.cumsum(normal - REFERENCE)])
-    lowest_so_far = np.minimum.accumulate(path)
-    top = int(np.argmax(path - lowest_so_far))
-    return float(path[top] - lowest_so_far[top]), int(np.argmin(path[: top + 1]))
+    sums = np.concatenate([[0.0], np.cumsum(normal - REFERENCE)])  # before each score
+    rise = sums - np.minimum.accumulate(sums)  # largest sum of scores that ends here
+    end = int(np.argmax(rise))
+    return float(rise[end]), int(np.argmin(sums[: end + 1]))
 
 
 def _alarm_limit(windows: int) -> float:

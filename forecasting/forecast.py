@@ -46,13 +46,13 @@ class Forecast:
     window_bins: int = 0  # length of the window whose peak ``peak`` returns; 0: all bins
     # Expected peak of the window that ends with each step, and its quantiles. None: peaks are those
     # of ``mean`` and ``quantiles``.
-    tops: FloatArray | None = None  # [steps]
-    peaks: FloatArray | None = None  # [len(levels), steps]
+    peaks: FloatArray | None = None  # [steps]
+    peak_quantiles: FloatArray | None = None  # [len(levels), steps]
     past: PastPeaks | None = None
     compared: tuple[MethodScore, ...] = ()  # best first, for "auto" and "ensemble"
 
     def __post_init__(self) -> None:
-        for name in ("mean", "quantiles", "tops", "peaks"):
+        for name in ("mean", "quantiles", "peaks", "peak_quantiles"):
             if getattr(self, name) is None:
                 continue
             array = np.array(getattr(self, name), dtype=np.float64)
@@ -72,9 +72,9 @@ class Forecast:
 
         ``level`` is the probability of the quantile to return; None: the expected peak.
         """
-        if self.tops is not None and self.peaks is not None:
-            tops = self.tops if level is None else self._at_level(level, self.peaks)
-            return float(tops[-1])
+        if self.peaks is not None and self.peak_quantiles is not None:
+            peaks = self.peaks if level is None else self._at_level(level, self.peak_quantiles)
+            return float(peaks[-1])
         bins = self.mean if level is None else self.quantile(level)
         return float(bins[-self.window_bins :].max())
 
@@ -99,10 +99,10 @@ class PanelForecast:
     start_s: float
     bin_s: float
     mean: FloatArray  # [series, steps]
-    top: FloatArray  # [series, steps] expected peak of the window that ends with the step
+    peak: FloatArray  # [series, steps] expected peak of the window that ends with the step
     levels: tuple[float, ...]
     quantiles: FloatArray  # [series, levels, steps]
-    peaks: FloatArray  # [series, levels, steps] quantiles of top
+    peak_quantiles: FloatArray  # [series, levels, steps] quantiles of ``peak``
     methods: tuple[str, ...]  # [series] the chosen method
     candidates: tuple[str, ...]  # [methods] all methods that were compared
     errors: FloatArray  # [methods, series] recent error of peaks over mean demand; inf: unknown

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -63,15 +64,16 @@ def candidate_harmonics(
     looks like a trend. Frequencies stay below the Nyquist frequency. There are at most six weekly
     harmonics, because the seventh is the first daily one.
     """
-    span_s = bins * bin_s
-    top_daily = min(max_daily, int((DAY_S / bin_s - 1) // 2)) if span_s >= 2 * DAY_S else 0
-    top_weekly = min(max_weekly, 6) if span_s >= 2 * WEEK_S and top_daily > 0 else 0
-    pairs = [
-        Harmonics(daily, weekly)
-        for daily in range(max(0, top_daily) + 1)
-        for weekly in range(top_weekly + 1)
-    ]
-    return tuple(sorted(pairs, key=lambda pair: (pair.daily + pair.weekly, pair.weekly)))
+    history_s = bins * bin_s
+    most_daily = most_weekly = 0
+    if history_s >= 2 * DAY_S:
+        nyquist = int((DAY_S / bin_s - 1) // 2)
+        most_daily = max(0, min(max_daily, nyquist))
+    if history_s >= 2 * WEEK_S and most_daily:
+        most_weekly = min(max_weekly, 6)
+    pairs = product(range(most_daily + 1), range(most_weekly + 1))
+    options = [Harmonics(daily, weekly) for daily, weekly in pairs]
+    return tuple(sorted(options, key=lambda each: (each.daily + each.weekly, each.weekly)))
 
 
 def choose_harmonics(
@@ -103,11 +105,11 @@ def choose_harmonics(
     common_columns = AR_LAGS + 1 - d  # those of every option: lags and the constant
 
     @cache
-    def explained_by_column(weekly_harmonics: int) -> FloatArray:
+    def explained_squares(weekly_harmonics: int) -> FloatArray:
         """Return by how much each column in turn reduces the residual sum of squares.
 
-        It is the square of the column's Cholesky coordinate. Daily columns come last, so that one
-        factorisation serves every number of them.
+        It is the square of the column's Cholesky coordinate. Columns are common, weekly, daily:
+        daily ones come last, so that one factorisation serves every number of them.
         """
         daily_end = common_columns + 2 * options[-1].daily
         weekly = np.arange(daily_end, daily_end + 2 * weekly_harmonics)
@@ -118,12 +120,12 @@ def choose_harmonics(
 
     def aic(option: Harmonics) -> float:
         """Return the AIC of the fit with the harmonics of ``option``."""
-        k = common_columns + 2 * (option.daily + option.weekly)
-        if n < 3 * k:  # too few bins for so many columns
+        columns = common_columns + 2 * (option.daily + option.weekly)
+        if n < 3 * columns:  # too few bins for so many columns
             return np.inf
-        # Columns come in the order common, weekly, daily: the first k are those of ``option``.
-        rss = max(0.0, total_square - float(explained_by_column(option.weekly)[:k].sum()))
-        return float(n * np.log(rss / n + RSS_FLOOR) + 2 * k)
+        explained = float(explained_squares(option.weekly)[:columns].sum())
+        residual_square = max(0.0, total_square - explained)
+        return float(n * np.log(residual_square / n + RSS_FLOOR) + 2 * columns)
 
     return min(options, key=aic)
 
@@ -149,9 +151,9 @@ def carry_forward(values: FloatArray) -> FloatArray:
     gap to a regression.
     """
     seen = ~np.isnan(values)
-    first = np.argmax(seen)
-    source = np.maximum.accumulate(np.where(seen, np.arange(values.size), first))  # bin to copy
-    return np.asarray(values[source])
+    first_seen = np.argmax(seen)
+    bin_to_copy = np.maximum.accumulate(np.where(seen, np.arange(values.size), first_seen))
+    return np.asarray(values[bin_to_copy])
 
 
 def least_squares(regressors: FloatArray, values: FloatArray) -> FloatArray:

@@ -77,6 +77,7 @@ class HolidayRatio:
         if phases < 1 or abs(phases * bin_s - DAY_S) > 1e-6 * DAY_S or not holidays.days:
             return None
         days, phase = _day_and_phase(start_s, bin_s, values.shape[1])
+        # Sums over all holidays, and over the usual days that each is compared with.
         actual, usual = np.zeros((2, len(values), phases))
         for holiday in np.unique(days[np.isin(days, holidays.days)]):
             compared = _usual_days(days, int(holiday), holidays)
@@ -87,16 +88,18 @@ class HolidayRatio:
             usual += np.where(both_known, on_usual_days, 0.0)
         if not usual.any():
             return None
-        size = max(1, round(SMOOTHING_S / bin_s))
-        has_usual_days = usual.sum(1) > 0
-        mean = np.where(has_usual_days, usual.mean(axis=1), 1.0)[:, None]
-        day_ratio = actual.sum(1) / np.where(has_usual_days, usual.sum(1), 1.0)
-        day_ratio = np.where(has_usual_days, day_ratio, 1.0)[:, None]
-        smooth_actual, smooth_usual = (
-            scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
-            for amounts in (actual, usual)
-        )
+
+        # Means and ratio of the whole day, ``[series, 1]``.
+        usual_total = usual.sum(axis=1, keepdims=True)
+        has_usual = usual_total > 0
+        mean = np.where(has_usual, usual.mean(axis=1, keepdims=True), 1.0)
+        day_ratio = actual.sum(axis=1, keepdims=True) / np.where(has_usual, usual_total, 1.0)
+        day_ratio = np.where(has_usual, day_ratio, 1.0)
+
         # Times of day with little demand get nearly the ratio of the whole day.
+        size = max(1, round(SMOOTHING_S / bin_s))
+        smooth_actual = scipy.ndimage.uniform_filter1d(actual, size, axis=1, mode="nearest")
+        smooth_usual = scipy.ndimage.uniform_filter1d(usual, size, axis=1, mode="nearest")
         ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
@@ -113,22 +116,23 @@ def ratios_of(
 
     A ratio that is not known is left out.
     """
-    of_holidays = HolidayRatio.fit(holidays, values, start_s, bin_s)
-    ratios = () if of_holidays is None else (of_holidays,)
-    if not holidays.calendar:
-        return ratios
-    bins = values.shape[1]
-    usual = values if of_holidays is None else values / of_holidays.factor(start_s, bin_s, bins)
-    month_ends = unusual_month_ends(usual, start_s, bin_s)
+    ratios: tuple[HolidayRatio, ...] = ()
+    bins, usual = values.shape[1], values
+    holiday_ratio = HolidayRatio.fit(holidays, values, start_s, bin_s)
+    if holiday_ratio is not None:
+        ratios = (holiday_ratio,)
+        usual = values / holiday_ratio.factor(start_s, bin_s, bins)
+    month_ends = unusual_month_ends(usual, start_s, bin_s) if holidays.calendar else None
     if month_ends is None:
         return ratios
+    # The last days of every month, in the history and ahead, are treated like holidays.
     days = _days(start_s, bin_s, bins)
-    span = np.arange(days[0], days[-1] + AHEAD_DAYS)
-    ends = Holidays(tuple(span[_days_to_month_end(span) < month_ends.days].tolist()))
-    of_ends = HolidayRatio.fit(ends, usual, start_s, bin_s)
-    if of_ends is None:
+    days = np.arange(days[0], days[-1] + AHEAD_DAYS)
+    end_days = Holidays(tuple(days[_days_to_month_end(days) < month_ends.days].tolist()))
+    end_ratio = HolidayRatio.fit(end_days, usual, start_s, bin_s)
+    if end_ratio is None:
         return ratios
-    return (*ratios, replace(of_ends, ratio=of_ends.ratio / month_ends.growth))
+    return (*ratios, replace(end_ratio, ratio=end_ratio.ratio / month_ends.growth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,32 +156,33 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     must hold for the mean over the last days of each month, and for the mean over the months at
     each position, such as the last day.
     """
+    # Total of all series by day; NaN for days that are incomplete.
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
     days = _days(start_s, bin_s, values.shape[1])
-    day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
+    day, first_bin, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
-    totals = np.where(is_whole, np.add.reduceat(amounts, first), np.nan)
+    totals = np.where(is_whole, np.add.reduceat(amounts, first_bin), np.nan)
     days_left = _days_to_month_end(day)
+
     for last_days in range(MOST_LAST_DAYS, 0, -1):
         is_end = days_left < last_days
         ratio = _log_ratios(day, totals, is_end)
-        known = np.isfinite(ratio)
-        ordinary_ratios = ratio[known & ~is_end]
-        if not ordinary_ratios.size:
+        is_ordinary, is_end = np.isfinite(ratio) & ~is_end, np.isfinite(ratio) & is_end
+        if not is_ordinary.any():
             continue
-        deviation = ratio - np.median(ordinary_ratios)
-        known_end = known & is_end
-        month = (day + days_left)[known_end]  # identified by its last day
-        by_month = _means(deviation[known_end], month)
-        by_position = _means(deviation[known_end], days_left[known_end])
-        usual_deviation = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
+        usual_ratio = np.median(ratio[is_ordinary])
+        deviation = ratio - usual_ratio
+        month = day + days_left  # identified by its last day
+        by_month = _means(deviation[is_end], month[is_end])
+        by_position = _means(deviation[is_end], days_left[is_end])
+        if by_month.size < MONTHS or by_position.size < last_days:
+            continue
+        usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), UNUSUAL)
         threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
         sign = np.sign(by_month.sum())
-        has_enough = by_month.size >= MONTHS and by_position.size == last_days
-        if has_enough and (sign * np.concatenate([by_month, by_position]) > threshold).all():
-            growth = float(np.exp(np.median(ordinary_ratios)))
-            return MonthEnds(last_days, float(np.exp(by_month.mean())), growth)
+        if (sign * np.concatenate([by_month, by_position]) > threshold).all():
+            return MonthEnds(last_days, float(np.exp(by_month.mean())), float(np.exp(usual_ratio)))
     return None
 
 
@@ -188,10 +193,12 @@ def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatAr
     demand. Month-end days (``is_end``) are excluded from the mean. NaN if the week before has no
     day of that kind.
     """
-    weekend, ago = _is_weekend(day), day[:, None] - day
-    compared = (ago > 0) & (ago <= DAYS_BEFORE) & (weekend[:, None] == weekend)
-    compared &= ~is_end & np.isfinite(totals)
-    usual = compared @ np.nan_to_num(totals) / np.maximum(compared.sum(1), 1)
+    weekend = _is_weekend(day)
+    days_before = day[:, None] - day
+    # [day, compared day]
+    is_compared = (days_before > 0) & (days_before <= DAYS_BEFORE)
+    is_compared &= (weekend[:, None] == weekend) & ~is_end & np.isfinite(totals)
+    usual = is_compared @ np.nan_to_num(totals) / np.maximum(is_compared.sum(axis=1), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.log(totals / usual)
     return np.where((usual > 0) & (totals > 0), ratios, np.nan)
@@ -231,11 +238,11 @@ def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases:
     ``phase`` is the index of each bin within its day, of ``phases``.
     """
     total, count = np.zeros((2, len(values), phases))
-    selected = values[:, mask]
+    selected, phase = values[:, mask], phase[mask]
     seen = ~np.isnan(selected)
-    rows = np.arange(len(values))[:, None]
-    np.add.at(total, (rows, phase[mask][None, :]), np.where(seen, selected, 0.0))
-    np.add.at(count, (rows, phase[mask][None, :]), seen)
+    series = np.arange(len(values))[:, None]
+    np.add.at(total, (series, phase), np.where(seen, selected, 0.0))
+    np.add.at(count, (series, phase), seen)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
-from forecasting.arrays import FloatArray
+from forecasting.arrays import FloatArray, IntArray
 from forecasting.conformal import FEWEST_SCORES
 from forecasting.demand import DemandSeries, Panel
 from forecasting.forecast import PanelForecast, interpolate_quantiles
@@ -58,23 +58,32 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     from_past = np.flatnonzero(rng.random(count) >= prior_share)
     if not from_past.size or not len(scores):
         return ranks
-    # Each past origin is used equally often, in random order.
+    # The origin of each path. Each past origin is used equally often, in random order.
     repetitions = -(-from_past.size // len(scores))
     shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]
-    origins = np.concatenate(shuffled)[: from_past.size]
+    origin = np.concatenate(shuffled)[: from_past.size]
+    # Rank of that origin's score among those of all origins, as a level. The position within the
+    # rank is one for the whole path, so that its series and steps move together.
     known = ~np.isnan(scores)
-    # The position in the order of positions is the rank of each origin's score.
-    order = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0, kind="stable")
-    known_count = known.sum(axis=0)
-    # One position within the rank for the whole path, so that its series and steps move together.
-    jitter = (rng.permutation(from_past.size) + rng.random(from_past.size)) / from_past.size
-    drawn = (order[origins] + jitter[:, None, None]) / np.maximum(known_count, 1)
+    jitter = _stratified_uniform(from_past.size, rng)[:, None, None]
+    level = (_ranks_over_rows(scores)[origin] + jitter) / np.maximum(known.sum(axis=0), 1)
     # If a score of an origin is not known, use the mean level of its path.
-    is_known = known[origins]
-    known_sum = np.where(is_known, drawn, 0.0).sum(axis=(1, 2))
+    is_known = known[origin]
+    known_sum = np.where(is_known, level, 0.0).sum(axis=(1, 2))
     mean = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
-    ranks[from_past] = np.where(is_known, drawn, mean[:, None, None])
+    ranks[from_past] = np.where(is_known, level, mean[:, None, None])
     return ranks
+
+
+def _stratified_uniform(count: int, rng: np.random.Generator) -> FloatArray:
+    """Return ``count`` random numbers, one in each of as many equal parts of (0, 1)."""
+    return np.asarray((rng.permutation(count) + rng.random(count)) / count)
+
+
+def _ranks_over_rows(values: FloatArray) -> IntArray:
+    """Return the rank of each value among those of all rows, from 0; NaN has the last ranks."""
+    order = np.argsort(values, axis=0, kind="stable")
+    return np.argsort(order, axis=0, kind="stable")  # the inverse of the order
 
 
 def _prior_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
@@ -84,23 +93,21 @@ def _prior_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) 
     steps and series. Otherwise all series of a path also follow a daily sinusoid of random phase
     from the last known bin on.
     """
-    # Stratified: each path has its own part of (0, 1), so that a few paths are uniform too.
-    level = (rng.permutation(count) + rng.random(count)) / count
-    shape = count, *forecast.mean.shape
+    series, steps = forecast.mean.shape
+    level = _stratified_uniform(count, rng)[:, None, None]  # of a path
     if not forecast.swing:
-        return np.broadcast_to(level[:, None, None], shape).copy()
+        return np.broadcast_to(level, (count, series, steps)).copy()
     phase = 2 * np.pi * rng.random((count, 1, 1))
-    turn = 2 * np.pi * (np.arange(shape[2]) + 0.5) * forecast.bin_s / DAY_S
-    swing = forecast.swing * (np.sin(turn + phase) - np.sin(phase))
-    log_ratio = forecast.growth[:, None] * scipy.special.ndtri(level)[:, None, None] + swing
-    order = np.argsort(np.argsort(log_ratio, axis=0), axis=0)
-    return np.asarray((order + rng.random((count, 1, 1))) / count)
+    angle = 2 * np.pi * (np.arange(steps) + 0.5) * forecast.bin_s / DAY_S
+    rhythm = forecast.swing * (np.sin(angle + phase) - np.sin(phase))
+    log_ratio = forecast.growth[:, None] * scipy.special.ndtri(level) + rhythm
+    return np.asarray((_ranks_over_rows(log_ratio) + rng.random((count, 1, 1))) / count)
 
 
 def _amounts(levels: FloatArray, quantiles: FloatArray, ranks: FloatArray) -> FloatArray:
     """Return the amounts at ``ranks [count, steps]`` from ``quantiles [levels, steps]``."""
-    steps = range(ranks.shape[1])
-    amount_by_step = [
-        interpolate_quantiles(levels, quantiles[:, [k]], ranks[:, k])[:, 0] for k in steps
-    ]
-    return np.stack(amount_by_step, axis=1)
+    amounts = np.empty(ranks.shape)
+    for step in range(ranks.shape[1]):
+        quantiles_of_step = quantiles[:, [step]]
+        amounts[:, step] = interpolate_quantiles(levels, quantiles_of_step, ranks[:, step])[:, 0]
+    return amounts

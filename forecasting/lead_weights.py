@@ -45,7 +45,8 @@ def _origin_distance(stride: int, horizon: int, end: int) -> float:
     HALF_LIFE windows. For a block that ends at step ``end``, that is lengthened to HALF_LIFE_LEADS
     times ``end`` if this is longer: the distance is reduced accordingly.
     """
-    return stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end))
+    half_life_bins, block_half_life_bins = HALF_LIFE * horizon, HALF_LIFE_LEADS * end
+    return stride / horizon * min(1.0, half_life_bins / block_half_life_bins)
 
 
 class LeadWeights:
@@ -66,7 +67,7 @@ class LeadWeights:
             for _, end in self.blocks
         ]
         self.origins: IntArray = np.empty(0, np.int64)  # first bin of each past forecast
-        self.first = 0  # index of the origin of the first of ``paths``
+        self.first_path = 0  # index of the origin of the first of ``paths``
         self.paths = np.empty((methods, series, 0, edges[-1]))  # [method, series, origin, step]
 
     def add_origins(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
@@ -82,21 +83,23 @@ class LeadWeights:
     def add_known_errors(self, values: FloatArray) -> None:
         """Add the errors of the blocks that have ended by the end of ``values [series, bins]``."""
         for b, (start, end) in enumerate(self.blocks):
-            ended = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
+            ended = int((self.origins + end <= values.shape[1]).sum())  # origins are rising
             new = np.arange(self.errors[b].end, ended)
             if not new.size:
                 continue
             actual = windows_at(values, self.origins[new] + start, end - start)
-            absolute = np.abs(self.paths[:, :, new - self.first, start:end] - actual)
+            # [method, series, origin, step of the block]
+            absolute = np.abs(self.paths[:, :, new - self.first_path, start:end] - actual)
             known = ~np.isnan(absolute)
             count = known.sum(axis=3)
             error = np.where(known, absolute, 0.0).sum(axis=3) / np.maximum(count, 1)
             # A block that ends in a gap has no weight: its other bins were known before.
             error = np.where((count > 0) & known[..., -1], error, np.nan)
             self.errors[b] = self.errors[b].append(error)
+        # Drop the paths whose errors are known in every block.
         done = min((means.end for means in self.errors), default=len(self.origins))
-        self.paths = self.paths[:, :, done - self.first :].copy()
-        self.first = done
+        self.paths = self.paths[:, :, done - self.first_path :].copy()
+        self.first_path = done
 
     def keep_needed(self) -> None:
         """Drop the mean errors that no later origin needs."""
@@ -106,30 +109,36 @@ class LeadWeights:
         ]
 
     def mix(
-        self, rows: IntArray, paths: FloatArray, number: IntArray, near: FloatArray, age: int
+        self,
+        rows: IntArray,
+        paths: FloatArray,
+        origin_index: IntArray,
+        window_weights: FloatArray,
+        age: int,
     ) -> tuple[FloatArray, FloatArray]:
         """Return the weighted mean of the methods' forecasts, and the weights at the last step.
 
         ``paths [method, row, origin, step]`` are the forecasts of the series ``rows``. The mean is
         ``[row, origin, step]``, NaN in the steps of the first block. The weights are ``[method,
-        row, origin]``. ``number`` is the index of each origin among all. ``near`` are the weights
-        of the first block, used until an error at a longer lead time is known. The last observed
-        bin is ``age`` bins before the origins, which adds to the lead time.
+        row, origin]``. ``origin_index`` is that of each origin among all. ``window_weights`` are
+        used until an error at a longer lead time is known. The last observed bin is ``age`` bins
+        before the origins, which adds to the lead time.
         """
-        weights = last_weights = near
+        weights = last_weights = window_weights
         mixed = np.full(paths.shape[1:], np.nan)
         steps = paths.shape[3]
         for means, (start, end) in zip(self.errors, self.blocks, strict=True):
-            block = slice(max(0, start - age), max(0, min(end - age, steps)))
-            # The latest origin whose block has ended is so many origins back.
+            first, stop = max(0, start - age), max(0, min(end - age, steps))
+            # Errors of the latest origin whose block has ended; no error without a forecast.
             origins_back = -(-end // self.stride)
-            error = means.at(number - origins_back)[:, rows]
-            error = np.where(np.isnan(paths[..., min(block.start, steps - 1)]), np.inf, error)
-            block_weights = ensemble_weights(error)
-            weights = np.where(block_weights.sum(axis=0) > 0, block_weights, weights)
-            if block.stop > block.start:
-                known_paths = np.nan_to_num(paths[..., block])
-                # The sum over methods (m), for each series, origin and step.
-                mixed[..., block] = np.einsum("mso,msok->sok", weights, known_paths)
+            error = means.at(origin_index - origins_back)[:, rows]
+            has_no_path = np.isnan(paths[..., min(first, steps - 1)])
+            block_weights = ensemble_weights(np.where(has_no_path, np.inf, error))
+            has_weight = block_weights.sum(axis=0) > 0
+            weights = np.where(has_weight, block_weights, weights)
+            if stop > first:
+                known_paths = np.nan_to_num(paths[..., first:stop])
+                # The sum over methods (m), for each series, origin and step (k).
+                mixed[..., first:stop] = np.einsum("mso,msok->sok", weights, known_paths)
                 last_weights = weights
         return mixed, last_weights

@@ -70,11 +70,11 @@ class DiscountedMeans:
 
         Origins after the last one have its mean, and negative ones the default.
         """
-        last = np.minimum(origins, self.end - 1)
         if not self.end:
-            return np.full((*self.total.shape, len(last)), self.default)
-        means = self.means[..., np.maximum(last - self.first, 0)]
-        return np.where(last < 0, self.default, means)
+            return np.full((*self.total.shape, len(origins)), self.default)
+        known_origins = np.minimum(origins, self.end - 1)
+        means = self.means[..., np.maximum(known_origins - self.first, 0)]
+        return np.where(origins < 0, self.default, means)
 
     def keep_last(self, origins: int) -> DiscountedMeans:
         """Return only the means of the last ``origins`` origins."""
@@ -88,12 +88,13 @@ def ensemble_weights(error: FloatArray) -> FloatArray:
     Weights are proportional to an inverse power of the error and sum to 1. An infinite error has
     the weight 0. All weights are 0 if no error is finite.
     """
-    finite = np.isfinite(error)
-    smallest = np.where(finite, error, np.inf).min(axis=0)
+    known = np.isfinite(error)
+    smallest = np.where(known, error, np.inf).min(axis=0)
     smallest = np.where(np.isfinite(smallest), smallest, 1.0)
+    # Divide by the smallest error first, so that the power cannot overflow.
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.where(error > 0, smallest / error, 1.0)
-    weight = np.where(finite, relative**POWER, 0.0)
+        smallest_over_error = np.where(error > 0, smallest / error, 1.0)
+    weight = np.where(known, smallest_over_error**POWER, 0.0)
     return np.asarray(weight / np.maximum(weight.sum(axis=0), np.finfo(float).tiny))
 
 
@@ -104,7 +105,6 @@ def choose_method(single: FloatArray, ensemble: FloatArray) -> IntArray:
     ensemble. The ensemble is used unless a method's error is smaller by MARGIN. As long as no error
     is known, the first method is used, which is the simplest.
     """
-    best = np.argmin(single, axis=0)
-    error = np.min(single, axis=0)
-    single_wins = ~np.isfinite(ensemble) | (error < (1 - MARGIN) * ensemble)
-    return np.where(single_wins, best, len(single))
+    best_method, best_error = np.argmin(single, axis=0), np.min(single, axis=0)
+    single_wins = ~np.isfinite(ensemble) | (best_error < (1 - MARGIN) * ensemble)
+    return np.where(single_wins, best_method, len(single))

@@ -51,16 +51,15 @@ class MethodFits:
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
         while start < len(origins):
+            # Origins are forecast together if they have the same fit, and the same bins count as
+            # no demand (outages and such).
             fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
-            until = int(np.searchsorted(origins, next_fit_bins))
             fit = self._fit(panel, fit_bins)
-            # Origins are forecast together while the same bins count as no demand (outages and
-            # such) for each.
+            before_next_fit = origins[start:][origins[start:] < next_fit_bins]
             count, (removed_series, removed_bins) = self._origins_with_equal_cleaning(
-                panel, fit_bins, origins[start:until]
+                panel, fit_bins, before_next_fit
             )
-            until = start + count
-            origins_of_fit, last = origins[start:until], int(origins[until - 1])
+            together, last = before_next_fit[:count], int(before_next_fit[count - 1])
             values = np.concatenate([fit.values, panel.values[:, fit_bins:last]], axis=1)
             values[removed_series, removed_bins] = np.nan
             # Forecast usual days, then multiply holidays and month ends by their ratio.
@@ -68,11 +67,12 @@ class MethodFits:
             for ratio in fit.ratios:
                 factor = ratio.factor(panel.start_s, panel.bin_s, last + steps)
                 values = values / factor[:, :last]
-                ratio_ahead = ratio_ahead * windows_at(factor, origins_of_fit, steps)
+                ratio_ahead = ratio_ahead * windows_at(factor, together, steps)
             usual = replace(panel, values=values)
             for m, rule in enumerate(fit.methods):
-                paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio_ahead
-            start = until
+                method_paths = rule.paths(usual, together, steps)
+                paths[m, :, start : start + count] = method_paths * ratio_ahead
+            start += count
         return paths
 
     def orders(self, name: str) -> tuple[str, ...]:
@@ -99,7 +99,8 @@ class MethodFits:
             else:
                 next_bins = bins + (min(step, day) if day else step)
             later_ends = self.holiday_ends[self.holiday_ends > bins]
-            next_bins = min([next_bins, *later_ends[:1].tolist()])
+            if later_ends.size:
+                next_bins = min(next_bins, int(later_ends[0]))
             if next_bins > origin:
                 return bins, next_bins
             bins = next_bins

@@ -58,10 +58,11 @@ def past_forecasts_by_series(
 
     def forecasts_of(batch: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
         """Return the past forecasts of series on the same bins; a horizon has ``window`` bins."""
-        count = min(moments, batch[0].bins // 2 // window)
+        bins = batch[0].bins
+        count = min(moments, bins // 2 // window)
         if not count:
             return [[] for _ in batch]
-        origins = [batch[0].bins - window * back for back in range(count, 0, -1)]
+        origins = range(bins - window * count, bins, window)
         steps = max(window, steps_of(batch[0], ahead_s))
         rolling = partial(_rolling_forecasts_by_series, method, origins, window)
         return [forecasts or [] for forecasts in _or_none(rolling, batch, steps)]
@@ -88,14 +89,15 @@ def _by_group(
     for i, demand in enumerate(series):
         bins = (demand.start_s, demand.bin_s, demand.bins, demand.holidays)
         groups.setdefault(bins, []).append(i)
-    results: dict[int, T] = {}
-    for rows in groups.values():
-        steps = steps_of(series[rows[0]], horizon_s)
+    result_of: dict[int, T] = {}  # by index of the series
+    for indices in groups.values():
+        steps = steps_of(series[indices[0]], horizon_s)
         size = max(1, BATCH_SIZE // steps)
-        for start in range(0, len(rows), size):
-            batch = rows[start : start + size]
-            results |= dict(zip(batch, function([series[i] for i in batch], steps), strict=True))
-    return [results[i] for i in range(len(series))]
+        for start in range(0, len(indices), size):
+            batch = indices[start : start + size]
+            results = function([series[i] for i in batch], steps)
+            result_of.update(zip(batch, results, strict=True))
+    return [result_of[i] for i in range(len(series))]
 
 
 def _backtest(

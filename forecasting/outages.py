@@ -46,19 +46,17 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
     """Return the outages in ``values [bins]`` in order; NaN is a gap that is known already."""
     without_outages = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
-        runs = _runs(without_outages == 0)
+        runs = find_runs(without_outages == 0)
         improbable = np.zeros(len(runs), bool)
-        for factor in SCALES:
-            improbable |= _improbable_runs(without_outages, runs, factor)
-        improbable &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
-        found = [
-            i
-            for i in np.flatnonzero(improbable)
-            if not _is_closed(without_outages, runs[i].tolist(), bin_s)
-        ]
-        if not found:
+        for bins_per_sum in SCALES:
+            improbable |= _improbable_runs(without_outages, runs, bins_per_sum)
+        is_short = (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
+        suspect = runs[improbable & is_short]
+        is_closed = [_is_closed(without_outages, run, bin_s) for run in suspect.tolist()]
+        found = suspect[~np.array(is_closed, bool)]
+        if not len(found):
             break
-        for first, end in _extended_runs(without_outages, runs[found]).tolist():
+        for first, end in _extended_runs(without_outages, found).tolist():
             without_outages[first:end] = np.nan
     return _outages_of_runs(values, np.isnan(without_outages) & ~np.isnan(values))
 
@@ -115,19 +113,18 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
         return improbable
     covered = len(values) // bins_per_sum * bins_per_sum
     sums = values[:covered].reshape(-1, bins_per_sum).sum(axis=1)
-    empty = _runs(sums == 0)
-    level, variance = _surrounding_statistics(sums, empty)
+    empty_sums = find_runs(sums == 0)
+    level, variance = _surrounding_statistics(sums, empty_sums)
+    probability = _cumulative_probability(np.zeros(len(empty_sums)), level, variance)
     # At a lower level, an empty sum is likely enough at any variance.
-    busy = level > SMALLEST_LEVEL
-    empty, level, variance = empty[busy], level[busy], variance[busy]
-    unlikely = _cumulative_probability(np.zeros(len(empty)), level, variance) < CHANCE
-    first_bins = empty[unlikely, 0] * bins_per_sum
+    unlikely = (level > SMALLEST_LEVEL) & (probability < CHANCE)
+    first_bins = empty_sums[unlikely, 0] * bins_per_sum
     # The run of a bin is the last one that begins at or before it.
     improbable[np.searchsorted(runs[:, 0], first_bins, side="right") - 1] = True
     return improbable
 
 
-def _runs(mask: BoolArray) -> IntArray:
+def find_runs(mask: BoolArray) -> IntArray:
     """Return (first bin, exclusive end) of each sequence of True in ``mask``, ``[runs, 2]``."""
     steps = np.diff(np.concatenate(([0], mask.astype(np.int8), [0])))
     return np.asarray(np.flatnonzero(steps).reshape(-1, 2), np.int64)
@@ -142,17 +139,19 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     # Sums of squares lose digits unless values are centred.
     centre = float(values[seen].mean()) if seen.any() else 0.0
     deviations = np.where(seen, values - centre, 0.0)
-    sums = [np.concatenate(([0.0], np.cumsum(x))) for x in (seen, deviations, deviations**2)]
-    first = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
-    end = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
-    before = np.maximum(first - NEIGHBOURS, 0), first
-    after = end, np.minimum(end + NEIGHBOURS, len(values))
-    # Count, sum and sum of squares of the neighbours on each side, from cumulative sums.
-    count_before, sum_before, squares_before = (x[before[1]] - x[before[0]] for x in sums)
-    count_after, sum_after, squares_after = (x[after[1]] - x[after[0]] for x in sums)
-    total, squares = sum_before + sum_after, squares_before + squares_after
-    has_enough = (count_before >= FEWEST) & (count_after >= FEWEST)
-    count = np.where(has_enough, count_before + count_after, np.nan)
+    # Number, sum and sum of squares of the observed bins before each bin, ``[3, bins + 1]``.
+    before_bin = np.zeros((3, len(values) + 1))
+    np.cumsum([seen, deviations, deviations**2], axis=1, out=before_bin[:, 1:])
+
+    left_end = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
+    right_begin = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
+    left = before_bin[:, left_end] - before_bin[:, np.maximum(left_end - NEIGHBOURS, 0)]
+    right_end = np.minimum(right_begin + NEIGHBOURS, len(values))
+    right = before_bin[:, right_end] - before_bin[:, right_begin]
+    has_enough = (left[0] >= FEWEST) & (right[0] >= FEWEST)
+
+    count, total, squares = left + right
+    count = np.where(has_enough, count, np.nan)
     mean = total / count
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
 
@@ -169,10 +168,11 @@ def _cumulative_probability(
     mean = np.where(has_level, level, 1.0)
     overdispersed = has_level & (variance > mean * (1 + 1e-9))
     used_variance = np.where(overdispersed, variance, 2 * mean)
-    most, size = np.floor(amounts), mean**2 / (used_variance - mean)
-    binomial = scipy.special.betainc(size, most + 1, mean / used_variance)
-    chance = np.where(overdispersed, binomial, scipy.special.pdtr(most, mean))
-    return np.asarray(np.where(has_level, chance, 1.0))
+    count = np.floor(amounts)
+    size = mean**2 / (used_variance - mean)  # of the negative binomial distribution
+    binomial = scipy.special.betainc(size, count + 1, mean / used_variance)
+    poisson = scipy.special.pdtr(count, mean)
+    return np.asarray(np.where(has_level, np.where(overdispersed, binomial, poisson), 1.0))
 
 
 def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
@@ -180,15 +180,16 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
 
     They are then closed hours, and no outage.
     """
-    per_day = round(DAY_S / bin_s)
-    if abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S or len(values) <= per_day:
+    bins_per_day = round(DAY_S / bin_s)
+    if abs(bins_per_day * bin_s - DAY_S) > 1e-6 * DAY_S or len(values) <= bins_per_day:
         return False
     first, end = run
-    days = np.arange(-(end // per_day) - 1, len(values) // per_day + 1)  # relative to that of run
-    bins = np.arange(first, end)[None, :] + per_day * days[days != 0][:, None]
-    others = values[bins[(bins >= 0) & (bins < len(values))]]
-    others = others[~np.isnan(others)]
-    return bool(others.size) and float((others == 0).mean()) >= CLOSED
+    days = len(values) // bins_per_day + 1
+    to_other_days = bins_per_day * np.delete(np.arange(-days, days + 1), days)  # without 0
+    bins = np.arange(first, end) + to_other_days[:, None]  # [day, bin of the run]
+    amounts = values[bins[(bins >= 0) & (bins < len(values))]]
+    amounts = amounts[~np.isnan(amounts)]
+    return bool(amounts.size) and float((amounts == 0).mean()) >= CLOSED
 
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
@@ -203,13 +204,14 @@ def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
         amounts = np.nan_to_num(values[np.clip(bins, 0, len(values) - 1)], nan=np.inf)
         return np.asarray(_cumulative_probability(amounts, level, variance) < CHANCE)
 
-    first, end = runs.T
+    first, end = runs[:, 0], runs[:, 1]
+    # Begin a bin earlier where the bin before is partial, and end a bin later likewise.
     return np.stack([first - is_partial(first - 1), end + is_partial(end)], axis=1)
 
 
 def _outages_of_runs(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
     """Return each sequence of True in ``lost [bins]`` as an outage, with its expected demand."""
-    runs = _runs(lost)  # rows of (first bin, end), end exclusive
+    runs = find_runs(lost)  # rows of (first bin, end), end exclusive
     if not len(runs):
         return ()
     expected_demand, _ = _surrounding_statistics(np.where(lost, np.nan, values), runs)

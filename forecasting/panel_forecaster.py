@@ -96,8 +96,8 @@ class PanelForecaster:
             quantiles=conformal.widen_for_sampling(
                 forecast.mean, forecast.quantiles, forecast.levels, errors
             ),
-            peaks=conformal.widen_for_sampling(
-                forecast.top, forecast.peaks, forecast.levels, errors
+            peak_quantiles=conformal.widen_for_sampling(
+                forecast.peak, forecast.peak_quantiles, forecast.levels, errors
             ),
         )
 
@@ -105,7 +105,15 @@ class PanelForecaster:
 def _join_forecasts(parts: Sequence[PanelForecast]) -> PanelForecast:
     """Return one forecast with the series of all ``parts``, in their order."""
     fields: dict[str, Any] = {}
-    for name in ("mean", "top", "quantiles", "peaks", "limit", "scores", "growth"):  # by series
+    for name in (
+        "mean",
+        "peak",
+        "quantiles",
+        "peak_quantiles",
+        "limit",
+        "scores",
+        "growth",
+    ):  # by series
         fields[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("errors", "shares", "end_shares"):  # [methods, series]
         fields[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
@@ -121,7 +129,7 @@ class LastDay(NamedTuple):
 
     # [series, origin, step] hourly means of the day; of the last hour if the history is not short
     paths: FloatArray
-    tops: FloatArray  # [series, origin] largest bin of the last hour
+    peaks: FloatArray  # [series, origin] largest bin of the last hour
     is_short: BoolArray  # [origin] whether the history is too short to judge methods a day ahead
 
 
@@ -133,71 +141,74 @@ def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
     hour to the first. If no bin of the last hour was observed, it has the amount of the last
     observed bin; 0 if nothing was observed.
     """
-    hour, day = max(1, round(HOUR_S / panel.bin_s)), panel.season_bins(DAY_S)
+    hour, day = max(1, round(HOUR_S / panel.bin_s)), panel.season_bins(DAY_S)  # in bins
     seen = ~np.isnan(panel.values)
-    sums, counts = (
-        np.pad(np.cumsum(x, axis=1), ((0, 0), (1, 0)))
-        for x in (np.where(seen, panel.values, 0.0), seen)
-    )
+    # Sum and number of the observed bins before each bin, ``[series, bins + 1]``.
+    sums = np.pad(np.cumsum(np.where(seen, panel.values, 0.0), axis=1), ((0, 0), (1, 0)))
+    counts = np.pad(np.cumsum(seen, axis=1), ((0, 0), (1, 0)))
 
     def mean(begin: IntArray, end: IntArray) -> FloatArray:
         """Return the mean of the bins from ``begin`` to ``end``; NaN if none was observed."""
         count = counts[:, end] - counts[:, begin]
         return np.where(count, (sums[:, end] - sums[:, begin]) / np.maximum(count, 1), np.nan)
 
-    level = mean(np.maximum(origins - hour, 0), origins)
-    last = forward_fill(panel.values)[:, origins - 1]
-    level = np.nan_to_num(np.where(np.isnan(level), last, level))
-    top = np.stack(
+    # Mean and peak of the last hour, ``[series, origin]``.
+    last_hour = mean(np.maximum(origins - hour, 0), origins)
+    last_observed = forward_fill(panel.values)[:, origins - 1]
+    last_hour = np.nan_to_num(np.where(np.isnan(last_hour), last_observed, last_hour))
+    peak = np.stack(
         [np.fmax.reduce(panel.values[:, max(0, o - hour) : o], axis=1) for o in origins.tolist()],
         axis=1,
     )
-    tops = np.where(np.isnan(top), level, top)
-    paths = np.repeat(level[:, :, None], steps, axis=2)
+    peaks = np.where(np.isnan(peak), last_hour, peak)
+    paths = np.repeat(last_hour[:, :, None], steps, axis=2)
     is_short = origins < conformal.RHYTHM_DAYS * day
-    if is_short.any():
-        short_origins, level = origins[is_short], level[:, is_short, None]
-        lead = np.arange(steps) % day
-        # [origin, step] the bin of the same time of day; negative if before the history
-        same_time = short_origins[:, None] - day + lead
-        # The hour around it, but nothing from the origin on.
-        end = np.clip(same_time - hour // 2 + hour, 1, short_origins[:, None])
-        observed = mean(np.maximum(end - hour, 0).ravel(), end.ravel())
-        observed = observed.reshape(len(level), *same_time.shape)
-        first_hour = mean(np.zeros_like(short_origins), np.minimum(short_origins, hour))
-        share = (lead + 0.5) / np.maximum(day - short_origins, 1)[:, None]
-        interpolated = level + share * (first_hour[:, :, None] - level)
-        amounts = np.where(same_time >= 0, observed, interpolated)
-        paths[:, is_short] = np.where(np.isnan(amounts), level, amounts)
-    return LastDay(paths, tops, is_short)
+    if not is_short.any():
+        return LastDay(paths, peaks, is_short)
+
+    # The hour around the same time of the day before, but nothing from the origin on.
+    short_origins, last_hour = origins[is_short], last_hour[:, is_short, None]
+    lead = np.arange(steps) % day
+    same_time = short_origins[:, None] - day + lead  # [origin, step] a bin; below 0: no history
+    end = np.clip(same_time - hour // 2 + hour, 1, short_origins[:, None])
+    observed = mean(np.maximum(end - hour, 0).ravel(), end.ravel())
+    observed = observed.reshape(len(last_hour), *same_time.shape)
+
+    # Times of day before the history began: a line from the last hour to the first.
+    first_hour = mean(np.zeros_like(short_origins), np.minimum(short_origins, hour))
+    share = (lead + 0.5) / np.maximum(day - short_origins, 1)[:, None]
+    interpolated = last_hour + share * (first_hour[:, :, None] - last_hour)
+    amounts = np.where(same_time >= 0, observed, interpolated)
+    paths[:, is_short] = np.where(np.isnan(amounts), last_hour, amounts)
+    return LastDay(paths, peaks, is_short)
 
 
 class _Bands(NamedTuple):
     """Quantiles of a forecast, and the scores (log ratios) of past forecasts that give them."""
 
     quantiles: FloatArray  # [series, level, step] of bins
-    peaks: FloatArray  # [series, level, step] of the peak of the window that ends with the step
+    peak_quantiles: (
+        FloatArray  # [series, level, step] of the peak of the window that ends with the step
+    )
     scores: FloatArray  # [series, origin, step]
 
 
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    A path is the expected amount of each bin of a forecast. A ``top`` is the peak of a window: its
-    largest bin. Errors of peaks decide between methods. Arrays called ``both_tops`` have two peaks
-    for each method. The first half are the peaks of their paths. The second half are the same
-    peaks, corrected by the recent bias of the method's peaks. A ``lift`` is the forecast peak
-    divided by the peak of the path. The ``age`` of a series is the number of bins since its last
-    observed one. A score is the log ratio of an actual to a forecast amount.
+    A path is the expected amount of each bin of a forecast. A peak is the largest bin of a window.
+    Errors of peaks decide between methods. Each method has two ``candidate_peaks``: first are the
+    peaks of all paths, then the same peaks corrected by the recent bias of the method. A ``lift``
+    is the forecast peak divided by the peak of the path. The ``age`` of a series is the number of
+    bins since its last observed one. A score is the log ratio of an actual to a forecast amount.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
         """Forecast from the past origins of ``panel``."""
         self.method = forecaster.method
-        compares_methods = self.method in (AUTO, ENSEMBLE)
-        self.names = MEMBERS if compares_methods else (self.method,)
+        self.names = MEMBERS if self.method in (AUTO, ENSEMBLE) else (self.method,)
         self.horizon, self.lead = forecaster.horizon_bins, forecaster.lead_bins
-        self.window = self.lead + self.horizon
+        self.window = self.lead + self.horizon  # bins from an origin to the end of its window
         self.peak_multiple = forecaster.peak_multiple
         self.panel = panel
         self.scale = mean_scale(panel.values)
@@ -215,7 +226,7 @@ class _PanelPart:
         self.record = PastForecasts.empty(methods, series, edges[-1])
         self.bias = DiscountedMeans.empty((methods, series), windows_apart, default=0.0)
         self.errors = DiscountedMeans.empty((2 * methods, series), windows_apart, default=np.inf)
-        self.mixed = DiscountedMeans.empty((series,), windows_apart, default=np.inf)
+        self.ensemble_errors = DiscountedMeans.empty((series,), windows_apart, default=np.inf)
         self.end_paths: tuple[int, FloatArray] | None = None  # bins, and the paths after them
         self.leads = LeadWeights(methods, series, edges, self.stride, self.horizon)
         self._forecast_new_origins()
@@ -231,32 +242,34 @@ class _PanelPart:
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._forecast_all_origins(reach)
+        # The forecast begins at the end of the panel, which follows the recorded origins.
         end_of_panel = np.array([panel.bins])
+        end_origin = np.array([len(self.record.origins)])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
-        recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
-        both_tops = self._with_corrected(self._tops(paths), recent.bias)
-        end_origin = np.array([len(self.record.origins)])  # index after the recorded origins
+        recent = self._recent_errors(end_origin + self._origins_per_lead)  # all errors so far
+        candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
         last = last_day(self.panel, end_of_panel, paths.shape[3])
-        selected = self._select(paths, both_tops, recent, last, end_origin, ages)
+        selected = self._select(paths, candidate_peaks, recent, last, end_origin, ages)
         mean = selected.path[:, 0, :steps]
-        top = selected.lift[:, :1] * running_max(mean, self.horizon)
-        bands = self._bands(mean, top, ages)
+        peak = selected.lift[:, :1] * running_max(mean, self.horizon)
+        bands = self._bands(mean, peak, ages)
         limit = self._limit(ages)
-        names = (*self.names, *self.names, ENSEMBLE, LAST_DAY)
+        names_by_choice = (*self.names, *self.names, ENSEMBLE, LAST_DAY)
         age = int(ages.min(initial=0))
-        errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
+        errors = _smaller_errors(recent.errors)
+        errors = np.concatenate([errors, recent.ensemble[None]])[:, :, 0] / self.scale[:, 0]
         return PanelForecast(
             start_s=panel.start_s + panel.bins * panel.bin_s,
             bin_s=panel.bin_s,
             mean=np.minimum(mean, limit),
-            top=np.minimum(top, limit),
+            peak=np.minimum(peak, limit),
             levels=QUANTILES,
             quantiles=np.minimum(bands.quantiles, limit[:, None]),
-            peaks=np.minimum(bands.peaks, limit[:, None]),
-            methods=tuple(names[m] for m in selected.chosen[:, 0]),
+            peak_quantiles=np.minimum(bands.peak_quantiles, limit[:, None]),
+            methods=tuple(names_by_choice[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
-            errors=_smaller_errors(errors, len(self.names)) / self.scale[:, 0],
-            shares=_weight_by_method(_peak_weights(both_tops, recent.errors))[:, :, 0],
+            errors=errors,
+            shares=_weight_by_method(_peak_weights(candidate_peaks, recent.errors))[:, :, 0],
             end_shares=selected.end_shares[:, :, 0],
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
@@ -267,24 +280,24 @@ class _PanelPart:
             swing=self._unknown_swing(age),
         )
 
-    def _bands(self, mean: FloatArray, top: FloatArray, ages: IntArray) -> _Bands:
-        """Return the quantiles of a forecast with the given ``mean`` and ``top [series, steps]``.
+    def _bands(self, mean: FloatArray, peak: FloatArray, ages: IntArray) -> _Bands:
+        """Return the quantiles of a forecast with the given ``mean`` and ``peak [series, steps]``.
 
-        ``top`` is the peak of the window that ends with each step. ``ages [series]`` are the bins
+        ``peak`` is the peak of the window that ends with each step. ``ages [series]`` are the bins
         since the last observed one. A forecast begins ``age`` bins after its data, so it is
         compared with past forecasts from lead time ``age`` on.
         """
         steps = mean.shape[1]
-        quantiles, peaks = np.empty((2, len(mean), len(QUANTILES), steps))
+        quantiles, peak_quantiles = np.empty((2, len(mean), len(QUANTILES), steps))
         scores = np.empty((len(mean), len(self._windows), steps))
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
             # Columns: the steps of the mean, then those of the peaks.
             past = self._past_scores(rows, int(age), steps)
             scores[rows] = past[:, :, :steps]
-            bands = self._quantiles(rows, int(age), np.hstack([mean[rows], top[rows]]), past)
-            quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
-        return _Bands(quantiles, peaks, scores)
+            bands = self._quantiles(rows, int(age), np.hstack([mean[rows], peak[rows]]), past)
+            quantiles[rows], peak_quantiles[rows] = bands[:, :, :steps], bands[:, :, steps:]
+        return _Bands(quantiles, peak_quantiles, scores)
 
     def _ages(self) -> IntArray:
         """Return the number of bins since the last observed one, ``[series]``; 0 if none is."""
@@ -312,15 +325,10 @@ class _PanelPart:
         first_bins = self.record.origins[windows] + self.lead
         # max() keeps NaN: a window with a gap was not observed.
         actual = windows_at(self.panel.values, first_bins, self.horizon).max(axis=2)
-        forecast = self.record.lifts[:, windows] * self._tops(self.record.paths[:, windows])
+        forecast = self.record.lifts[:, windows] * self._window_peaks(self.record.paths[:, windows])
         starts = np.asarray(self.panel.start_s + first_bins * self.panel.bin_s, np.float64)
         scale = self.scale[:, 0].tolist()
         return tuple(PastPeaks(starts, *row) for row in zip(actual, forecast, scale, strict=True))
-
-    @property
-    def _origins_per_window(self) -> int:
-        """Return the number of past origins per window, at least 1."""
-        return max(1, round(self.horizon / self.stride))
 
     @property
     def _origins_per_lead(self) -> int:
@@ -332,67 +340,72 @@ class _PanelPart:
 
         Errors of windows that have ended by now are recorded too.
         """
-        record = self.record
-        origins = np.arange(
-            self.first + self.stride * len(record.origins), self.panel.bins, self.stride
-        )
+        recorded = len(self.record.origins)
+        first_new_bin = self.first + self.stride * recorded
+        origins = np.arange(first_new_bin, self.panel.bins, self.stride)
         if not origins.size:
-            self._add_known_errors()
+            self._add_method_errors()
+            self._add_ensemble_errors()
             self.leads.add_known_errors(self.panel.values)
             return
-        # [method, series, origin, step]. The last origin is the end of the panel, for ``predict``.
-        paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
-        self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
-        paths = paths[:, :, :-1]
-        new = len(record.origins) + np.arange(len(origins))  # indices of the new origins
-        self.record = record = replace(
-            record,
-            origins=np.concatenate([record.origins, origins]),
-            tops=np.concatenate([record.tops, self._tops(paths)], axis=2),
-        )
-        self._add_known_errors()
-        last = last_day(self.panel, origins, paths.shape[3])
-        recent = self._recent_errors(new)
-        both_tops = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
-        _, mixed_top = self._mix(paths, both_tops, recent.errors, last)
-        mixed_tops = np.concatenate([record.mixed_tops, mixed_top], axis=1)
-        self.record = record = replace(record, mixed_tops=mixed_tops)
-        self._add_known_errors()  # again, now that the ensemble's peaks are known
-        self.leads.add_origins(self.panel.values, origins, paths)
-        no_ages = np.zeros(len(paths[0]), np.int64)
-        selected = self._select(paths, both_tops, self._recent_errors(new), last, new, no_ages)
-        self.record = replace(
-            record,
-            paths=np.concatenate([record.paths, selected.path], axis=1),
-            lifts=np.concatenate([record.lifts, selected.lift], axis=1),
-        )
-        self.leads.keep_needed()
-        self.bias, self.errors, self.mixed = (
-            means.keep_last(self._origins_per_lead)
-            for means in (self.bias, self.errors, self.mixed)
-        )
+        new = recorded + np.arange(len(origins))  # indices of the new origins
 
-    def _add_known_errors(self) -> None:
-        """Add the peak errors of the windows that have ended by now."""
-        record = self.record
-        ended_windows = int((record.origins + self.window <= self.panel.bins).sum())
-        if ended_windows > self.bias.end:
-            new = np.arange(self.bias.end, ended_windows)
-            actual, tops = self._actual_tops(new), record.tops[:, :, new]
-            ratio = conformal.log_ratio_scores(actual, tops, self.scale)
-            self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
-            both_tops = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
-            self.errors = self.errors.append(np.abs(both_tops - actual))
-        windows = np.arange(self.mixed.end, min(ended_windows, record.mixed_tops.shape[1]))
-        if windows.size:
-            error = np.abs(record.mixed_tops[:, windows] - self._actual_tops(windows))
-            self.mixed = self.mixed.append(error)
+        # Paths of each method. The last origin is the end of the panel, kept for ``predict``.
+        origins_and_end = np.append(origins, self.panel.bins)
+        paths = self.fits.paths(self.panel, origins_and_end, self.record.reach)
+        self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
+        paths = paths[:, :, :-1]  # [method, series, origin, step]
+
+        # Peaks of each method, and those of the ensemble, which depend on the methods' errors.
+        peaks = self._window_peaks(paths)
+        self.record = self.record.add(origins=origins, peaks=peaks)
+        self._add_method_errors()
+        recent = self._recent_errors(new)
+        candidate_peaks = self._candidate_peaks(peaks, recent.bias)
+        last = last_day(self.panel, origins, paths.shape[3])
+        _, ensemble_peaks = self._ensemble(paths, candidate_peaks, recent.errors, last)
+        self.record = self.record.add(ensemble_peaks=ensemble_peaks)
+        self._add_ensemble_errors()
+        self.leads.add_origins(self.panel.values, origins, paths)
+
+        # The method to use at each origin, by the errors that were known there.
+        recent, no_ages = self._recent_errors(new), np.zeros(paths.shape[1], np.int64)
+        selected = self._select(paths, candidate_peaks, recent, last, new, no_ages)
+        self.record = self.record.add(paths=selected.path, lifts=selected.lift)
+
+        # Drop the means that no later origin needs.
+        self.leads.keep_needed()
+        self.bias = self.bias.keep_last(self._origins_per_lead)
+        self.errors = self.errors.keep_last(self._origins_per_lead)
+        self.ensemble_errors = self.ensemble_errors.keep_last(self._origins_per_lead)
+
+    @property
+    def _ended_windows(self) -> int:
+        """Return the number of past origins whose window has ended by now."""
+        return int((self.record.origins + self.window <= self.panel.bins).sum())
+
+    def _add_method_errors(self) -> None:
+        """Add the bias and the peak errors of each method in the windows that have ended."""
+        new = np.arange(self.bias.end, self._ended_windows)
+        if not new.size:
+            return
+        actual, peaks = self._actual_peaks(new), self.record.peaks[:, :, new]
+        ratio = conformal.log_ratio_scores(actual, peaks, self.scale)
+        self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
+        known_bias = self.bias.at(new - self._origins_per_lead)
+        self.errors = self.errors.append(np.abs(self._candidate_peaks(peaks, known_bias) - actual))
+
+    def _add_ensemble_errors(self) -> None:
+        """Add the peak errors of the ensemble in the windows that have ended."""
+        new = np.arange(self.ensemble_errors.end, self._ended_windows)
+        error = np.abs(self.record.ensemble_peaks[:, new] - self._actual_peaks(new))
+        self.ensemble_errors = self.ensemble_errors.append(error)
 
     def _recent_errors(self, origins: IntArray) -> RecentErrors:
         """Return the mean errors of peaks as they were known at each of ``origins`` (indices)."""
-        known_origins = origins - self._origins_per_lead
+        known = origins - self._origins_per_lead  # the latest origin whose window has ended
         return RecentErrors(
-            *(means.at(known_origins) for means in (self.bias, self.errors, self.mixed))
+            self.bias.at(known), self.errors.at(known), self.ensemble_errors.at(known)
         )
 
     def _paths_from_end(self, end_of_panel: IntArray, steps: int) -> FloatArray:
@@ -401,26 +414,29 @@ class _PanelPart:
         They are computed once per end. ``end_of_panel [1]`` is its bin. The result is ``[method,
         series, 1, step]``.
         """
-        bins, paths = self.end_paths or (0, np.empty((0, 0, 0, 0)))
-        if bins < end_of_panel[0] or paths.shape[3] < steps:
-            paths = self.fits.paths(self.panel, end_of_panel, steps)
-            self.end_paths = int(end_of_panel[0]), paths
+        bins = int(end_of_panel[0])
+        if self.end_paths is not None:
+            known_bins, known_paths = self.end_paths
+            if known_bins >= bins and known_paths.shape[3] >= steps:
+                return known_paths
+        paths = self.fits.paths(self.panel, end_of_panel, steps)
+        self.end_paths = bins, paths
         return paths
 
-    def _tops(self, paths: FloatArray) -> FloatArray:
+    def _window_peaks(self, paths: FloatArray) -> FloatArray:
         """Return the peak in the window of each path, ``[...]``; ``paths`` are ``[..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
 
-    def _actual_tops(self, origins: IntArray) -> FloatArray:
+    def _actual_peaks(self, origins: IntArray) -> FloatArray:
         """Return the actual peaks of the windows of ``origins`` (indices), ``[series, origin]``."""
         actual = windows_at(
             self.panel.values, self.record.origins[origins] + self.lead, self.horizon
         )
-        top = np.where(np.isnan(actual), -np.inf, actual).max(axis=2)
+        peak = np.where(np.isnan(actual), -np.inf, actual).max(axis=2)
         # A window that ends in a gap has no weight.
-        return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
+        return np.where(np.isnan(actual[:, :, -1]), np.nan, peak)
 
-    def _with_corrected(self, peaks: FloatArray, bias: FloatArray) -> FloatArray:
+    def _candidate_peaks(self, peaks: FloatArray, bias: FloatArray) -> FloatArray:
         """Return the forecast ``peaks``, then the same corrected by ``bias``, ``[2 methods, ...]``.
 
         Both arguments are ``[methods, ...]``. ``bias`` is the log of (actual + offset) / (forecast
@@ -430,26 +446,27 @@ class _PanelPart:
         corrected = np.maximum(0.0, (peaks + offset) * np.exp(bias) - offset)
         return np.concatenate([peaks, corrected])
 
-    def _mix(
-        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: LastDay
+    def _ensemble(
+        self, paths: FloatArray, candidate_peaks: FloatArray, errors: FloatArray, last: LastDay
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, origin, step]`` and peaks ``[series, origin]``.
 
-        ``paths [method, series, origin, step]`` are those of the methods, and ``both_tops`` their
-        peaks. Weights follow from the recent ``errors`` of these peaks. As long as no error is
-        known, the ``last`` day is repeated.
+        ``paths [method, series, origin, step]`` are those of the methods. Weights follow from the
+        recent ``errors`` of ``candidate_peaks``, both ``[2 methods, series, origin]``. As long as
+        no error is known, the ``last`` day is repeated.
         """
-        weights = _peak_weights(both_tops, errors)
+        weights = _peak_weights(candidate_peaks, errors)
         has_weight = weights.sum(axis=0) > 0
-        top = (weights * np.nan_to_num(both_tops)).sum(axis=0)
+        peak = (weights * np.nan_to_num(candidate_peaks)).sum(axis=0)
+        # Sum over methods (m) for each series, origin and step (k).
         path = np.einsum("mso,msok->sok", _weight_by_method(weights), np.nan_to_num(paths))
         path = np.where(has_weight[:, :, None], path, last.paths)
-        return path, np.where(has_weight, top, last.tops)
+        return path, np.where(has_weight, peak, last.peaks)
 
     def _select(
         self,
         paths: FloatArray,
-        both_tops: FloatArray,
+        candidate_peaks: FloatArray,
         recent: RecentErrors,
         last: LastDay,
         origins: IntArray,
@@ -458,56 +475,58 @@ class _PanelPart:
         """Return the forecast of the selected method, or the last day where it has none.
 
         ``paths [method, series, origin, step]`` are forecasts from ``origins`` (indices),
-        ``both_tops`` their peaks, and ``recent`` the errors known there. ``ages [series]`` are the
-        bins since the last observed one.
+        ``candidate_peaks`` their peaks, and ``recent`` the errors known there. ``ages [series]``
+        are the bins since the last observed one.
         """
-        mixed, mixed_top = self._mix(paths, both_tops, recent.errors, last)
-        chosen = self._choose(both_tops, recent)
-        all_paths = np.concatenate([paths, paths, mixed[None], last.paths[None]])
-        all_tops = np.concatenate([both_tops, mixed_top[None], last.tops[None]])
+        ensemble_path, ensemble_peak = self._ensemble(paths, candidate_peaks, recent.errors, last)
+        # Take the chosen one of: methods, methods with corrected peaks, ensemble, last day.
+        chosen = self._choose(candidate_peaks, recent)
+        all_paths = np.concatenate([paths, paths, ensemble_path[None], last.paths[None]])
+        all_peaks = np.concatenate([candidate_peaks, ensemble_peak[None], last.peaks[None]])
         path = np.take_along_axis(all_paths, chosen[None, :, :, None], axis=0)[0]
-        top = np.take_along_axis(all_tops, chosen[None], axis=0)[0]
+        peak = np.take_along_axis(all_peaks, chosen[None], axis=0)[0]
         path = np.where(np.isnan(path), last.paths, path)
-        top = np.where(np.isnan(top), last.tops, top)
-        path_top = self._tops(path)
-        lift = np.where(path_top > 0, top / np.where(path_top > 0, path_top, 1), 1)
-        weights = _weight_by_method(_peak_weights(both_tops, recent.errors))
+        peak = np.where(np.isnan(peak), last.peaks, peak)
+        path_peak = self._window_peaks(path)
+        lift = np.where(path_peak > 0, peak / np.where(path_peak > 0, path_peak, 1), 1)
+        weights = _weight_by_method(_peak_weights(candidate_peaks, recent.errors))
         end_shares = weights.copy()
-        if self.method in (AUTO, ENSEMBLE):
-            # Beyond the window, the ensemble's weights at each lead time mix the paths.
-            has_weight = weights.sum(axis=0)[..., None] > 0
-            for age in np.unique(ages):
-                rows = np.flatnonzero(ages == age)
-                later, end_shares[:, rows] = self.leads.mix(
-                    rows, paths[:, rows], origins, weights[:, rows], int(age)
-                )
-                path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
-            # Errors a day ahead are known from the second day on.
-            path[:, last.is_short, self.window :] = last.paths[:, last.is_short, self.window :]
+        if self.method not in (AUTO, ENSEMBLE):
+            return SelectedForecast(path, lift, chosen, end_shares)
+
+        # Beyond the window, replace the path by the mean with the weights at each lead time.
+        has_weight = weights.sum(axis=0)[..., None] > 0
+        for age in np.unique(ages):
+            rows = np.flatnonzero(ages == age)
+            later, end_shares[:, rows] = self.leads.mix(
+                rows, paths[:, rows], origins, weights[:, rows], int(age)
+            )
+            path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
+        # Errors a day ahead are known from the second day on.
+        path[:, last.is_short, self.window :] = last.paths[:, last.is_short, self.window :]
         return SelectedForecast(path, lift, chosen, end_shares)
 
-    def _choose(self, both_tops: FloatArray, recent: RecentErrors) -> IntArray:
-        """Return the index in ``both_tops`` of the chosen method and peak, ``[series, origin]``.
+    def _choose(self, candidate_peaks: FloatArray, recent: RecentErrors) -> IntArray:
+        """Return the index of the chosen method and peak, ``[series, origin]``.
 
-        The index after the last one is that of the ensemble. The next is that of the last day,
-        which is repeated as long as no error is known.
+        It is an index in ``candidate_peaks``. The one after the last is that of the ensemble. The
+        next is that of the last day, which is repeated as long as no error is known.
         """
         if self.method not in (AUTO, ENSEMBLE):
-            return np.zeros(both_tops.shape[1:], np.int64)
-        ensemble, last_day = len(both_tops), len(both_tops) + 1
-        errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
-        chosen = (
-            choose_method(errors, recent.mixed)
-            if self.method == AUTO
-            else np.full(both_tops.shape[1:], ensemble)
-        )
+            return np.zeros(candidate_peaks.shape[1:], np.int64)
+        ensemble, last_day = len(candidate_peaks), len(candidate_peaks) + 1
+        errors = np.where(np.isnan(candidate_peaks), np.inf, recent.errors)
+        chosen = np.full(candidate_peaks.shape[1:], ensemble)
+        if self.method == AUTO:
+            chosen = choose_method(errors, recent.ensemble)
         has_errors = np.isfinite(errors).any(axis=0)
         return np.where(has_errors, chosen, last_day)
 
     @property
     def _windows(self) -> IntArray:
         """Return the indices of past origins that are about a window apart."""
-        return np.arange(len(self.record.origins))[:: self._origins_per_window]
+        origins_per_window = max(1, round(self.horizon / self.stride))
+        return np.arange(len(self.record.origins))[::origins_per_window]
 
     def _history_days(self, age: int) -> float:
         """Return the days of history up to ``age`` bins before the end."""
@@ -538,17 +557,12 @@ class _PanelPart:
         """
         steps = forecast.shape[1] // 2
         values, scale = self.panel.values[rows], self.scale[rows]
-        day = self.panel.season_bins(DAY_S)
-        origins = self.record.origins[self._windows]
-        known = origins < self.panel.bins - age
-        lead = np.tile(np.arange(age, age + steps), 2)
+        known_bins = self.panel.bins - age
+        lead = np.tile(np.arange(age, age + steps), 2)  # [column] bins after the last known one
         in_window = lead < self.window
-        prior = conformal.growth_prior(
-            self._history_days(age), int(known.sum()), self._day_growth(rows, age),
-            (lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S, self._unknown_swing(age),
-        )  # fmt: skip
-        settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
+
+        # Columns in the window: scores of the latest forecasts of similar amounts.
         past_forecasts = np.concatenate(self._past_forecasts(rows, age, steps), axis=2)
         comparable = conformal.comparable_scores(
             past[:, -BAND_WINDOWS:, in_window],
@@ -559,11 +573,21 @@ class _PanelPart:
         result[:, :, in_window] = conformal.quantiles(
             forecast[:, in_window], comparable, values, scale, QUANTILES
         )
-        # Forecasts further ahead than a window overlap, so levels would adapt to one series of
-        # related errors.
+
+        # Columns further ahead: scores of settled origins, and the prior while history is short.
+        # These forecasts overlap, so levels would adapt to one series of related errors.
+        origins, day = self.record.origins[self._windows], self.panel.season_bins(DAY_S)
+        is_settled = origins >= min(SETTLED_DAYS * day, known_bins // 2)
+        prior = conformal.growth_prior(
+            days=self._history_days(age),
+            count=int((origins < known_bins).sum()),
+            growth=self._day_growth(rows, age),
+            lead_days=(lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
+            swing=self._unknown_swing(age),
+        )
         result[:, :, ~in_window] = conformal.quantiles(
             forecast[:, ~in_window],
-            past[:, settled][:, :, ~in_window],
+            past[:, is_settled][:, :, ~in_window],
             values,
             scale,
             QUANTILES,
@@ -580,19 +604,23 @@ class _PanelPart:
         """
         reach = age + steps  # bins from an origin to the end of its forecast
         origins = self.record.origins[self._windows]
-        values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
+        # Actual amounts after each origin, ``[rows, origins, reach]``; NaN after the panel.
         unknown = np.full((len(rows), reach), np.nan)
-        actual = windows_at(np.concatenate([values, unknown], axis=1), origins, reach)
+        values = np.concatenate([self.panel.values[rows], unknown], axis=1)
+        actual = windows_at(values, origins, reach)
         seen = ~np.isnan(actual)
-        tops = running_max(np.where(seen, actual, -np.inf), self.horizon)
-        tops = np.where(seen, tops, np.nan)
-        forecasts, forecast_tops = self._past_forecasts(rows, age, steps)
+        actual_peaks = running_max(np.where(seen, actual, -np.inf), self.horizon)
+        actual_peaks = np.where(seen, actual_peaks, np.nan)
+
+        forecasts, forecast_peaks = self._past_forecasts(rows, age, steps)
+        scale = self.scale[rows][:, :, None]
         in_window = np.arange(age, reach) < self.window
         offset = np.where(in_window, conformal.OFFSET, conformal.FAR_OFFSET)
-        return np.concatenate([
-            conformal.log_ratio_scores(actual[:, :, age:], forecasts, scale, offset),
-            conformal.log_ratio_scores(tops[:, :, age:], forecast_tops, scale, offset),
-        ], axis=2)  # fmt: skip
+        bin_scores = conformal.log_ratio_scores(actual[:, :, age:], forecasts, scale, offset)
+        peak_scores = conformal.log_ratio_scores(
+            actual_peaks[:, :, age:], forecast_peaks, scale, offset
+        )
+        return np.concatenate([bin_scores, peak_scores], axis=2)
 
     def _past_forecasts(
         self, rows: IntArray, age: int, steps: int
@@ -604,8 +632,8 @@ class _PanelPart:
         """
         forecasts = self.record.paths[rows][:, self._windows, : age + steps]
         lifts = self.record.lifts[rows][:, self._windows, None]
-        tops = lifts * running_max(forecasts, self.horizon)
-        return forecasts[:, :, age:], tops[:, :, age:]
+        peaks = lifts * running_max(forecasts, self.horizon)
+        return forecasts[:, :, age:], peaks[:, :, age:]
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:
@@ -615,9 +643,9 @@ def running_max(paths: FloatArray, window: int) -> FloatArray:
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
 
 
-def _peak_weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return the ensemble weights by ``errors``; 0 for peaks in ``both_tops`` that are NaN."""
-    return ensemble_weights(np.where(np.isnan(both_tops), np.inf, errors))
+def _peak_weights(candidate_peaks: FloatArray, errors: FloatArray) -> FloatArray:
+    """Return the ensemble weights by ``errors``; 0 for ``candidate_peaks`` that are NaN."""
+    return ensemble_weights(np.where(np.isnan(candidate_peaks), np.inf, errors))
 
 
 def _weight_by_method(weights: FloatArray) -> FloatArray:
@@ -629,11 +657,10 @@ def _weight_by_method(weights: FloatArray) -> FloatArray:
     return np.asarray(weights[:methods] + weights[methods:])
 
 
-def _smaller_errors(errors: FloatArray, methods: int) -> FloatArray:
-    """Return the smaller of each method's two errors, followed by the ensemble's error.
+def _smaller_errors(errors: FloatArray) -> FloatArray:
+    """Return the smaller of each method's two errors, ``[methods, ...]``.
 
-    ``errors`` has those of the uncorrected peaks of all ``methods``, then those of the corrected
-    peaks, then the ensemble's.
+    ``errors [2 methods, ...]`` has those of all uncorrected peaks first.
     """
-    smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
-    return np.concatenate([smaller, errors[-1:]])
+    methods = len(errors) // 2
+    return np.minimum(errors[:methods], errors[methods:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,8 +14,8 @@ class PastForecasts:
     """Forecasts from past origins, each made from the bins before its origin only."""
 
     origins: IntArray  # [origin] first bin of each forecast
-    tops: FloatArray  # [method, series, origin] peak of each method's path in the window
-    mixed_tops: FloatArray  # [series, origin] peak of the ensemble in the window
+    peaks: FloatArray  # [method, series, origin] peak of each method's path in the window
+    ensemble_peaks: FloatArray  # [series, origin] peak of the ensemble in the window
     paths: FloatArray  # [series, origin, step] forecast of the selected method
     lifts: FloatArray  # [series, origin] its forecast peak divided by the peak of its path
 
@@ -24,11 +24,19 @@ class PastForecasts:
         """Return an empty record for so many ``methods`` and ``series``, with ``reach`` steps."""
         return cls(
             origins=np.empty(0, np.int64),
-            tops=np.empty((methods, series, 0)),
-            mixed_tops=np.empty((series, 0)),
+            peaks=np.empty((methods, series, 0)),
+            ensemble_peaks=np.empty((series, 0)),
             paths=np.empty((series, 0, reach)),
             lifts=np.empty((series, 0)),
         )
+
+    def add(self, **figures: FloatArray | IntArray) -> PastForecasts:
+        """Return the record with the ``figures`` of further origins, by the names of fields."""
+        columns: dict[str, FloatArray | IntArray] = {}
+        for name, new in figures.items():
+            origin_axis = 1 if name == "paths" else -1
+            columns[name] = np.concatenate([getattr(self, name), new], axis=origin_axis)
+        return replace(self, **columns)  # type: ignore[arg-type]
 
     @property
     def reach(self) -> int:
@@ -43,7 +51,7 @@ class RecentErrors:
     bias: FloatArray  # [method, series, origin] log ratio of actual to forecast peaks
     # [2 methods, series, origin] absolute errors of the peaks, then of the bias-corrected peaks
     errors: FloatArray
-    mixed: FloatArray  # [series, origin] absolute errors of the ensemble's peaks
+    ensemble: FloatArray  # [series, origin] absolute errors of the ensemble's peaks
 
 
 @dataclass(frozen=True, slots=True, eq=False)

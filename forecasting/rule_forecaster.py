@@ -48,18 +48,14 @@ def order_in_words(forecast: PanelForecast, row: int) -> str:
 
 def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
     """Return the methods whose recent errors for series ``row`` are known, smallest error first."""
-    shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
+    errors = forecast.errors[:, row].tolist()
     # The last candidate is the ensemble itself, with the share 1.
+    shares = [*forecast.shares[:, row].tolist(), 1.0]
+    end_shares = [*forecast.end_shares[:, row].tolist(), 1.0]
     scores = [
-        MethodScore(name, error, share, end_share, name == forecast.methods[row])
-        for name, error, share, end_share in zip(
-            forecast.candidates,
-            forecast.errors[:, row].tolist(),
-            (*shares, 1.0),
-            (*end_shares, 1.0),
-            strict=True,
-        )
-        if np.isfinite(error)
+        MethodScore(name, errors[m], shares[m], end_shares[m], name == forecast.methods[row])
+        for m, name in enumerate(forecast.candidates)
+        if np.isfinite(errors[m])
     ]
     return tuple(sorted(scores, key=lambda score: score.error))
 
@@ -70,20 +66,18 @@ def selection_reason(forecast: PanelForecast, row: int) -> str:
     ``row`` is the index of the series.
     """
     chosen = forecast.methods[row]
-    scores = {score.method: score for score in compared_methods(forecast, row)}
-    if chosen not in scores:
+    errors = {score.method: score.error for score in compared_methods(forecast, row)}
+    if chosen not in errors:
         return f"{chosen}: too little was seen to try any method."
     if chosen == ENSEMBLE:
         why = f"no single method was {MARGIN:.0%} better"
     else:
         why = f"at least {MARGIN:.0%} better than all together"
-    best = next((name for name in scores if name != chosen), "")
-    rivals = dict.fromkeys((best, *(name for name in NAIVE if name in scores and name != chosen)))
-    compared = ", ".join(f"{name} {scores[name].error:.1%}" for name in rivals if name)
-    return (
-        f"{chosen}: lately its peaks were off by {scores[chosen].error:.1%} of mean demand; {why}"
-        f"{f' ({compared})' if compared else ''}."
-    )
+    off_by = f"lately its peaks were off by {errors.pop(chosen):.1%} of mean demand"
+    next_best = list(errors)[:1]
+    rivals = next_best + [name for name in NAIVE if name in errors and name not in next_best]
+    compared = ", ".join(f"{name} {errors[name]:.1%}" for name in rivals)
+    return f"{chosen}: {off_by}; {why}{f' ({compared})' if compared else ''}."
 
 
 class MultiSeriesForecaster:
@@ -114,6 +108,7 @@ class MultiSeriesForecaster:
             _check_length(self.requested, demand)
         self._latest_bins = series
         forecaster = self._forecaster.fit(Panel.of(series))
+        # A first forecast, since it is the one that chooses the methods.
         self._latest = forecaster.predict(forecaster.lead_bins + forecaster.horizon_bins)
         self._fit_seconds = (perf_counter() - began) / len(series)
         return self
@@ -141,8 +136,8 @@ class MultiSeriesForecaster:
                 fit_seconds=self._fit_seconds,
                 reason=selection_reason(panel, row) if self.requested == AUTO else "",
                 window_bins=self._forecaster.horizon_bins,
-                tops=panel.top[row],
-                peaks=panel.peaks[row],
+                peaks=panel.peak[row],
+                peak_quantiles=panel.peak_quantiles[row],
                 past=panel.past[row],
                 compared=compared_methods(panel, row) if self.requested in (AUTO, ENSEMBLE) else (),
             )

@@ -68,30 +68,32 @@ class FittedArima:
         NaN.
         """
         bins = int(origins[-1])
+        # Arrays begin at bin ``first``: earlier bins hardly matter.
         first = max(0, int(origins[0]) - MEMORY)
+        start = origins - first  # index of each origin in these arrays
         start_s = panel.start_s + first * panel.bin_s
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         root = self.scale.transform(panel.values[:, first:bins])
+        # They begin with an extra bin for each of their lags.
         deviations, shocks = self._filter(root - cycle[:, : bins - first])
-        ahead = np.zeros((len(root), len(origins), steps))  # deviations from the cycles
-        start = origins - first  # index of each origin in the arrays that begin at ``first``
-        # ``deviations`` and ``shocks`` begin with an extra bin for each of their lags.
         ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
+
+        deviations_ahead = np.zeros((len(root), len(origins), steps))
         for step in range(steps):
             for lag, weight in enumerate(self.ar.T, start=1):
-                if lag <= step:
-                    earlier = ahead[:, :, step - lag]
+                if lag <= step:  # the lagged bin is forecast too
+                    lagged = deviations_ahead[:, :, step - lag]
                 else:
-                    earlier = deviations[:, ar_lags + start + step - lag]
-                ahead[:, :, step] += weight[:, None] * earlier
+                    lagged = deviations[:, ar_lags + start + step - lag]
+                deviations_ahead[:, :, step] += weight[:, None] * lagged
             for lag, weight in enumerate(self.ma.T, start=1):
-                if lag > step:
+                if lag > step:  # later shocks are expected to be 0
                     shock = shocks[:, ma_lags + start + step - lag]
-                    ahead[:, :, step] += weight[:, None] * shock
-        amounts = self.scale.inverse(ahead + windows_at(cycle, start, steps))
-        seen = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)[:, origins - 1]
-        return np.where(seen[:, :, None], amounts, np.nan)
+                    deviations_ahead[:, :, step] += weight[:, None] * shock
+        amounts = self.scale.inverse(deviations_ahead + windows_at(cycle, start, steps))
+        observed_so_far = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)
+        return np.where(observed_so_far[:, origins - 1, None], amounts, np.nan)
 
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``rest [series, bins]`` with filled gaps, and the one-step errors (shocks).
@@ -100,23 +102,24 @@ class FittedArima:
         shock. Both results are ``[series, lags and bins]``: they begin with extra bins that the
         first lags need.
         """
-        known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
+        known = ~np.isnan(rest)
+        series, bins = rest.shape
+        ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
         # A random walk begins at its first observed value, a stationary series at its mean.
-        first_observed = rest[np.arange(len(rest)), np.argmax(known, axis=1)]
+        first_observed = rest[np.arange(series), np.argmax(known, axis=1)]
         begin = np.where(known.any(axis=1), first_observed, 0.0)
         is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
-        filled = np.empty((len(ar) + rest.shape[1], len(rest)))
-        filled[: len(ar)] = np.where(is_walk, begin, 0.0)
-        shocks = np.zeros((len(ma) + rest.shape[1], len(rest)))
-        has_no_gap = known.all(axis=1)
-        # a compiled recursion suffices for rows without gaps
-        for row in np.flatnonzero(has_no_gap):
-            filled[len(ar) :, row] = rest[row]
+        # Both are [lags and bins, series].
+        filled = np.empty((ar_lags + bins, series))
+        filled[:ar_lags] = np.where(is_walk, begin, 0.0)
+        shocks = np.zeros((ma_lags + bins, series))
+        has_gap = ~known.all(axis=1)
+        for row in np.flatnonzero(~has_gap):  # a compiled recursion suffices without gaps
+            filled[ar_lags:, row] = rest[row]
             unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
-            shocks[len(ma) :, row] = recursion(unexplained[None], self.ma[row])
-        gappy = np.flatnonzero(~has_no_gap)
-        if gappy.size:
-            self._filter_by_bin(rest[gappy], gappy, filled, shocks)
+            shocks[ma_lags:, row] = recursion(unexplained[None], self.ma[row])
+        if has_gap.any():
+            self._filter_by_bin(rest[has_gap], np.flatnonzero(has_gap), filled, shocks)
         return filled.T, shocks.T
 
     def _filter_by_bin(
@@ -128,13 +131,15 @@ class FittedArima:
         ``rows``.
         """
         ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
+        ar_lags, ma_lags = len(ar), len(ma)
         values, errors = filled[:, rows], shocks[:, rows]
         for t, value in enumerate(np.ascontiguousarray(rest.T)):
-            expected = (ar * values[t : t + len(ar)]).sum(axis=0)
-            expected += (ma * errors[t : t + len(ma)]).sum(axis=0)
+            # The lagged bins of bin t are the rows before ``t + lags``.
+            expected = (ar * values[t : t + ar_lags]).sum(axis=0)
+            expected += (ma * errors[t : t + ma_lags]).sum(axis=0)
             known = ~np.isnan(value)
-            values[t + len(ar)] = np.where(known, value, expected)
-            errors[t + len(ma)] = np.where(known, value - expected, 0.0)
+            values[t + ar_lags] = np.where(known, value, expected)
+            errors[t + ma_lags] = np.where(known, value - expected, 0.0)
         filled[:, rows], shocks[:, rows] = values, errors
 
 
@@ -199,23 +204,29 @@ class Arima:
         if np.ptp(root[seen]) < SMALLEST_SPREAD:  # a constant: repeat it
             ar[0] = 1.0
             return _Row(cycles, ar, ma, "(0, 1, 0)")
+
+        # Number of differences (0 or 1), then the cycles.
         d = choose_differences(root, design)
         if d and (seen[1:] & seen[:-1]).sum() < MIN_OBSERVED:  # hardly a difference is known
             root = harmonics.carry_forward(root)
         chosen = harmonics.choose_harmonics(root, d, design, options)
         columns = chosen.columns(options[-1])
         cycles[columns] = harmonics.regress(root, d, design[:, columns])
+
+        # ARMA orders of the rest, scaled to a mean square of 1.
         rest = root - design @ cycles
         spread = _spread(rest, d)
         best = FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise, if nothing is left
         if spread > SMALLEST_SPREAD:
-            best = fit_orders((rest - rest[seen][0] * d) / spread, d, self.limits.p, self.limits.q)
+            scaled = (rest - rest[seen][0] * d) / spread  # a differenced series begins at 0
+            best = fit_orders(scaled, d, self.limits.p, self.limits.q)
         p, _, q = best.order
         ma[:q] = best.parameters[p:]
         # The AR polynomial times (1 - B)^d, where B is the lag, forecasts the values themselves.
-        ar[: p + d] = -np.convolve([1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d])[1:]
-        name = str(chosen)
-        return _Row(cycles, ar, ma, f"{best.order} + {name}" if name else str(best.order))
+        ar_polynomial, difference = [1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d]
+        ar[: p + d] = -np.convolve(ar_polynomial, difference)[1:]
+        label = " + ".join(filter(None, (str(best.order), str(chosen))))
+        return _Row(cycles, ar, ma, label)
 
 
 def _spread(values: FloatArray, d: int) -> float:

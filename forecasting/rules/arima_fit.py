@@ -51,7 +51,9 @@ def choose_differences(values: FloatArray, design: FloatArray) -> int:
     # Long-run variance times n, with Bartlett's weights of the autocovariances.
     variance = float(residual @ residual)
     for lag in range(1, lags + 1):
-        variance += 2 * (1 - lag / (lags + 1)) * float(residual[lag:] @ residual[:-lag])
+        bartlett_weight = 1 - lag / (lags + 1)
+        variance += 2 * bartlett_weight * float(residual[lag:] @ residual[:-lag])
+    # The statistic is sums @ sums / (n * variance).
     return int(sums @ sums > KPSS_CRITICAL * n * max(variance, np.finfo(float).tiny))
 
 
@@ -80,32 +82,34 @@ def _hannan_rissanen(
     """
     # Residuals of a long autoregression stand for the shocks.
     long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
+    lagged, later, is_target = _lagged_values(w, long_lags), w[long_lags:], target[long_lags:]
+    residual = later - lagged @ least_squares(lagged[is_target], later[is_target])
     shocks = np.zeros_like(w)
-    lagged, rows = _lagged_values(w, long_lags), target[long_lags:]
-    residual = w[long_lags:] - lagged @ least_squares(lagged[rows], w[long_lags:][rows])
-    shocks[long_lags:] = np.where(rows, residual, 0.0)
+    shocks[long_lags:] = np.where(is_target, residual, 0.0)
+
+    # Regressors of each target bin: the last ``max_p`` values, then the last ``max_q`` shocks.
     first = max(max_p, max_q) + (long_lags if max_q else 0)
     first = min(first, w.size // 2)
-    rows = target[first:]
-    regressors = np.hstack([
-        _lagged_values(w, max_p)[first - max_p:], _lagged_values(shocks, max_q)[first - max_q:],
-    ])[rows]  # fmt: skip
-    y = w[first:][rows]
+    lagged_w = _lagged_values(w, max_p)[first - max_p :]
+    lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
+    regressors = np.hstack([lagged_w, lagged_shocks])[target[first:]]
+    y = w[first:][target[first:]]
+
     # Normal equations of all regressors. Each order is a regression on some of them.
     normal, moments = regressors.T @ regressors, regressors.T @ y
     normal += RIDGE * np.trace(normal) / max(1, len(normal)) * np.eye(len(normal))
-    square, n = float(y @ y), max(1, y.size)
+    total_square, n = float(y @ y), max(1, y.size)
     fits = []
     for p in range(max_p + 1):
         for q in range(max_q + 1):
-            kept = [*range(p), *range(max_p, max_p + q)]
-            parameters = np.asarray(
-                np.linalg.solve(normal[np.ix_(kept, kept)], moments[kept]), np.float64
-            )
+            columns = [*range(p), *range(max_p, max_p + q)]
+            normal_of_order = normal[np.ix_(columns, columns)]
+            parameters = np.asarray(np.linalg.solve(normal_of_order, moments[columns]), np.float64)
             if not is_regular(parameters, p):
                 continue
-            rss = max(square - float(parameters @ moments[kept]), np.finfo(float).tiny)
-            aic = n * float(np.log(rss / n)) + 2 * (p + q + 1)
+            residual_square = total_square - float(parameters @ moments[columns])
+            residual_square = max(residual_square, np.finfo(float).tiny)
+            aic = n * float(np.log(residual_square / n)) + 2 * (p + q + 1)
             fits.append(FittedOrder((p, d, q), parameters, aic))
     return sorted(fits, key=lambda fit: fit.aic)
 
@@ -116,19 +120,20 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
     ``w`` are the differenced values, and ``target`` is the mask of those that the sum includes.
     """
     p, d, q = fit.order
-    parameters = fit.parameters
-    for _ in range(STEPS if q else 0):  # without MA terms, the regression has the least sum already
-        ma, unexplained = parameters[p:], np.convolve(w, np.r_[1.0, -parameters[:p]])[: w.size]
-        # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by
-        # coefficients.
+    if not q:  # without MA terms, the regression has the least sum already
+        return fit
+    parameters, first = fit.parameters, max(p, q)
+    for _ in range(STEPS):
+        ar, ma = parameters[:p], parameters[p:]
+        unexplained = np.convolve(w, np.r_[1.0, -ar])[: w.size]  # w without its AR part
+        # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
+        # MA coefficients.
         by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
         (by_ma,) = recursion(shocks[None], ma)
-        first = max(p, q)
+        ar_slopes = _lagged_values(by_ar, p)[first - p :]
+        ma_slopes = _lagged_values(by_ma, q)[first - q :]
         rows = target[first:]
-        slopes = np.hstack(
-            [_lagged_values(by_ar, p)[first - p :], _lagged_values(by_ma, q)[first - q :]]
-        )
-        step = least_squares(slopes[rows], shocks[first:][rows])
+        step = least_squares(np.hstack([ar_slopes, ma_slopes])[rows], shocks[first:][rows])
         if not is_regular(parameters + step, p):
             break
         parameters = parameters + step
@@ -157,23 +162,27 @@ def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatAr
     the same, but its import takes a second.
     """
     first = max(ar.size, ma.size)
-    theta = np.r_[1.0, ma, np.zeros(first - ma.size)]
-    (psi,) = recursion(theta[None], -ar)  # the MA form of the process
     lags = range(first + 1)
-    # Covariances by lag: of the values, of the values without their AR part (the MA part), and of
-    # one with the other.
+    ar_polynomial = np.r_[1.0, -ar]
+    theta = np.r_[1.0, ma, np.zeros(first - ma.size)]  # MA polynomial
+    (psi,) = recursion(theta[None], -ar)  # weights of past shocks in a value
+
+    # Autocovariances by lag: of the MA part (values without their AR part), of the MA part with
+    # the values, and of the values, which solve the Yule-Walker equations.
+    ma_covariance = np.array([theta[lag:] @ theta[: first + 1 - lag] for lag in lags])
     cross_covariance = np.array([theta[lag:] @ psi[: first + 1 - lag] for lag in lags])
     equations = np.zeros((first + 1, first + 1))
     for lag in lags:
-        np.add.at(equations[lag], np.abs(lag - np.arange(ar.size + 1)), np.r_[1.0, -ar])
+        np.add.at(equations[lag], np.abs(lag - np.arange(ar.size + 1)), ar_polynomial)
     value_covariance = np.linalg.solve(equations, cross_covariance)
-    ma_covariance = [theta[lag:] @ theta[: first + 1 - lag] for lag in lags]
-    bands = np.repeat(np.array(ma_covariance)[:, None], w.size, axis=1)
+
+    # Covariance of the ``first`` values and the MA part after them: row ``lag`` is a diagonal.
+    bands = np.repeat(ma_covariance[:, None], w.size, axis=1)
     bands[:, :first] = cross_covariance[:, None]
     for lag in lags:
         bands[lag, : first - lag] = value_covariance[lag]
-    without_ar = np.r_[w[:first], np.convolve(w, np.r_[1.0, -ar])[first : w.size]]
     factor = scipy.linalg.cholesky_banded(bands, lower=True)
+    without_ar = np.r_[w[:first], np.convolve(w, ar_polynomial)[first : w.size]]
     shocks, _ = scipy.linalg.lapack.dtbtrs(factor, without_ar[:, None], uplo="L")
     return shocks[:, 0], 2 * float(np.log(factor[0]).sum())
 
@@ -191,14 +200,14 @@ def is_regular(parameters: FloatArray, p: int) -> bool:
 def _has_roots_within(radius: float, coefficients: list[float]) -> bool:
     """Return whether all roots of ``z^n + c1 z^(n - 1) + ... + cn`` are within ``radius``.
 
-    It is found by the recursion of Schur and Cohn on the roots divided by ``radius``.
+    The recursion of Schur and Cohn tests the unit circle, so roots are divided by ``radius``.
     """
-    scaled = [c / radius**i for i, c in enumerate(coefficients, start=1)]
-    while scaled:
-        last = scaled.pop()
+    scaled = np.array([c / radius**i for i, c in enumerate(coefficients, start=1)])
+    while scaled.size:
+        scaled, last = scaled[:-1], scaled[-1]
         if abs(last) >= 1:
             return False
-        scaled = [(c - last * r) / (1 - last**2) for c, r in zip(scaled, scaled[::-1], strict=True)]
+        scaled = (scaled - last * scaled[::-1]) / (1 - last**2)  # the same, one degree lower
     return True
 
 

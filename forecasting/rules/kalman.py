@@ -33,8 +33,9 @@ class LocalLevel:
         first = max(0, int(origins[0]) - MEMORY)
         values = self.scale.transform(panel.values[:, first : int(origins[-1])])
         gains, _ = _kalman_gains(~np.isnan(values), self.ratio[:, None])
-        level = self.scale.inverse(_levels(values, gains)[origins - 1 - first, :, 0].T)
-        return np.repeat(level[:, :, None], steps, axis=2)
+        levels = _levels(values, gains)[:, :, 0]  # [bin from ``first`` on, series]
+        level_before = self.scale.inverse(levels[origins - 1 - first].T)  # [series, origin]
+        return np.repeat(level_before[:, :, None], steps, axis=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,12 @@ class Kalman:
         """Return the ratio of each series with the highest likelihood of one-step errors."""
         scale = Logarithm(mean_scale(panel.values))
         values = scale.transform(panel.values)
-        gains, totals = _kalman_gains(~np.isnan(values), np.array([RATIOS]))
-        # The first bin only sets the level, so it has no error.
-        errors = values.T[1:, :, None] - _levels(values, gains)[:-1]
+        gains, variances = _kalman_gains(~np.isnan(values), np.array([RATIOS]))
+        # Errors one bin ahead, ``[bins - 1, series, ratios]``: the first bin only sets the level.
+        errors, variances = values.T[1:, :, None] - _levels(values, gains)[:-1], variances[1:]
         observed = ~np.isnan(errors)
-        squares = np.where(observed, errors**2 / totals[1:], 0.0).sum(axis=0)
-        logs = np.where(observed, np.log(totals[1:]), 0.0).sum(axis=0)
+        squares = np.where(observed, errors**2 / variances, 0.0).sum(axis=0)
+        logs = np.where(observed, np.log(variances), 0.0).sum(axis=0)
         count = np.maximum(observed.sum(axis=0), 1)
         # Normal errors, with the scale of their variance at its likeliest value, squares / count.
         likelihood = -0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs)
@@ -64,14 +65,15 @@ def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, Float
     variances of a step of the level. All variances are divided by that of the noise. The gain is
     the share of an error by which the level moves, 0 in gaps.
     """
-    bins = seen.shape[1]
-    variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)
-    totals = np.empty((bins, *variance.shape))
-    for t in range(bins):
-        np.add(variance, 1.0, out=totals[t])
-        # An observation divides the variance by the total; a gap leaves it.
-        variance = np.where(seen[:, t, None], variance / totals[t], variance) + ratio
-    return np.where(seen.T[:, :, None], 1.0 - 1.0 / totals, 0.0), totals
+    level_variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)
+    error_variances = np.empty((seen.shape[1], *level_variance.shape))
+    for t, is_seen in enumerate(seen.T[:, :, None]):
+        error_variances[t] = level_variance + 1.0  # 1 is the variance of the noise
+        # An observation divides the variance of the level by that of the error; a gap leaves it.
+        updated = np.where(is_seen, level_variance / error_variances[t], level_variance)
+        level_variance = updated + ratio
+    gains = np.where(seen.T[:, :, None], 1.0 - 1.0 / error_variances, 0.0)
+    return gains, error_variances
 
 
 def _levels(values: FloatArray, gains: FloatArray) -> FloatArray:

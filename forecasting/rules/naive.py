@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.demand import Panel, forward_fill
+from forecasting.demand import Panel, forward_fill, same_phase_bins, split_seasons
 from forecasting.harmonics import DAY_S
 
 LARGEST_LEVEL = 5.0  # largest ratio of the last day to the same day of the mean season
@@ -45,11 +45,8 @@ class Seasonal:
         season = panel.season_bins(self.season_s)
         if not season:
             return np.full((len(panel.values), len(origins), steps), np.nan)
-        ahead = np.arange(steps)
-        # The bin of the same phase in the last season before the origin, ``[origins, steps]``.
-        same_phase = origins[:, None] + ahead - season * (1 + ahead // season)
         filled = fill_by_phase(panel.values, season)
-        paths = np.where(same_phase >= 0, filled[:, np.maximum(same_phase, 0)], np.nan)
+        paths = filled[:, np.maximum(same_phase_bins(origins, steps, season), 0)]
         paths[:, origins < season] = np.nan
         return forward_fill(paths, axis=2)
 
@@ -70,12 +67,13 @@ class MovingMaximum:
         observed before the origin.
         """
         seen = panel.observed_bins
-        # The k-th observed bin of each series, so that gaps do not shorten the period.
-        position = np.argsort(~seen, axis=1, kind="stable")
-        amounts = np.take_along_axis(panel.values, position, axis=1)
+        # Observed amounts of each series without the gaps between them, then NaN.
+        observed_first = np.argsort(~seen, axis=1, kind="stable")
+        amounts = np.take_along_axis(panel.values, observed_first, axis=1)
         count = np.cumsum(seen, axis=1)[:, origins - 1]  # observed bins before each origin
         back_bins = max(1, round(self.back_s / panel.bin_s))
-        index = count[:, :, None] - 1 - np.arange(back_bins)  # of the last observed bins
+        # [series, origin, back] indices in ``amounts`` of the last ones before each origin
+        index = count[:, :, None] - 1 - np.arange(back_bins)
         series = np.arange(len(amounts))[:, None, None]
         latest = np.where(index >= 0, amounts[series, np.maximum(index, 0)], -np.inf)
         largest = np.where(count > 0, latest.max(axis=2), np.nan)
@@ -87,12 +85,8 @@ def fill_by_phase(values: FloatArray, season: int) -> FloatArray:
 
     ``season`` is the number of bins of a season.
     """
-    series, bins = values.shape
-    seasons = -(-bins // season)
-    padded = np.full((series, seasons * season), np.nan)
-    padded[:, :bins] = values
-    filled = forward_fill(padded.reshape(series, seasons, season))
-    return filled.reshape(series, -1)[:, :bins]
+    filled = forward_fill(split_seasons(values, season))
+    return filled.reshape(len(values), -1)[:, : values.shape[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +111,27 @@ class ShapeTimesLevel:
         if not season or not day:
             return np.full((len(panel.values), len(origins), steps), np.nan)
         filled = forward_fill(fill_by_phase(panel.values, season))
-        # The shape of the last day, which gives the level, and of the bins to forecast.
-        last_day = np.arange(-day, 0)
-        bins = origins[:, None] + np.concatenate([last_day, np.arange(steps) % season])
+        # The bins of the last day, which gives the level, then those to forecast.
+        last_day = origins[:, None] + np.arange(-day, 0)
+        ahead = origins[:, None] + np.arange(steps) % season
+        bins = np.concatenate([last_day, ahead], axis=1)  # [origin, day and steps]
+
+        # The shape is the mean of these bins one to ``seasons`` seasons earlier.
         total = np.zeros((len(filled), *bins.shape))
         count = np.zeros(bins.shape)
-        for k in range(1, self.seasons + 1):
-            source = bins - k * season
+        for seasons_back in range(1, self.seasons + 1):
+            earlier = bins - seasons_back * season
             # Only whole seasons count, so that the shape and its level have the same days.
-            complete = (origins >= k * season + day)[:, None] & (source >= 0)
-            total += np.where(complete, filled[:, np.maximum(source, 0)], 0.0)
-            count += complete
+            is_whole = (origins >= seasons_back * season + day)[:, None] & (earlier >= 0)
+            total += np.where(is_whole, filled[:, np.maximum(earlier, 0)], 0.0)
+            count += is_whole
         shape = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        last = filled[:, np.maximum(origins[:, None] + last_day, 0)]
-        both_known = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
-        shape_total = np.where(both_known, shape[:, :, :day], 0.0).sum(axis=2)
-        last_total = np.where(both_known, last, 0.0).sum(axis=2)
+
+        # The level is the total of the last day over that of its shape, where both are known.
+        shape_of_last_day, last_amounts = shape[:, :, :day], filled[:, np.maximum(last_day, 0)]
+        both_known = ~np.isnan(last_amounts) & ~np.isnan(shape_of_last_day)
+        shape_total = np.where(both_known, shape_of_last_day, 0.0).sum(axis=2)
+        last_total = np.where(both_known, last_amounts, 0.0).sum(axis=2)
         level = last_total / np.where(shape_total > 0, shape_total, 1.0)
         level = np.where(shape_total > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
         return shape[:, :, day:] * level[:, :, None]

@@ -44,44 +44,45 @@ class FittedRegression:
         largest amount so far.
         """
         bins = int(origins[-1])
+        # Arrays begin at bin ``first``: earlier bins hardly matter.
         first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
         start_s = panel.start_s + first * panel.bin_s
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         residual = self.scale.transform(panel.values[:, first:bins]) - cycle[:, : bins - first]
         residual = self._fill_gaps(residual)
-        ahead = np.zeros((len(residual), len(origins), steps))
+        residual_ahead = np.zeros((len(residual), len(origins), steps))
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
-                if lag <= step:
-                    earlier = ahead[:, :, step - lag]
+                if lag <= step:  # the lagged bin is forecast too
+                    lagged = residual_ahead[:, :, step - lag]
                 else:
-                    source = origins - first + step - lag
-                    earlier = np.where(source >= 0, residual[:, np.maximum(source, 0)], 0.0)
-                ahead[:, :, step] += weight[:, None] * earlier
-        amounts = self.scale.inverse(ahead + windows_at(cycle, origins - first, steps))
+                    lagged_bin = origins - first + step - lag
+                    lagged = np.where(lagged_bin >= 0, residual[:, np.maximum(lagged_bin, 0)], 0.0)
+                residual_ahead[:, :, step] += weight[:, None] * lagged
+        cycle_ahead = windows_at(cycle, origins - first, steps)
+        amounts = self.scale.inverse(residual_ahead + cycle_ahead)
         largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
         return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
 
     def _fill_gaps(self, residual: FloatArray) -> FloatArray:
         """Return ``residual [series, bins]`` with gaps filled by the autoregression."""
-        rows, bins = np.nonzero(np.isnan(residual))
+        series, bins = np.nonzero(np.isnan(residual))  # of each gap
         filled = np.where(np.isnan(residual), 0.0, residual)
-        source = bins[:, None] - np.array(self.lags, dtype=np.int64)
-        weights = np.where(source >= 0, self.weights[rows], 0.0)  # 0 before the first bin
-        source = np.maximum(source, 0)
+        lagged_bins = bins[:, None] - np.array(self.lags, dtype=np.int64)  # [gap, lag]
+        weights = np.where(lagged_bins >= 0, self.weights[series], 0.0)  # 0 before the first bin
+        lagged_bins = np.maximum(lagged_bins, 0)
         # A gap may depend on earlier gaps. Each pass completes one more gap of such a chain.
         for _ in range(PASSES):
-            expected = (weights * filled[rows[:, None], source]).sum(axis=1)
-            if np.array_equal(expected, filled[rows, bins]):
+            expected = (weights * filled[series[:, None], lagged_bins]).sum(axis=1)
+            if np.array_equal(expected, filled[series, bins]):
                 return filled
-            filled[rows, bins] = expected
+            filled[series, bins] = expected
         # A longer chain, which is rare, is filled bin by bin, so all earlier gaps are complete.
-        order = np.argsort(bins, kind="stable")
-        first_of_bin = np.flatnonzero(np.diff(bins[order])) + 1
-        for gaps in np.split(order, first_of_bin):
-            lagged = filled[rows[gaps][:, None], source[gaps]]
-            filled[rows[gaps], bins[gaps]] = (weights[gaps] * lagged).sum(axis=1)
+        for bin_index in np.unique(bins):
+            gaps = np.flatnonzero(bins == bin_index)
+            lagged = filled[series[gaps][:, None], lagged_bins[gaps]]
+            filled[series[gaps], bin_index] = (weights[gaps] * lagged).sum(axis=1)
         return filled
 
 
@@ -113,21 +114,20 @@ class Regression:
 
     def _harmonics(self, panel: Panel) -> Harmonics:
         """Return daily harmonics from two days of history on, and weekly ones from two weeks on."""
-        span_s = panel.bins * panel.bin_s
+        history_s = panel.bins * panel.bin_s
         nyquist = int((DAY_S / panel.bin_s - 1) // 2)
-        daily = max(0, min(DAILY, nyquist)) if self.cycles and span_s >= 2 * DAY_S else 0
-        return Harmonics(daily, WEEKLY if daily and span_s >= 2 * WEEK_S else 0)
+        daily = min(DAILY, nyquist)
+        if not self.cycles or history_s < 2 * DAY_S or daily <= 0:
+            return Harmonics(0, 0)
+        return Harmonics(daily, WEEKLY if history_s >= 2 * WEEK_S else 0)
 
     def _lags(self, panel: Panel) -> tuple[int, ...]:
         """Return the lags in bins: the last bins, and a day and a week before if history allows."""
-        last_lags = range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))
-        season_lags = [
-            season + extra
-            for season in (panel.season_bins(DAY_S), panel.season_bins(WEEK_S))
-            for extra in (0, 1)
-            if season > LAGS and panel.bins >= 2 * season + LAGS
-        ]
-        return (*last_lags, *season_lags)
+        lags = [*range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))]
+        for season in (panel.season_bins(DAY_S), panel.season_bins(WEEK_S)):
+            if season > LAGS and panel.bins >= 2 * season + LAGS:
+                lags += [season, season + 1]
+        return tuple(lags)
 
 
 def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
@@ -135,16 +135,17 @@ def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArr
 
     ``scaled [series, bins]`` are transformed amounts, and ``seen`` says which were observed.
     """
-    columns = design.shape[1]
-    ridge = RIDGE * len(design) * np.eye(columns)
+    ridge = RIDGE * len(design) * np.eye(design.shape[1])
     ridge[0, 0] = SMALLEST  # no ridge on the mean
-    # One matrix solves all series, because gaps are filled: first by the mean, then by the fit.
+    # This matrix turns complete series into coefficients, so gaps are filled: first by the mean.
     to_coefficients = np.linalg.solve(design.T @ design + ridge, design.T).T
-    mean = np.where(seen, scaled, 0.0).sum(1, keepdims=True)
-    mean = mean / np.maximum(seen.sum(1, keepdims=True), 1)
+    total, count = np.where(seen, scaled, 0.0).sum(axis=1), seen.sum(axis=1)
+    mean = (total / np.maximum(count, 1))[:, None]
     coefficients = np.where(seen, scaled, mean) @ to_coefficients
-    for _ in range(0 if seen.all() else REFITS):
-        coefficients = np.where(seen, scaled, coefficients @ design.T) @ to_coefficients
+    if not seen.all():
+        for _ in range(REFITS):  # fill gaps by the fit, and fit again
+            filled = np.where(seen, scaled, coefficients @ design.T)
+            coefficients = filled @ to_coefficients
     return np.asarray(coefficients)
 
 
@@ -158,13 +159,14 @@ def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) 
     first, bins = max(lags), residual.shape[1]
     target = residual[:, first:] * seen[:, first:]
     lagged_residuals = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
-    # The normal equations of each series: products of lags, and of lags with the target.
+    # The normal equations of each series: products of lags, and of lags with the target, summed
+    # over time (t) for each series (s).
     normal = np.empty((len(residual), len(lags), len(lags)))
     moments = np.empty((len(residual), len(lags)))
     for i, lagged in enumerate(lagged_residuals):
         moments[:, i] = np.einsum("st,st->s", lagged, target)
-        for j in range(i + 1):
-            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, lagged_residuals[j])
-    size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
-    normal += (RIDGE * size + SMALLEST) * np.eye(len(lags))
+        for j, other in enumerate(lagged_residuals[: i + 1]):
+            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, other)
+    mean_square = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
+    normal += (RIDGE * mean_square + SMALLEST) * np.eye(len(lags))
     return np.asarray(np.linalg.solve(normal, moments[:, :, None])[:, :, 0])

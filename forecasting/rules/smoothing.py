@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.demand import Panel
+from forecasting.demand import Panel, forward_fill, same_phase_bins, split_seasons
 from forecasting.harmonics import DAY_S
 from forecasting.recursion import recursion
 
@@ -64,17 +64,15 @@ class LevelOverProfile:
         paths = np.full((len(panel.values), len(origins), steps), np.nan)
         if not self.season:
             return paths
-        ahead = np.arange(steps)
-        # The bin of the same phase in the last season before the origin, ``[origins, steps]``.
-        same_phase = origins[:, None] + ahead - self.season * (1 + ahead // self.season)
-        for gains in np.unique(self.gains, axis=0):
-            rows = np.flatnonzero((self.gains == gains).all(axis=1))
-            values = panel.values[rows]
-            seasons = _season_levels(values, self.season, gains[0])
-            level = _ratio(values, _profile(seasons, self.season, self.floor[rows]), gains[1])
-            expected = np.where(same_phase >= 0, seasons[:, np.maximum(same_phase, 0)], np.nan)
-            expected = np.maximum(expected, self.floor[rows, :, None])
-            paths[rows] = expected * level[:, origins - 1, None]
+        same_phase = same_phase_bins(origins, steps, self.season)  # [origins, steps]
+        for profile_gain, level_gain in np.unique(self.gains, axis=0):
+            rows = np.flatnonzero((self.gains == (profile_gain, level_gain)).all(axis=1))
+            values, floor = panel.values[rows], self.floor[rows]
+            seasons = _season_levels(values, self.season, profile_gain)
+            profile = _profile(seasons, self.season, floor)  # of past bins
+            level = _ratio(values, profile, level_gain)
+            ahead = np.where(same_phase >= 0, seasons[:, np.maximum(same_phase, 0)], np.nan)
+            paths[rows] = np.maximum(ahead, floor[:, :, None]) * level[:, origins - 1, None]
         return paths
 
 
@@ -103,10 +101,12 @@ class SeasonalSmoothing:
             seasons = _season_levels(values, season, profile_gain)
             profile = _profile(seasons, season, floor)
             for level_gain in LEVEL_GAINS:
-                expected = profile[:, 1:] * _ratio(values, profile, level_gain)[:, :-1]
+                level = _ratio(values, profile, level_gain)
+                next_bin = profile[:, 1:] * level[:, :-1]  # forecast of each bin by the one before
                 pairs.append((profile_gain, level_gain))
-                errors.append(_mean_error(values[:, season + 1 :], expected[:, season:]))
-        return LevelOverProfile(season, np.array(pairs)[np.argmin(errors, axis=0)], floor)
+                errors.append(_mean_error(values[:, season + 1 :], next_bin[:, season:]))
+        best_pair = np.argmin(errors, axis=0)  # [series]
+        return LevelOverProfile(season, np.array(pairs)[best_pair], floor)
 
 
 def discounted_mean(values: FloatArray, gain: float) -> FloatArray:
@@ -124,12 +124,9 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
     ``gain``. ``season`` is the number of bins of a season.
     """
     series, bins = values.shape
-    seasons = -(-bins // season)
-    padded = np.full((series, seasons * season), np.nan)
-    padded[:, :bins] = values
-    phases = padded.reshape(series, seasons, season).transpose(0, 2, 1).reshape(-1, seasons)
-    levels = discounted_mean(phases, gain).reshape(series, season, seasons).transpose(0, 2, 1)
-    return levels.reshape(series, -1)[:, :bins]
+    by_phase = split_seasons(values, season).transpose(0, 2, 1)  # [series, phase, season]
+    levels = discounted_mean(by_phase.reshape(series * season, -1), gain).reshape(by_phase.shape)
+    return levels.transpose(0, 2, 1).reshape(series, -1)[:, :bins]
 
 
 def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
@@ -149,14 +146,14 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
     ``before`` until one bin has both.
     """
     both_known = ~np.isnan(values) & ~np.isnan(profile)
+    # Discounted sums: sum_t = value_t + (1 - gain) sum_(t-1).
     lag = np.array([gain - 1.0])
     value_sum = recursion(np.where(both_known, values, 0.0), lag)
     profile_sum = recursion(np.where(both_known, profile, 0.0), lag)
-    # A bin that does not count has the ratio of the latest bin that does.
-    latest = np.maximum.accumulate(np.where(both_known, np.arange(values.shape[1]), 0), axis=1)
     ratio = value_sum / np.maximum(profile_sum, np.finfo(float).tiny)
-    ratio = np.take_along_axis(ratio, latest, axis=1)
-    return np.where(np.logical_or.accumulate(both_known, axis=1), ratio, before)
+    # A bin that does not count has the ratio of the latest bin that does.
+    ratio = forward_fill(np.where(both_known, ratio, np.nan))
+    return np.where(np.isnan(ratio), before, ratio)
 
 
 def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:

@@ -30,10 +30,10 @@ def test_any_history_has_an_answer(method, values, steps):
     forecast = (
         PanelForecaster(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
     )
-    for figures in (forecast.mean, forecast.top, forecast.quantiles, forecast.peaks):
+    for figures in (forecast.mean, forecast.peak, forecast.quantiles, forecast.peak_quantiles):
         assert np.all(np.isfinite(figures)) and np.all(figures >= 0)
     assert np.all(np.diff(forecast.quantiles, axis=1) >= 0)
-    assert np.all(np.diff(forecast.peaks, axis=1) >= 0)
+    assert np.all(np.diff(forecast.peak_quantiles, axis=1) >= 0)
 
 
 @pytest.mark.parametrize("method", ["auto", "ensemble"])
@@ -60,7 +60,7 @@ def test_together_as_alone(method, daily_demand):
     for row in range(len(panel.values)):
         alone = told(slice(row, row + 1))
         np.testing.assert_allclose(together.mean[row], alone.mean[0], rtol=1e-9)
-        np.testing.assert_allclose(together.peaks[row], alone.peaks[0], rtol=1e-9)
+        np.testing.assert_allclose(together.peak_quantiles[row], alone.peak_quantiles[0], rtol=1e-9)
         assert together.methods[row] == alone.methods[0]
 
 
@@ -77,7 +77,7 @@ def test_bins_taken_in_one_by_one_say_as_those_taken_in_at_once(daily_demand):
     followed, restarted = batch.predict(4), once.update(new).predict(4)
     np.testing.assert_allclose(followed.mean, restarted.mean, rtol=1e-9)
     np.testing.assert_allclose(followed.errors, restarted.errors, rtol=1e-9)
-    np.testing.assert_allclose(followed.peaks, restarted.peaks, rtol=1e-9)
+    np.testing.assert_allclose(followed.peak_quantiles, restarted.peak_quantiles, rtol=1e-9)
 
 
 def test_auto_finds_the_season_and_says_why(series, daily_demand):
@@ -111,8 +111,8 @@ def test_bands_hold_the_share_they_say():
         low, high = forecast.levels.index(0.1), forecast.levels.index(0.9)
         came = walk[:, bin_, None]
         inside.append(
-            (forecast.peaks[:, [low]] <= came[:, None])
-            & (came[:, None] <= forecast.peaks[:, [high]])
+            (forecast.peak_quantiles[:, [low]] <= came[:, None])
+            & (came[:, None] <= forecast.peak_quantiles[:, [high]])
         )
         batch.update(came)
     assert 0.77 < np.mean(inside) < 0.83
@@ -204,10 +204,12 @@ def test_quantiles_of_errors_by_hand():
         np.array([[100.0]]), past[:, :0], np.array([[50.0, 100.0, 150.0]]), np.ones((1, 1)), (0.5,)
     )
     assert few[0, 0, 0] == pytest.approx(100.0)  # the median of the history is its own
-    ratio = conformal._sample_quantiles(
-        np.sort(past, axis=1), np.array([[49]]), np.array([[[0.5], [0.9]]])
+    amounts = conformal.quantiles(
+        np.array([[100.0]]), past, np.empty((1, 0)), np.ones((1, 1)), (0.5, 0.9), adapt=False
     )
-    np.testing.assert_allclose(ratio[0, :, 0], [0.0, 0.2])
+    offset = conformal.FAR_OFFSET
+    ratios = np.log((amounts[0, :, 0] + offset) / (100.0 + offset))
+    np.testing.assert_allclose(ratios, [0.0, 0.2], atol=1e-12)
 
 
 def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
@@ -291,7 +293,7 @@ class TestShortHistory:
         values = 10.0 * 2.0 ** np.arange(12)[None]
         batch = PanelForecaster("auto", horizon_bins=2, peak_multiple=multiple)
         forecast = batch.fit(Panel(0.0, HOUR_S, values)).predict(48)
-        for amounts in (forecast.mean, forecast.top, forecast.quantiles, forecast.peaks):
+        for amounts in (forecast.mean, forecast.peak, forecast.quantiles, forecast.peak_quantiles):
             assert amounts.max() <= multiple * values.max()
         assert forecast.quantiles.max() == multiple * values.max()  # the limit is felt
 

@@ -161,5 +161,5 @@ def test_a_band_between_interruptions_does_not_fear_the_return_from_one(share_ke
         )
         for first in range(955, 988, 3):
             model.update(demand.window(first * 1200.0, (first + 3) * 1200.0))
-        peaks.append(model.predict(4).peaks[top, -1])
+        peaks.append(model.predict(4).peak_quantiles[top, -1])
     assert peaks[1] < 2 * peaks[0]

@@ -119,7 +119,7 @@ class TestLastDay:
         np.testing.assert_allclose(forecast.mean[[0, -1]], [800 / 3, 300.0], atol=0.5)
         assert (np.diff(forecast.mean) > 0).all()
         median = forecast.levels.index(0.5)
-        np.testing.assert_allclose(forecast.peaks[median, -1], 400.0)
+        np.testing.assert_allclose(forecast.peak_quantiles[median, -1], 400.0)
 
     def test_an_hour_without_data_repeats_the_last_observed_bin(self, series):
         forecast = forecaster("auto", horizon_bins=9).fit(series([7.0, 7.0] + [NAN] * 6)).predict(9)
