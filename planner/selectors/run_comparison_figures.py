@@ -44,10 +44,8 @@ PLAN_SETTINGS = (
 PLAN = {
     "Cost": Column("usd", USD, "of the whole window, starts included", better=LESS),
     "GPU-hours": Column("gpu_hours", HOURS, "of the whole window", better=LESS),
-    "Energy at rated load": Column(
-        "kwh", KWH, "modelled at the load that replicas are sized for", better=LESS
-    ),
-    "Carbon at rated load": Column("carbon_kg", KG, "of that energy", better=LESS),
+    "Energy": Column("kwh", KWH, "modelled at the load that replicas are sized for", better=LESS),
+    "Carbon": Column("carbon_kg", KG, "of that energy", better=LESS),
     "Starts": Column("starts", COUNT, "from the replicas that ran before each decision"),
     "Stops": Column("stops", COUNT, "of the replicas that ran before each decision"),
 }

@@ -106,7 +106,7 @@
     // The parts of a bar are known by their colours alone.
     const bars = lines.some(([line]) => line.type === "bar");
     const later = bars ? [] : [...legend.children].slice(LEGEND);
-    if (later.length > 1) { // a button takes as much room as a single entry
+    if (later.length) {
       for (const entry of later) entry.hidden = true;
       legend.append(button([`${later.length} more`], (more) => {
         for (const entry of later) entry.hidden = false;

@@ -335,13 +335,17 @@ def _fails_test_days(plan: Plan) -> bool:
 
 
 def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
-    """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
+    """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk.
+
+    A saving at equal SLO attainment differs from that of the costs, so it is the only one.
+    """
     yield from _replicas_fact(view, schedule)
     outcome, base = view.plan.outcome, view.base
     saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
     if saved:  # the comparison is part of the text of the change
         saved["change"], compared = f"{saved['change']} {compared}", ""
-    note = " · ".join(filter(None, (compared, _static_comparison(view))))
+    static = "" if view.equal_slo(view.key) else _static_comparison(view)
+    note = " · ".join(filter(None, (compared, static)))
     yield Fact(f"Cost {view.window_words}", outcome.cost_usd, "$", **saved, note=note)
     yield from _attainment_fact(view)
     energy_saving = None
@@ -521,9 +525,9 @@ def _next_level_words(view: ComparisonView) -> str:
     extra_usd = next_plan.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(extra_usd, 2) == 0:
         return f"{next_level.capitalize()}: same cost"
-    redundancy = ", N+1" if _is_n_plus_1(view, next_plan) else ""
-    plus = "+" * (extra_usd >= 0)
-    return f"{next_level.capitalize()}{redundancy}: {plus}{figure(extra_usd, '$')}"
+    gains_spare = _is_n_plus_1(view, next_plan) and not _is_n_plus_1(view, view.plan)
+    name = "N+1" if gains_spare else next_level.capitalize()
+    return f"{name}: {'+' * (extra_usd >= 0)}{figure(extra_usd, '$')}"
 
 
 def _is_n_plus_1(view: ComparisonView, plan: Plan) -> bool:
@@ -621,7 +625,7 @@ def _queue_note(load: Load | None) -> str:
     if load is None or not load.hours_short:
         return ""
     return (
-        f"Queues absorb up to {percent(load.largest_share, 0)} of demand for "
+        f"Queues (amber) absorb up to {percent(load.largest_share, 0)} of demand for "
         f"{duration(3600 * load.hours_short)}. The simulation meets every SLO."
     )
 

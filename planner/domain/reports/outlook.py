@@ -38,8 +38,6 @@ def report(result: OutlookResult, _: Tables) -> Report:
         warnings=result.frame.warnings,
         about=f"One week stands for all: {window_text(window)}, not simulated",
         facts=tuple(_facts(result)),
-        why="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
-        "by Plan and compare costs less.",
         sections=(
             Section("Cost by month", (_cost_chart(result), _months(result)), "Months"),
             *_commitments(result),
@@ -53,10 +51,10 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     """Yield the totals over all months: cost, replicas, energy and carbon."""
     totals = result.totals
     per_day = totals.cost_usd / totals.days
-    yield Fact("Cost on demand", totals.cost_usd, "$", note=f"{figure(per_day, '$')} per day")
+    yield Fact("Planned cost", totals.cost_usd, "$", note=f"{figure(per_day, '$')} per day")
     if totals.cost_committed_usd is not None:
         saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
-        yield Fact("Cost with commitments", totals.cost_committed_usd, "$",
+        yield Fact("Planned cost with commitments", totals.cost_committed_usd, "$",
                    change=signed_percent(-saved), meaning=Meaning.SAVING)  # fmt: skip
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
@@ -68,8 +66,8 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
             growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
         peak = max(row.peak_replicas or 0 for row in planned)
         yield Fact("Mean replicas", mean, change=growth, note=f"at most {peak:,}")
-    yield Fact("Energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
-    yield Fact("Carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
+    yield Fact("Planned energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
+    yield Fact("Planned carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
 
 
 def _cost_chart(result: OutlookResult) -> Chart:
@@ -102,6 +100,8 @@ def _months(result: OutlookResult) -> Table:
         (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
         (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
         (Head("No plan", wide=3), lambda row: row.conflict),
+        note="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
+        "by Plan and compare costs less.",
     )
 
 

@@ -30,7 +30,7 @@ from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
-RATED = "at rated load"
+RATED = dict.fromkeys(("energy", "carbon"), ", at rated load")
 
 
 def _planned(objective: str) -> str:
@@ -49,8 +49,11 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     if plan is None:
         return
     if not has_trade_off(front):
-        yield Fact(first, plan.first, first_unit, note=f"your plan, {RATED}")
-        yield Fact(second, plan.second, second_unit, note=f"your plan, {RATED}")
+        usd = result.simulated_usd
+        simulated = f", simulated {figure(usd, '$')}" if usd is not None else ""
+        for i, value in enumerate((plan.first, plan.second)):
+            basis = RATED.get(result.of[i], "") or simulated * (result.of[i] == "cost")
+            yield Fact((first, second)[i], value, result.units[i], note=f"your plan{basis}")
         yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
         return
     highest_first, lowest_first = front[0], front[-1]
@@ -131,15 +134,9 @@ def report(result: ParetoResult, _: Tables) -> Report:
         Axis(_planned(first), units[first], zero=False),
     )
     chart = Chart(f"{_planned(first)} against {second}", *axes, tuple(drawn))
-    demand = "All plans serve the demand of this scenario's plan. They are not simulated."
+    demand = "All plans serve the demand of your plan. They are not simulated."
     if result.as_planned is None:
         demand = "Planned once, before the window, for a forecast of all of it. Run it again."
-    if result.simulated_usd is not None:
-        simulated = figure(result.simulated_usd, "$")
-        demand = (
-            "All plans serve the demand of the recommended plan, whose simulated cost is "
-            f"{simulated}."
-        )
     gpus = {row.replica.gpu for row in result.frame.capacity}
     if not has_trade_off(points) and len(gpus) == 1:
         demand += f" All replicas use {gpus.pop()}, so {first} and {second} rise together."

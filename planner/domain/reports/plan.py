@@ -102,11 +102,11 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
     totals = plan.totals
     if totals is not None:
         note = f"{figure(totals.gpu_hours)} GPU-hours"
-        yield Fact(f"Cost {per_window}", totals.usd, "$", note=note)
+        yield Fact(f"Planned cost {per_window}", totals.usd, "$", note=note)
     yield _attainment_fact(result.recommended)
     if totals is not None:
         note = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
-        yield Fact(f"Energy {per_window}", totals.kwh, "kWh", note=note)
+        yield Fact(f"Planned energy {per_window}", totals.kwh, "kWh", note=note)
     spare = plan.spare
     if spare is None:
         yield Fact("Risk", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
@@ -121,7 +121,7 @@ def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:
     attainment = recommended.attainment if recommended else None
     known = {tier: share for tier, share in (attainment or {}).items() if share is not None}
     if recommended is None or not known:
-        return Fact("SLO attainment", None, note="not simulated")
+        return Fact("SLO attainment", "Not simulated", meaning=Meaning.RISK)
     tier = min(known, key=lambda tier: known[tier])
     meanings = {True: Meaning.MET, False: Meaning.MISSED, None: Meaning.NEUTRAL}
     meaning = meanings[recommended.meets_slo]

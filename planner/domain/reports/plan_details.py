@@ -166,8 +166,8 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         plans,
         (Head("Power cap", wide=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
-        (Head("Energy at rated load", Form.NUMBER, "kWh"), lambda row: row.kwh),
-        (Head("Energy, simulated", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
+        (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
+        (Head("Simulated energy", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
         *(
             (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier))
             for tier in tiers
@@ -230,8 +230,8 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
         else [
             Fact("Planned cost", totals.usd, "$"),
             Fact("Planned GPU-hours", totals.gpu_hours),
-            Fact("Energy at rated load", totals.kwh, "kWh"),
-            Fact("Carbon at rated load", totals.carbon_kg, KG),
+            Fact("Planned energy", totals.kwh, "kWh", note="at rated load"),
+            Fact("Planned carbon", totals.carbon_kg, KG),
             Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
             Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
         ]

@@ -105,7 +105,6 @@ FIGURES = (
         lambda answer: None if answer.totals is None else float(answer.most),
     ),
 )  # fmt: skip
-RATED_LOAD = {"energy_kwh", "carbon_kg"}  # a plan assumes it; a simulation measures less
 NOT_PLANNED = "attainment"
 
 
@@ -117,8 +116,7 @@ def _named(basis: str, figure: Figure) -> Figure:
     if figure.name == NOT_PLANNED:
         return figure
     label = figure.label if figure.label.startswith("GPU") else lower_first(figure.label)
-    rated = " at rated load" if basis == "Planned" and figure.name in RATED_LOAD else ""
-    return replace(figure, label=f"{basis} {label}{rated}")
+    return replace(figure, label=f"{basis} {label}")
 
 
 PLANNED = tuple(_named("Planned", figure) for figure in FIGURES if figure.name != NOT_PLANNED)

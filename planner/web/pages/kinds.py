@@ -202,8 +202,8 @@ def outlook_context(run: Run, params: QueryDict) -> TemplateContext:
         report: Report = context["report"]
         first, *others = report.facts
         yours = Fact(
-            "Your plan, per day", compared.recommended.cost_usd / days, "$",
-            note=f"tuned for one day · run {planned.pk}",
+            "Simulated cost per day", compared.recommended.cost_usd / days, "$",
+            note=f"your plan, tuned for one day · run {planned.pk}",
         )  # fmt: skip
         context["report"] = replace(report, facts=(first, yours, *others))
     return context

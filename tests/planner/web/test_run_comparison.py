@@ -78,7 +78,9 @@ def test_settings_are_those_of_the_simulation(planner: User, first: Run) -> None
     (line,) = page.context["main"]
     assert page.context["unlike"] and line.cells[1].text == "Keep the plan"
     offer = signed_in(planner).get(reverse("web:runs-compare"), {"run": front.pk})
-    assert offer.context["groups"] == [] and {run.pk for run in offer.context["others"]} >= {tuned.pk}
+    assert offer.context["groups"] == [] and {run.pk for run in offer.context["others"]} >= {
+        tuned.pk
+    }
 
 
 def test_less_cost_is_better_only_where_no_tier_is_served_worse(planner: User, first: Run) -> None:
