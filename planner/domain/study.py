@@ -77,17 +77,19 @@ class Study:
         """Return the mean price of a replica in the window, in USD per hour, ``[pools]``."""
         usd = self.hardware.gpu_usd(self.window.start_s, self.window.duration_s)
         profiles = self.hardware.profiles
-        return np.array([profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.pool_index])
+        return np.array(
+            [profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.model_region_gpu]
+        )
 
     def pools(self, counts: IntArray) -> IntArray:
         """Return ``counts [..., l, r, g]`` by pool, ``[..., pools]``."""
-        index = tuple(np.array(self.hardware.pool_index).T)
+        index = tuple(np.array(self.hardware.model_region_gpu).T)
         return np.asarray(counts[(..., *index)])
 
     def fleet(self, counts: IntArray) -> Fleet:
         """Return the simulator's fleet that starts with the replicas ``counts [pools]``."""
         initial = np.zeros(self.hardware.minimum.shape, np.int64)
-        for pool_index, count in zip(self.hardware.pool_index, counts, strict=True):
+        for pool_index, count in zip(self.hardware.model_region_gpu, counts, strict=True):
             initial[pool_index] = count
         return self.hardware.fleet(initial)
 

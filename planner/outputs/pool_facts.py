@@ -39,7 +39,7 @@ def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
     except EXPECTED:
         return {}
     facts: dict[Key, Facts] = {}
-    for model_index, region_index, column in hardware.pool_index:
+    for model_index, region_index, column in hardware.model_region_gpu:
         replica = replica_of(hardware, model_index, column)
         region = hardware.regions[region_index].name
         key = (

@@ -475,7 +475,7 @@ def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> Int
     if run is None or not run.traits.flat:
         return None
     counts = np.zeros(study.hardware.minimum.shape, np.int64)
-    for pool_index, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+    for pool_index, pool in zip(study.hardware.model_region_gpu, run.fleet.pools, strict=False):
         counts[pool_index] = pool.initial
     return counts
 

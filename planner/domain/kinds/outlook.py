@@ -340,7 +340,7 @@ def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.Dat
         columns = {
             f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":
             plan.target[:, m, r, g]
-            for m, r, g in hardware.pool_index
+            for m, r, g in hardware.model_region_gpu
         }  # fmt: skip
         frames.append(
             pl.DataFrame({

@@ -142,7 +142,7 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
     hours = planned.weights * (plan.period_s / 3600)
     occurs = planned.weights > 0
     prices = _gpu_prices(plan, hardware)
-    for m, r, g in hardware.pool_index:
+    for m, r, g in hardware.model_region_gpu:
         counts = plan.target[:, m, r, g]
         if not counts[occurs].any():
             continue

@@ -42,8 +42,8 @@ class PlacingPolicy(Wrapper):
         super().__init__(policy)
         self._network = network
         one_per_pool = np.zeros(hardware.minimum.shape, np.int64)
-        one_per_pool[tuple(np.array(hardware.pool_index).T)] = 1
-        pool_of_index = {pool: p for p, pool in enumerate(hardware.pool_index)}
+        one_per_pool[tuple(np.array(hardware.model_region_gpu).T)] = 1
+        pool_of_index = {pool: p for p, pool in enumerate(hardware.model_region_gpu)}
         placed = services_by(network.rules, hardware, one_per_pool)
         self._services = tuple(row.service for row in placed)
         self._decisions = 0

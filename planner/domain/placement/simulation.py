@@ -86,14 +86,14 @@ def placed_fleet(
                 shares[service.model, service.region, g] = worst_share if worst else mean_share
     fleet = hardware.fleet(counts)
     pools = []
-    for pool, pool_index in zip(fleet.pools, hardware.pool_index, strict=True):
+    for pool, pool_index in zip(fleet.pools, hardware.model_region_gpu, strict=True):
         pool = replace(pool, minimum=min(pool.minimum, pool.initial))
         if pool.link is not None:
             # At least a millionth: a rate of 0 would never end a transfer.
             rate = pool.link.bytes_s * max(1e-6, shares.get(pool_index, 1.0))
             pool = replace(pool, link=replace(pool.link, bytes_s=rate))
         pools.append(pool)
-    index = tuple(np.array(hardware.pool_index).T)
+    index = tuple(np.array(hardware.model_region_gpu).T)
     return replace(fleet, pools=tuple(pools)), counts[index]
 
 

@@ -195,12 +195,15 @@ def plan_figures(
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
-    lent = None if plan.lent is None else plan.lent * plan.gpus_per_instance[None, :, None, :]
-    no_demand = np.zeros((*plan.initial.shape[:2], 1))
+    lent_gpu_hours = None
+    if plan.lent is not None:  # [period, model, region, GPU column], in replicas
+        lent_gpus = plan.lent * plan.gpus_per_instance[None, :, None, :]
+        lent_gpu_hours = float(lent_gpus.sum() * hours)
+    models, regions = plan.initial.shape[:2]
+    no_demand = np.zeros((models, regions, 1))
     power = power_use(problem(inputs, no_demand, plan.period_s), plan.target)
-    statuses = {window.status for window in windows}
     return PlanFigures(
-        status=next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL),
+        status=_worst_status({window.status for window in windows}),
         objective=objective,
         fleet_cost=fleet_cost,
         bound=bound,
@@ -217,7 +220,7 @@ def plan_figures(
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
         unserved=_unserved_rows(plan),
-        lent_gpu_hours=None if lent is None else float(lent.sum() * hours),
+        lent_gpu_hours=lent_gpu_hours,
         rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
@@ -227,6 +230,14 @@ def plan_figures(
         mix=mix or None,
         shift=shift,
     )
+
+
+def _worst_status(statuses: set[str]) -> str:
+    """Return the worst of the solver's ``statuses`` of all periods."""
+    for status in (TIMEOUT, FEASIBLE):
+        if status in statuses:
+            return status
+    return OPTIMAL
 
 
 def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
@@ -249,7 +260,7 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     """Return the decisions of a plan, by period and within each period by pool."""
     target = plan.target
     before = np.concatenate([plan.initial[None], target[:-1]])
-    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.pool_index}
+    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.model_region_gpu}
     return tuple(
         Decision(
             period=moment(start_s),
@@ -260,25 +271,29 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
             target=int(target[p, m, r, g]),
         )
         for p, start_s in enumerate(plan.period_start_s)
-        for m, r, g in hardware.pool_index
+        for m, r, g in hardware.model_region_gpu
     )
 
 
 def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
     """Return each binding constraint once, with its number of periods, most frequent first."""
-    periods_of: dict[tuple[str, str], list[Binding]] = {}  # by family and place
+    by_family_and_place: dict[tuple[str, str], list[Binding]] = {}
     for window in plan.windows:
         for binding in window.binding:
-            periods_of.setdefault((binding.family, binding.where), []).append(binding)
-    return tuple(
+            by_family_and_place.setdefault((binding.family, binding.where), []).append(binding)
+    limits = [
         Limit(
-            family, where, in_periods[0].sentence, len(in_periods),
-            _span(binding.replicas for binding in in_periods),
-            _span(binding.need_tps for binding in in_periods),
-            _span(binding.served_tps for binding in in_periods),
+            family,
+            where,
+            bindings[0].sentence,
+            len(bindings),
+            _span(binding.replicas for binding in bindings),
+            _span(binding.need_tps for binding in bindings),
+            _span(binding.served_tps for binding in bindings),
         )
-        for (family, where), in_periods in sorted(periods_of.items(), key=lambda it: -len(it[1]))
-    )  # fmt: skip
+        for (family, where), bindings in by_family_and_place.items()
+    ]
+    return tuple(sorted(limits, key=lambda limit: -limit.periods))
 
 
 def _span(values: Iterable[float | None]) -> Span:
@@ -341,20 +356,20 @@ def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:
 
 def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:
     """Return the cross-region traffic of each pair of regions that has any."""
-    if plan.rerouted_tps is None:
+    if plan.rerouted_tps is None:  # [period, home region, other region]
         return ()
-    max_rerouted = plan.rerouted_tps.max(axis=0)  # over the periods, [home, other region]
-    demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [period, home, 1]
+    most_tps = plan.rerouted_tps.max(axis=0)  # [home, other]
+    demand_tps = plan.demand_tps.sum(axis=1)[:, :, None]  # [period, home, 1]
     shares = np.divide(
-        plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
+        plan.rerouted_tps, demand_tps, out=np.zeros_like(plan.rerouted_tps), where=demand_tps > 0
     )
-    max_share = shares.max(axis=0)
+    most_share = shares.max(axis=0)
     return tuple(
         ReroutedTraffic(
             plan.regions[home],
             plan.regions[other],
-            input_tps=float(max_rerouted[home, other]),
-            share=float(max_share[home, other]),
+            input_tps=float(most_tps[home, other]),
+            share=float(most_share[home, other]),
         )
-        for home, other in np.argwhere(max_rerouted > 0)
+        for home, other in np.argwhere(most_tps > 0)
     )

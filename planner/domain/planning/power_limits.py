@@ -56,13 +56,13 @@ def limited_pools(
     limits = power_limits(hardware, kw)
     if limits is None:
         return ()
-    watts = np.array([round(1000 * kw[place]) for place in hardware.pool_index], np.int64)
+    watts = np.array([round(1000 * kw[place]) for place in hardware.model_region_gpu], np.int64)
     site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
     groups = []
     for r, t in np.argwhere(np.isfinite(limits)).tolist():
         pools = tuple(
             p
-            for p, (_, region, g) in enumerate(hardware.pool_index)
+            for p, (_, region, g) in enumerate(hardware.model_region_gpu)
             if region == r and t in (hardware.types[g], site)
         )
         groups.append((pools, int(1000 * limits[r, t]), watts))

@@ -66,7 +66,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
     cheapest: dict[tuple[int, int, str, str], Variant] = {}
     profiles: dict[tuple[int, int, str, str], list[Profile]] = {}
-    for m, r, g in hardware.pool_index:
+    for m, r, g in hardware.model_region_gpu:
         if (m, r) not in peaks or hardware.models[m].shape is None:
             continue
         gpu, weights = hardware.gpus[g], hardware.sections[m, g].precision

@@ -35,7 +35,7 @@ def cells_of(study: Study) -> int:
     if study.window.ahead or study.traffic.binned:
         limit = min(limit, MAX_DRAWN)
     needed = ceil(arriving / limit)
-    if not study.hardware.pool_index:
+    if not study.hardware.model_region_gpu:
         return 1  # no replica can serve; planning states why
     pools = np.maximum(study.pools(study.peak), study.pools(study.today))
     cells = np.arange(1, min(needed, int(pools.max(initial=1))) + 1)[:, None]

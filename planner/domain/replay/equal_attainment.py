@@ -111,7 +111,7 @@ class FlatFleets:
         """Return whether the GPUs of every region suffice for ``counts``."""
         hardware = self.study.hardware
         free = hardware.capacity_gpus.copy()
-        for (m, r, g), count in zip(hardware.pool_index, counts, strict=True):
+        for (m, r, g), count in zip(hardware.model_region_gpu, counts, strict=True):
             free[r, int(hardware.types[g])] -= int(count) * hardware.profiles[m, g].tp
         return bool((free >= 0).all())
 

@@ -66,7 +66,7 @@ def _lendable(
     free = hardware.capacity_gpus.copy()
     places = []  # (region, GPU type) of each pool
     for pool, source, count in zip(fleet.pools, source_pools, first, strict=True):
-        _, r, g = hardware.pool_index[source]
+        _, r, g = hardware.model_region_gpu[source]
         places.append((r, int(hardware.types[g])))
         lent = 0 if pool.start_up is None else pool.start_up.lent
         free[places[-1]] -= (int(count) + lent) * pool.gpus_per_instance

@@ -64,7 +64,7 @@ def _modules_by_model(
     """
     out: dict[str, tuple[Module, ...]] = {}
     for p in scaled:
-        m, _, g = study.hardware.pool_index[ready.source_pools[p]]
+        m, _, g = study.hardware.model_region_gpu[ready.source_pools[p]]
         shape = study.hardware.models[m].shape
         if shape is not None:
             precision = study.hardware.sections[m, g].precision
@@ -137,7 +137,7 @@ def _unused_memory_share(
     """
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
-    m, _, _ = study.hardware.pool_index[ready.source_pools[p]]
+    m, _, _ = study.hardware.model_region_gpu[ready.source_pools[p]]
     capacity = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed)
     weights = study.hardware.models[m].weight_bytes * pool.initial
     copied = copies * layout.layer_bytes * pool.initial

@@ -211,7 +211,7 @@ class Oracle:
         tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [period, bin, model, region]
         tps = tps.reshape(-1, *tps.shape[2:])
         counts = np.zeros((len(tps), *study.hardware.minimum.shape), np.int64)
-        for m, r, g in study.hardware.pool_index:
+        for m, r, g in study.hardware.model_region_gpu:
             curve = study.sizes.pool_tps[m, g]
             if curve[0] > 0:
                 need = [
@@ -239,7 +239,9 @@ class Oracle:
         The demand of a bin then determines the replica counts.
         """
         hardware, theta = self.study.hardware, self.study.sizes.theta_tps
-        serving = [(m, r, hardware.stages[g]) for m, r, g in hardware.pool_index if theta[m, g] > 0]
+        serving = [
+            (m, r, hardware.stages[g]) for m, r, g in hardware.model_region_gpu if theta[m, g] > 0
+        ]
         mixed = {(m, r) for m, r, stage in serving if stage == 0}
         split = {(m, r) for m, r, stage in serving if stage != 0}
         return len(set(serving)) == len(serving) and not mixed & split

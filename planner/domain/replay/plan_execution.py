@@ -56,7 +56,7 @@ class RollingPlanner:
         """
         current = self._periods.problems[period].current
         if running is not None:
-            index = tuple(np.array(self._study.hardware.pool_index).T)
+            index = tuple(np.array(self._study.hardware.model_region_gpu).T)
             current = np.zeros_like(current)
             current[index] = running
         answer = self._plan_period(period, current)
@@ -140,7 +140,7 @@ def _followed_plan(
     # [periods, l, r, bins of a period]
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bin, model, region]
-    m, r, _ = np.array(study.hardware.pool_index).T
+    m, r, _ = np.array(study.hardware.model_region_gpu).T
     return FollowedPlan(
         schedule=schedule,
         start=schedule.reset(study.fleet(study.pools(study.today))),
@@ -155,7 +155,7 @@ def _with_pools(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArra
 
     ``axis`` is the axis of the study's models. The result has the order of ``Fleet.models``.
     """
-    models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
+    models = list(dict.fromkeys(m for m, _, _ in study.hardware.model_region_gpu))
     return np.take(by_model, models, axis)
 
 

@@ -113,11 +113,11 @@ def policy_context_of(
     return PolicyContext(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
-        lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
+        lengths=tuple(means[m] for m, _, _ in hardware.model_region_gpu),
         shared_limits=_shared_limits(study),
-        model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
+        model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.model_region_gpu]],
         tier_weights=study.settings.plan.tier_worth,
-        tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
+        tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.model_region_gpu),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
         fleet=study.fleet,
@@ -127,7 +127,9 @@ def policy_context_of(
         plan_of_day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
         pressure_among_many=tests.among_many,
-        capacity_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
+        capacity_tps=np.array(
+            [study.sizes.pool_tps[m, g] for m, _, g in hardware.model_region_gpu]
+        ),
         modules=lambda: modules_of_pools(study),
     )
 
@@ -150,7 +152,7 @@ def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
     """Return the limits that pools share: GPUs of a type in a region, and power."""
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
-    for p, (_, r, g) in enumerate(study.hardware.pool_index):
+    for p, (_, r, g) in enumerate(study.hardware.model_region_gpu):
         groups.setdefault((r, int(types[g])), []).append(p)
     kilowatts = limited_pools(study.hardware, instance_kw(study.plan_input))
     return (
@@ -199,7 +201,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
     """Return, for each pool, the modules of its model; None if the model's shape is not known."""
     hardware, lengths = study.hardware, study.traffic.lengths
     out: list[Modules | None] = []
-    for m, r, g in hardware.pool_index:
+    for m, r, g in hardware.model_region_gpu:
         model, gpu, profile = hardware.models[m], hardware.gpus[g], hardware.profiles[m, g]
         shape = model.shape
         if shape is None:
@@ -235,8 +237,8 @@ def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: f
     m, r, g = place
     gpu, profile = hardware.gpus[g], hardware.profiles[m, g]
     own_s = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
-    speeds = np.full(len(hardware.pool_index), np.nan)
-    for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
+    speeds = np.full(len(hardware.model_region_gpu), np.nan)
+    for q, (_, other_r, other_g) in enumerate(hardware.model_region_gpu):
         other = hardware.gpus[other_g]
         other_profile = hardware.profiles.get((m, other_g))
         if other_r != r:

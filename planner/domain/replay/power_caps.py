@@ -4,7 +4,7 @@ A power cap limits a GPU's power, as a share of its rated power. Columns of the 
 arrangement and role) may have different caps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -64,8 +64,8 @@ def _plan_with(
     (``conflict``).
     """
     hardware = study.hardware
-    kept = _with_caps(hardware, caps)  # [model, GPU column]
-    maximum = np.where(kept[:, None, :], hardware.maximum, 0)
+    has_caps = _with_caps(hardware, caps)  # [model, GPU column]
+    maximum = np.where(has_caps[:, None, :], hardware.maximum, 0)
     capped_hardware = replace(
         hardware,
         today=np.zeros_like(study.today),
@@ -74,38 +74,46 @@ def _plan_with(
         rack_kw=np.full_like(hardware.rack_kw, np.inf),
         regions=tuple(replace(region, site_kw=np.inf) for region in hardware.regions),
     )
-    latencies = [capacity for (m, g), (_, capacity) in study.sizes.capacity.items() if kept[m, g]]
-    ttft, tbt = (
-        max((1000 * s for s in values if np.isfinite(s)), default=None)
-        for values in (
-            [capacity.ttft_s for capacity in latencies],
-            [capacity.tbt_s for capacity in latencies],
-        )
+    capped_study = replace(study, hardware=capped_hardware)
+    capacities = [
+        capacity for (m, g), (_, capacity) in study.sizes.capacity.items() if has_caps[m, g]
+    ]
+    capped = CapPlan(
+        mixed=caps.get("mixed"),
+        prefill=caps.get("prefill"),
+        decode=caps.get("decode"),
+        ttft_ms=_longest_ms(capacity.ttft_s for capacity in capacities),
+        tbt_ms=_longest_ms(capacity.tbt_s for capacity in capacities),
     )
-    shares = caps.get("mixed"), caps.get("prefill"), caps.get("decode")
-    limited = replace(study, hardware=capped_hardware)
     try:
-        plan = plan_load(limited.plan_input, planned_window.load, silent)
+        plan = plan_load(capped_study.plan_input, planned_window.load, silent)
     except Infeasible as error:
-        return CapPlan(*shares, ttft_ms=ttft, tbt_ms=tbt, conflict=str(error))
-    hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
-    kw = instance_kw(limited.plan_input)
-    summary = None if seed is None else run_policy(
-        limited, policy_of("lt-i"), seed=seed, progress=silent,
+        return replace(capped, conflict=str(error))
+
+    hours = plan.period_s / 3600
+    hourly = [window.totals for window in plan.windows]
+    replica_kw = instance_kw(capped_study.plan_input)  # [model, region, GPU column]
+    pool_axes = 1, 2, 3  # target is [period, model, region, GPU column]
+    capped = replace(
+        capped,
+        usd=sum(totals.usd for totals in hourly) * hours,
+        kwh=sum(totals.kwh for totals in hourly) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in hourly) * hours,
+        peak_kw=float((plan.target * replica_kw).sum(axis=pool_axes).max()),
+        replicas=int(plan.target.sum(axis=pool_axes).max()),
+    )
+    if seed is None:
+        return capped
+    summary = run_policy(
+        capped_study, policy_of("lt-i"), seed=seed, progress=silent,
         shared=SharedInputs(replace(planned_window, plan=plan)), options=BRIEF,
     ).summary  # fmt: skip
-    return CapPlan(
-        *shares,
-        usd=sum(w.usd for w in windows) * hours,
-        kwh=sum(w.kwh for w in windows) * hours,
-        gpu_hours=sum(w.gpu_hours for w in windows) * hours,
-        peak_kw=float((plan.target * kw).sum(axis=(1, 2, 3)).max()),
-        replicas=int(plan.target.sum(axis=(1, 2, 3)).max()),
-        ttft_ms=ttft,
-        tbt_ms=tbt,
-        slo_attainment=None if summary is None else summary.slo_attainment,
-        simulated_kwh=None if summary is None else summary.energy_kwh,
-    )
+    return replace(capped, slo_attainment=summary.slo_attainment, simulated_kwh=summary.energy_kwh)
+
+
+def _longest_ms(seconds: Iterable[float]) -> float | None:
+    """Return the longest finite time in milliseconds; None without one."""
+    return max((1000 * time_s for time_s in seconds if np.isfinite(time_s)), default=None)
 
 
 def _with_caps(hardware: Hardware, caps: dict[str, float]) -> BoolArray:

@@ -7,6 +7,7 @@ proportional control.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import log
 from threading import RLock
@@ -58,7 +59,7 @@ class PressureTests:
         test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._lock:
             if test not in self._made:
-                self._made[test] = pressure_test(self._study, *test)
+                self._made[test] = pressure_test(self._study, test[0], many=many)
             return self._made[test]
 
     def among_many(self) -> Pressure:
@@ -66,7 +67,7 @@ class PressureTests:
         return self.at(BEST_RATIO, many=True)
 
 
-def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
+def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
     """Simulate each pool at its rated capacity, and return its signals.
 
     Requests have the lengths and the burstiness of the model. A pool is tested with today's number
@@ -75,25 +76,27 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     ``ratio`` of prefill to decode replicas is ``fixed`` (today's), a number, or else the best one
     (methods.md D2).
     """
-    index = study.hardware.pool_index
-    out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
-    ratios, rates = np.full(len(index), np.nan), np.full(len(index), np.nan)
+    pools = study.hardware.model_region_gpu
+    signals = {name: np.full(len(pools), np.nan) for name in (*READ, *GAUGES)}  # [pools] each
+    ratios, rates = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
-    for m in range(len(study.hardware.models)):
-        for r in range(len(study.hardware.regions)):
-            pools = [p for p, place in enumerate(index) if place[:2] == (m, r)]
-            for group in _pools_tested_together(study, pools):
-                counts, rate = _replicas_and_rate(study, group, ratio, many)
-                # Replicas are equally fast in all regions, so one test serves them all.
-                key = (m, *(index[p][2] for p in group), *counts.tolist())
-                if key not in tested:
-                    tested[key] = _simulated_signals(study, group, counts, rate)
-                for name in out:
-                    out[name][group] = tested[key][name]
-                rates[group] = rate * float(study.traffic.lengths[m][0].mean()) / counts
-                if len(group) > 1:
-                    ratios[group] = counts[0] / counts[1]
-    return Pressure(out, ratios, rates)
+    for place in dict.fromkeys((m, r) for m, r, _ in pools):
+        pools_of_place = [p for p, (m, r, _) in enumerate(pools) if (m, r) == place]
+        model = place[0]
+        mean_isl = float(study.traffic.lengths[model][0].mean())
+        for group in _pools_tested_together(study, pools_of_place):
+            counts, rate = _replicas_and_rate(study, group, ratio, many=many)
+            # Replicas are equally fast in all regions, so one test serves them all.
+            columns = [pools[p][2] for p in group]
+            key = (model, *columns, *counts.tolist())
+            if key not in tested:
+                tested[key] = _simulated_signals(study, group, counts, rate)
+            for name, by_pool in signals.items():
+                by_pool[group] = tested[key][name]
+            rates[group] = rate * mean_isl / counts
+            if len(group) > 1:
+                ratios[group] = counts[0] / counts[1]
+    return Pressure(signals, ratios, rates)
 
 
 def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
@@ -102,41 +105,40 @@ def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
     Each prefill pool is paired with the first decode pool, and each other decode pool with the
     first prefill pool. ``pools`` are indices of the pools of a model in a region.
     """
-    index, columns = study.hardware.pool_index, study.hardware.columns
-    theta = study.sizes.theta_tps
-    serving = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
-    by_role = {
-        role: [p for p in serving if columns[index[p][2]].role == role]
-        for role in ("both", "prefill", "decode")
-    }
-    pairs = []
-    if by_role["prefill"] and by_role["decode"]:
-        first = by_role["decode"][0]
-        pairs = [[p, first] for p in by_role["prefill"]]
-        pairs += [[by_role["prefill"][0], p] for p in by_role["decode"][1:]]
-    return [[p] for p in by_role["both"]] + pairs
+    hardware, theta_tps = study.hardware, study.sizes.theta_tps  # [model, GPU column]
+    by_role: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}
+    for pool in pools:
+        model, _, column = hardware.model_region_gpu[pool]
+        if theta_tps[model, column] > 0:
+            by_role[hardware.columns[column].role].append(pool)
+    groups = [[pool] for pool in by_role["both"]]
+    prefill, decode = by_role["prefill"], by_role["decode"]
+    if prefill and decode:
+        groups += [[pool, decode[0]] for pool in prefill]
+        groups += [[prefill[0], pool] for pool in decode[1:]]
+    return groups
 
 
 def _replicas_and_rate(
-    study: Study, group: list[int], ratio: str | float, many: bool
+    study: Study, group: list[int], ratio: str | float, *, many: bool
 ) -> tuple[IntArray, float]:
     """Return how many replicas of each pool of ``group`` to test, and the requests/s they serve.
 
     ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. For
     ``ratio`` and ``many`` see ``pressure_test``.
     """
-    index, hardware = study.hardware.pool_index, study.hardware
-    m = index[group[0]][0]
-    mean_isl = float(study.traffic.lengths[m][0].mean())
+    hardware = study.hardware
+    model = hardware.model_region_gpu[group[0]][0]
+    columns = [hardware.model_region_gpu[pool][2] for pool in group]
     today = study.pools(study.today)[group]
     if len(group) == 1:
-        n = USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))
-        return np.array([n], np.int64), _pool_capacity(study, m, index[group[0]][2], n) / mean_isl
-    columns = PairColumns(*(index[p][2] for p in group))
+        counts = [USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))]
+        return _counts_with_rate(study, model, columns, counts)
+    pair = PairColumns(*columns)
     try:
         if ratio in (BEST_RATIO, OBSERVED):
-            count = usual_instances(hardware, m, columns)
-            service = studied_service(study, m, columns, count)
+            count = usual_instances(hardware, model, pair)
+            service = studied_service(study, model, pair, count)
             judged = judge_ratios(service, hardware.routing, count, study.settings.seed, no_report)
             best = judged.best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
@@ -144,19 +146,25 @@ def _replicas_and_rate(
         ratio = FIXED
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
+    wanted_ratio = float(ratio)
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
-    pair = min(all_splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
-    sides = zip((columns.prefill, columns.decode), pair, strict=True)
-    rate = min(_pool_capacity(study, m, g, n) for g, n in sides) / mean_isl
-    return np.array(pair, np.int64), rate
+    nearest = min(all_splits(total), key=lambda split: abs(log(split[0] / split[1] / wanted_ratio)))
+    return _counts_with_rate(study, model, columns, nearest)
 
 
-def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
-    """Return the capacity of ``instances`` replicas in one pool, in input tokens/s.
+def _counts_with_rate(
+    study: Study, model: int, columns: Sequence[int], counts: Sequence[int]
+) -> tuple[IntArray, float]:
+    """Return the replicas ``counts`` in pools of GPU ``columns``, and the requests/s they serve.
 
-    ``m`` and ``g`` are the indices of the model and the GPU column.
+    The weakest pool limits the rate.
     """
-    return curve_capacity(study.sizes.pool_tps[m, g], instances)
+    mean_isl = float(study.traffic.lengths[model][0].mean())
+    input_tps = [
+        curve_capacity(study.sizes.pool_tps[model, column], count)
+        for column, count in zip(columns, counts, strict=True)
+    ]
+    return np.array(counts, np.int64), min(input_tps) / mean_isl
 
 
 def _simulated_signals(
@@ -167,31 +175,37 @@ def _simulated_signals(
     The result maps the name of a signal to its mean in each pool of the group. ``counts`` are the
     replicas of these pools. Throughputs (names with ``_tps``) are per replica.
     """
-    index = study.hardware.pool_index
-    m = index[group[0]][0]
-    all_pools = study.fleet(np.zeros(len(index), np.int64))
-    pools = tuple(
-        replace(all_pools.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
-        for p, n in zip(group, counts, strict=True)
+    all_counts = np.zeros(len(study.hardware.model_region_gpu), np.int64)
+    all_pools = study.fleet(all_counts)
+    pools = []
+    for p, count in zip(group, counts.tolist(), strict=True):
+        fixed = replace(all_pools.pools[p], initial=count, minimum=0, maximum=max(count, 1))
+        pools.append(replace(fixed, tiers=None))
+    fleet = Fleet(
+        all_pools.tiers, all_pools.regions, tuple(pools), all_pools.latency_s, all_pools.routing
     )
-    fleet = Fleet(all_pools.tiers, all_pools.regions, pools, all_pools.latency_s, all_pools.routing)
-    trace = _test_requests(study, m, fleet, REQUESTS * max(1, int(counts.sum()) // FEW), rate)
+    model = study.hardware.model_region_gpu[group[0]][0]
+    requests = REQUESTS * max(1, int(counts.sum()) // FEW)
+    trace = _test_requests(study, model, fleet, requests, rate)
     end_s = float(trace.arrival_s[-1])
-    # The first observation is at the start, before any load; the others are every fifth of a test.
     policy = ObservationLog(Static(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
-    signals = [
-        observation.signals for observation in policy.seen[1:] if observation.signals is not None
-    ]
-    kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
+
+    # The first observation is at the start, before any load; the others are every fifth of a test.
+    observations = policy.seen[1:]
+    read = [seen.signals for seen in observations if seen.signals is not None]
+    kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
+    means = {}
     with np.errstate(invalid="ignore"):
-        means = {name: np.mean([getattr(s, name) for s in signals], axis=0) for name in READ}
+        for name in READ:
+            means[name] = np.mean([getattr(signals, name) for signals in read], axis=0)
         for metric in GAUGES:
-            each = [per_instance(metric, observation, kv) for observation in policy.seen[1:]]
-            means[metric] = np.mean(each, axis=0) if each else np.full(len(counts), np.nan)
-    return {
-        name: value / counts if name.endswith("_tps") else value for name, value in means.items()
-    }
+            values = [per_instance(metric, seen, kv_tokens) for seen in observations]
+            means[metric] = np.mean(values, axis=0) if values else np.full(len(counts), np.nan)
+    for name in means:
+        if name.endswith("_tps"):
+            means[name] = means[name] / counts
+    return means
 
 
 def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: float) -> Trace:

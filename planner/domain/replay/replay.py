@@ -273,7 +273,7 @@ def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
 
 def _pool_labels(study: Study, ready: BuiltPolicy) -> list[str]:
     """Return the GPU arrangement of each pool of a built policy, such as "4 x H100, prefill"."""
-    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.model_region_gpu]
     return [arrangements[p] for p in ready.source_pools]
 
 
@@ -370,7 +370,7 @@ def _simulate(
         reads=scale_in.soft_s > 0,
     )
     # Placement only works with the study's own pools, not with pools that the policy split.
-    unsplit = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
+    unsplit = list(ready.source_pools) == list(range(len(study.hardware.model_region_gpu)))
     if study.network is not None and unsplit:
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit) and not study.settings.plan.objective.reserve:

@@ -70,7 +70,7 @@ def losses_of(study: Study) -> list[Loss]:
         # A model loses that many of all its replicas in a region, of any pools.
         lost_counts = []
         columns_of: dict[tuple[int, int], list[int]] = {}
-        for m, r, g in study.hardware.pool_index:
+        for m, r, g in study.hardware.model_region_gpu:
             columns_of.setdefault((m, r), []).append(g)
         for place, columns in columns_of.items():
             for lost in _ways_to_lose(columns, spare.instances):
@@ -121,16 +121,20 @@ def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], lo
     ``source_pools`` has the index of the study's pool that each pool of the fleet came from. If the
     policy split a pool by tier, the first part that serves an interactive tier loses the replicas.
     """
-    tiers = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
-    lost, left = np.zeros(len(source_pools), np.int64), study.pools(loss.counts)
-    for p, (source, pool) in enumerate(zip(source_pools, fleet.pools, strict=True)):
-        if any(pool.takes(tier) for tier in tiers):
-            lost[p], left[source] = left[source], 0
-    if loss.region is not None:
-        outage = RegionOutage(study.hardware.regions[loss.region].name, 0.0, np.inf)
-        fleet = replace(fleet, faults=(*fleet.faults, outage))
-    pools = zip(fleet.pools, lost.tolist(), strict=True)
-    return replace(fleet, pools=tuple(replace(pool, lost=count) for pool, count in pools))
+    interactive = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
+    to_lose = study.pools(loss.counts)  # [pool of the study]
+    pools = []
+    for source, pool in zip(source_pools, fleet.pools, strict=True):
+        lost = 0
+        if any(pool.takes(tier) for tier in interactive):
+            lost = int(to_lose[source])
+            to_lose[source] = 0
+        pools.append(replace(pool, lost=lost))
+    fleet = replace(fleet, pools=tuple(pools))
+    if loss.region is None:
+        return fleet
+    outage = RegionOutage(study.hardware.regions[loss.region].name, 0.0, np.inf)
+    return replace(fleet, faults=(*fleet.faults, outage))
 
 
 def capacity_of(study: Study, counts: IntArray) -> FloatArray:
@@ -170,14 +174,13 @@ def interactive_demand(study: Study) -> FloatArray:
     """
     trace, bin_s = study.trace, study.window.bin_s
     is_deferrable = np.array([tier.deferrable for tier in study.hardware.tiers])
-    is_interactive = ~is_deferrable[trace.tier]
+    rows = ~is_deferrable[trace.tier]  # the interactive requests
     bins = max(1, round(study.window.duration_s / bin_s))
-    bin_of = np.minimum(trace.arrival_s[is_interactive] // bin_s, bins - 1).astype(np.int64)
+    bin_of = np.minimum(trace.arrival_s[rows] // bin_s, bins - 1).astype(np.int64)
+    # Add up the tokens of the requests by bin, model and region.
     shape = bins, len(trace.models), len(trace.regions)
-    index = np.ravel_multi_index(
-        (bin_of, trace.model[is_interactive], trace.region[is_interactive]), shape
-    )
-    tokens = np.bincount(index, trace.input_tokens[is_interactive], minlength=int(np.prod(shape)))
+    cell = np.ravel_multi_index((bin_of, trace.model[rows], trace.region[rows]), shape)
+    tokens = np.bincount(cell, trace.input_tokens[rows], minlength=int(np.prod(shape)))
     homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
@@ -188,14 +191,18 @@ def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Surviva
     ``attainment`` is that of each tier in a replay without the lost replicas. None if the window
     has no interactive requests.
     """
-    tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
-    margins = [(share - tier.attainment, share) for tier in tiers
-               if (share := attainment.get(tier.name)) is not None]  # fmt: skip
+    by_tier: dict[str, float | None] = {}
+    margins = []  # (attainment above the target, attainment) of each tier with requests
+    for tier in study.hardware.tiers:
+        if tier.deferrable:
+            continue
+        share = by_tier[tier.name] = attainment.get(tier.name)
+        if share is not None:
+            margins.append((share - tier.attainment, share))
     if not margins:
         return None
-    margin, share = min(margins)
-    return Survival({tier.name: attainment.get(tier.name) for tier in tiers}, share,
-                    max(0.0, -margin))  # fmt: skip
+    least_margin, share = min(margins)
+    return Survival(by_tier, share, max(0.0, -least_margin))
 
 
 def interactive_targets(study: Study) -> dict[str, float]:
@@ -214,36 +221,35 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    # [model, region set]
-    need = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)
+    # The largest demand of any bin, [model, region set].
+    needed_tps = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)
 
     def missing_tps(fleets: IntArray) -> FloatArray:
         """Return the input tokens/s that each of ``fleets [t, pools]`` lacks after a loss."""
-        left = capacity_after_loss(study, by_place(study, fleets))
-        return np.asarray(np.maximum(need - left, 0.0).sum(axis=(1, 2)))
+        left_tps = capacity_after_loss(study, by_place(study, fleets))
+        return np.asarray(np.maximum(needed_tps - left_tps, 0.0).sum(axis=(1, 2)))
 
+    # What may be added, each as replicas [pools]: one of a pool, or one of all pools of a place.
+    # Prefill alone may gain nothing without decode.
     usd = study.replica_usd
-    single = np.eye(len(counts), dtype=np.int64)
-    places = [(m, r) for m, r, _ in study.hardware.pool_index]
-    all_pools_of_place = [
-        np.array([place_of_pool == place for place_of_pool in places], np.int64)
-        for place in dict.fromkeys(places)
-    ]
+    additions = list(np.eye(len(counts), dtype=np.int64))
+    places = [(m, r) for m, r, _ in study.hardware.model_region_gpu]
+    for place in dict.fromkeys(places):
+        additions.append(np.array([other == place for other in places], np.int64))
     enlarged = counts.copy()
     while (missing := float(missing_tps(enlarged[None])[0])) > 0:
-        # A new pool gains nothing until it has more replicas than may be lost. Prefill alone may
-        # gain nothing without decode, so all pools of a place are also tried together.
-        tries = [
-            enlarged + step * pools
-            for pools in (*single, *all_pools_of_place)
-            for step in (1, spare.instances + 1)
-            if fits_gpus(study, enlarged + step * pools)
-        ]
+        tries = []
+        for addition in additions:
+            # A new pool gains nothing until it has more replicas than may be lost.
+            for step in (1, spare.instances + 1):
+                tried = enlarged + step * addition
+                if fits_gpus(study, tried):
+                    tries.append(tried)
         if not tries:
             return enlarged
-        paid = np.array([(tried - enlarged) @ usd for tried in tries])
-        gains = missing - missing_tps(np.array(tries))
-        enlarged = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
+        paid_usd = np.array([(tried - enlarged) @ usd for tried in tries])
+        gained_tps = missing - missing_tps(np.array(tries))
+        enlarged = tries[int(np.argmax(gained_tps / np.maximum(paid_usd, 1e-9)))]
     return remove_unneeded(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
 
 
@@ -253,7 +259,7 @@ def by_place(study: Study, pools: IntArray) -> IntArray:
     ``pools`` are ``[interval, pools]``, the result ``[interval, model, region, GPU column]``.
     """
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
-    for p, place in enumerate(study.hardware.pool_index):
+    for p, place in enumerate(study.hardware.model_region_gpu):
         counts[:, *place] = pools[:, p]
     return counts
 
@@ -262,7 +268,7 @@ def fits_gpus(study: Study, counts: IntArray) -> bool:
     """Return whether every pool is within its maximum and every region has enough GPUs."""
     hardware, pools = study.hardware, study.fleet(counts).pools
     used = np.zeros_like(hardware.capacity_gpus)
-    for count, pool, (_, r, g) in zip(counts, pools, hardware.pool_index, strict=True):
+    for count, pool, (_, r, g) in zip(counts, pools, hardware.model_region_gpu, strict=True):
         used[r, hardware.types[g]] += count * pool.gpus_per_instance
     most = np.array([pool.maximum for pool in pools])
     return bool((counts <= most).all() and (used <= hardware.capacity_gpus).all())
@@ -279,22 +285,26 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     combined. If there were more than MOST_SETS sets, each region is a set of its own and has to
     serve its own demand, which is stricter.
     """
-    # A set of regions is a bit mask. Begin with the regions that serve each home, and join the
-    # sets that have a region in common until there are no new ones.
-    reach = {sum(1 << int(r) for r in np.flatnonzero(row)) for row in open_ways}
-    served_in, fresh = set(reach), list(reach)
-    while fresh:
-        regions = fresh.pop()
-        for other in reach:
-            if regions & other and regions | other not in served_in:
-                served_in.add(regions | other)
-                fresh.append(regions | other)
-        if len(served_in) > MOST_SETS:
+    # Begin with the regions that serve each home, and join the sets that have a region in common
+    # until there are no new ones.
+    regions_of_homes = {frozenset(np.flatnonzero(row).tolist()) for row in open_ways}
+    serving_sets = set(regions_of_homes)
+    unjoined = list(regions_of_homes)
+    while unjoined:
+        regions = unjoined.pop()
+        for other in regions_of_homes:
+            joined = regions | other
+            if regions & other and joined not in serving_sets:
+                serving_sets.add(joined)
+                unjoined.append(joined)
+        if len(serving_sets) > MOST_SETS:
             alone = np.eye(len(open_ways), dtype=np.bool_)
             return alone, alone
-    all_regions = np.arange(len(open_ways))
-    serving = np.array([[mask >> int(r) & 1 for r in all_regions] for mask in sorted(served_in)],
-                       bool)  # fmt: skip
-    # Homes of a set are the regions whose routes all end in it.
-    homes = ~(open_ways[None] & ~serving[:, None]).any(axis=2)
-    return homes, serving
+    # In the order of the binary number in which a region's digit is 1.
+    in_order = sorted(serving_sets, key=lambda regions: sum(1 << region for region in regions))
+    serving = np.zeros((len(in_order), len(open_ways)), np.bool_)
+    for row, regions in enumerate(in_order):
+        serving[row, list(regions)] = True
+    # A home belongs to a set if none of its routes ends outside of it.
+    leaves_set = np.any(open_ways[None] & ~serving[:, None], axis=2)  # [region set, home]
+    return np.asarray(~leaves_set), serving

@@ -28,7 +28,7 @@ def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]
     for p, source in enumerate(source_pools):
         if source is None:
             continue
-        m, r, g = study.hardware.pool_index[source]
+        m, r, g = study.hardware.model_region_gpu[source]
         counts[:, m, r, g] += ready[p]
     return counts
 
@@ -44,7 +44,7 @@ def capacity_table(
     tps = capacity_of(study, serving(study, series, source_pools))
     frames = []
     hardware, start_s = study.hardware, study.window.start_s
-    for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.pool_index):
+    for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.model_region_gpu):
         capacity_tps = tps[:, m, r]
         kept = np.r_[True, np.diff(capacity_tps) != 0]
         kept[-1] = True

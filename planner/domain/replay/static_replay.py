@@ -152,7 +152,7 @@ class FlatWindow:
 
     def _counts_of_all_pools(self, counts: IntArray) -> IntArray:
         """Return ``counts`` of the tested models' pools, with 0 for all other pools."""
-        all_counts = np.zeros(len(self.study.hardware.pool_index), np.int64)
+        all_counts = np.zeros(len(self.study.hardware.model_region_gpu), np.int64)
         all_counts[model_pool_mask(self.study, self.models)] = counts
         return all_counts
 
@@ -229,7 +229,7 @@ def _late_by_tier(served: Mapping[int, ServedRequests], total: IntArray) -> IntA
 
 def model_pool_mask(study: Study, models: Collection[int]) -> BoolArray:
     """Return a mask of the pools of ``models`` (indices), ``[pools]``."""
-    return np.array([place[0] in models for place in study.hardware.pool_index])
+    return np.array([place[0] in models for place in study.hardware.model_region_gpu])
 
 
 def fleet_of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:

@@ -67,7 +67,7 @@ def smallest_flat(
     order = np.lexsort((-request_counts, -peaks.sum(axis=1)))
     peaks, windows = peaks[order], [windows[w] for w in order]
     base = peaks.max(axis=0)
-    counts = np.zeros(len(study.hardware.pool_index), np.int64)
+    counts = np.zeros(len(study.hardware.model_region_gpu), np.int64)
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
@@ -103,7 +103,7 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
     meet the SLO.
     """
     study = windows[0]
-    pools = study.fleet(np.ones(len(study.hardware.pool_index), np.int64)).pools
+    pools = study.fleet(np.ones(len(study.hardware.model_region_gpu), np.int64)).pools
     if len(pools) != 1 or not np.isfinite(usd):
         return False
     usd_per_hour = pools[0].lowest_usd * pools[0].gpus_per_instance
@@ -230,19 +230,20 @@ def _slo_test(
     each replay and may raise to cancel. ``known`` and ``requests`` keep results and traces.
     """
     targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
-    # Windows that missed last are tried first, which saves replays.
-    hardest = [
+    hardest_first = [
         FlatWindow(window, models, shares, seed, alive, known, requests)
         for window, shares in zip(windows, goals or [targets] * len(windows), strict=True)
     ]
 
     def meets(counts: IntArray) -> bool:
         """Return whether ``counts`` meet every tier in every window."""
-        missed = (i for i, window in enumerate(hardest) if not window.meets(counts))
-        first = next(missed, None)
-        if first is not None:
-            hardest.insert(0, hardest.pop(first))
-        return first is None
+        for window in hardest_first:
+            if not window.meets(counts):
+                # Try this window first next time, which saves replays.
+                hardest_first.remove(window)
+                hardest_first.insert(0, window)
+                return False
+        return True
 
     return meets
 
@@ -253,23 +254,20 @@ def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntAr
     ``of_model`` is the mask of these pools. Other models keep the replicas ``base [pools]``. Each
     pool alone must fit the GPUs and the power that they leave. ``high`` are the maximum counts.
     """
-    out, types = high.copy(), study.hardware.types
-    places = [
-        place
-        for place, is_of_model in zip(study.hardware.pool_index, of_model, strict=True)
-        if is_of_model
-    ]
-    for i, (m, r, g) in enumerate(places):
-        others = sum(
-            int(count) * study.hardware.profiles[other, g2].tp
-            for (other, r2, g2), count in zip(study.hardware.pool_index, base, strict=True)
-            if (r2, types[g2]) == (r, types[g]) and other != m
-        )
-        free = int(study.hardware.capacity_gpus[r, types[g]]) - others
-        out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
-    for limited, limit_w, watts in limited_pools(study.hardware, instance_kw(study.plan_input)):
-        inside = np.isin(np.arange(len(base)), limited)
-        free_w = limit_w - int((base * watts)[inside & ~of_model].sum())
-        own = np.where(inside[of_model], max(0, free_w) // np.maximum(1, watts[of_model]), out)
-        out = np.minimum(out, own)
-    return out
+    hardware = study.hardware
+    free_gpus = hardware.capacity_gpus.copy()  # [region, GPU type], without those of other models
+    is_other = ~of_model
+    for p, (m, r, g) in enumerate(hardware.model_region_gpu):
+        if is_other[p]:
+            free_gpus[r, hardware.types[g]] -= int(base[p]) * hardware.profiles[m, g].tp
+    most = high.copy()
+    for i, p in enumerate(np.flatnonzero(of_model).tolist()):
+        m, r, g = hardware.model_region_gpu[p]
+        fitting = int(free_gpus[r, hardware.types[g]]) // hardware.profiles[m, g].tp
+        most[i] = max(0, min(int(high[i]), fitting))
+    for limited, limit_w, watts in limited_pools(hardware, instance_kw(study.plan_input)):
+        is_limited = np.isin(np.arange(len(base)), limited)  # [pools]
+        free_w = limit_w - int((base * watts)[is_limited & is_other].sum())
+        powered = max(0, free_w) // np.maximum(1, watts[of_model])
+        most = np.where(is_limited[of_model], np.minimum(most, powered), most)
+    return most

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import polars as pl
@@ -743,19 +744,26 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     days = view.tests.days
     if not days:
         return
-    key = view.key
-    tiers = list(dict.fromkeys(
-        tier for day in days for result in day.policies.values() for tier in result.attainment
-    ))  # fmt: skip
+    tiers: dict[str, None] = {}  # in order
+    for day in days:
+        for result in day.policies.values():
+            tiers |= dict.fromkeys(result.attainment)
 
     def passes(day: TestDayFigures) -> str:
         """Return "yes" or "no", or "not run" if the plan was not simulated on the day."""
-        on_day = day.policies.get(key)
-        return "not run" if on_day is None else "yes" if on_day.passes else "no"
+        on_day = day.policies.get(view.key)
+        if on_day is None:
+            return "not run"
+        return "yes" if on_day.passes else "no"
 
-    def attainment(day: TestDayFigures, tier: str) -> float | None:
+    def cost_usd(day: TestDayFigures) -> float | None:
+        """Return the plan's cost on the day; None if not simulated."""
+        on_day = day.policies.get(view.key)
+        return None if on_day is None else on_day.cost_usd
+
+    def attainment(tier: str, day: TestDayFigures) -> float | None:
         """Return the plan's SLO attainment for a tier on the day; None if not simulated."""
-        on_day = day.policies.get(key)
+        on_day = day.policies.get(view.key)
         return None if on_day is None else on_day.attainment.get(tier)
 
     rows = table(
@@ -764,16 +772,14 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         (Head("Required"), lambda day: "yes" if view.requires(day) else "no"),
         (Head("Weight", Form.NUMBER), lambda day: day.weight or None),
         (Head("Passes"), passes),
-        (Head("Cost", Form.NUMBER, "$"),
-         lambda day: day.policies[key].cost_usd if key in day.policies else None),
+        (Head("Cost", Form.NUMBER, "$"), cost_usd),
         *(
-            (Head(f"SLO attainment: {tier}", Form.SHARE),
-             lambda day, tier=tier: attainment(day, tier))
+            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(attainment, tier))
             for tier in tiers
         ),
         (Head("Policies that pass"), _passing_count),
         (Head("Not applicable", wide=2), lambda day: day.not_applicable),
-    )  # fmt: skip
+    )
     note = (
         f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
         "win are not tried on every day."
@@ -870,30 +876,45 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
 
     ``recommended`` is the recommendation by level. The row of the level ``marked`` is highlighted.
     """
-    names = [name for name in LEVELS if name in recommended]
-    tiers = list(dict.fromkeys(t for name in names for t in recommended[name].expected.attainment))
-    costs = [recommended[name].expected.cost_usd for name in names]
+    levels = [name for name in LEVELS if name in recommended]
+    all_expected = [recommended[level].expected for level in levels]
+    tiers = list(dict.fromkeys(tier for expected in all_expected for tier in expected.attainment))
+    costs = [expected.cost_usd for expected in all_expected]
     has_interval = any(cost is not None and cost.low is not None for cost in costs)
+
+    def parameters(level: str) -> str:
+        """Return the parameters of a level's policy as text."""
+        values = recommended[level].parameters.items()
+        return ", ".join(f"{key_words(key)} {value:.4g}" for key, value in values)
+
+    def cost(part: str, level: str) -> float | None:
+        """Return ``part`` of a level's expected cost: "mean", "low" or "high"; None: not known."""
+        return getattr(recommended[level].expected.cost_usd, part, None)
+
+    def attainment(tier: str, level: str) -> float | None:
+        """Return the mean SLO attainment of a tier at a level; None: not known."""
+        expected = recommended[level].expected.attainment.get(tier)
+        return None if expected is None else expected.mean
+
     return table(
-        names,
+        levels,
         (Head("Assurance"), str),
-        (Head("Policy", wide=3), lambda name: recommended[name].label),
-        (Head("Parameters", wide=2), lambda name: ", ".join(
-            f"{key_words(key)} {value:.4g}" for key, value in recommended[name].parameters.items()
-        )),
-        (Head("Passes required days"), lambda name: "yes" if recommended[name].qualifies else "no"),
+        (Head("Policy", wide=3), lambda level: recommended[level].label),
+        (Head("Parameters", wide=2), parameters),
+        (
+            Head("Passes required days"),
+            lambda level: "yes" if recommended[level].qualifies else "no",
+        ),
         *(
-            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), lambda name, part=part:
-             getattr(recommended[name].expected.cost_usd, part, None))
+            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), partial(cost, part))
             for part in ("mean", "low", "high")
         ),
         *(
-            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), lambda name, tier=tier:
-             getattr(recommended[name].expected.attainment.get(tier), "mean", None))
+            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), partial(attainment, tier))
             for tier in tiers
         ),
-        (Head("Fails", wide=2), lambda name: ", ".join(recommended[name].failing)),
-        marked=lambda name: name == marked,
+        (Head("Fails", wide=2), lambda level: ", ".join(recommended[level].failing)),
+        marked=lambda level: level == marked,
         note="Means are over the weighted test days. The planned day is not one of them."
         + (" Low and high: 80% interval." if has_interval else ""),
-    )  # fmt: skip
+    )

@@ -25,6 +25,7 @@ from planner.domain.report import (
 from planner.domain.reports.over_time import changes, to_end
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
+from simulation.modules.parts import Module
 
 MOST_CHARTS = 4  # of pools: those with the most operations
 AWAY_FROM_HOME = {  # columns of the table "modules", with their names in the legend
@@ -45,6 +46,13 @@ class Pool(NamedTuple):
 
     policy: ModuleFigures
     pool: PoolModules
+
+
+class ModelModule(NamedTuple):
+    """A module of a layer of a model, by the model's name."""
+
+    model: str
+    module: Module
 
 
 def modules_section(
@@ -97,19 +105,17 @@ def modules_section(
 
 def _memory_table(pools: Sequence[Pool]) -> Table:
     """Return a table of the memory and the work of each module of a layer, by model."""
-    modules = {
-        (model, module)
-        for row in pools
-        for model, model_modules in row.policy.parts.items()
-        for module in model_modules
-    }
+    rows: set[ModelModule] = set()
+    for row in pools:
+        for model, modules in row.policy.parts.items():
+            rows.update(ModelModule(model, module) for module in modules)
     return table(
-        sorted(modules, key=lambda row: (row[0], -row[1].memory_bytes)),
-        (Head("Model", wide=2), lambda row: row[0]),
-        (Head("Module of a layer", wide=2), lambda row: row[1].name),
-        (Head("In a layer", Form.COUNT), lambda row: row[1].each),
-        (Head("Memory", Form.NUMBER, "MiB"), lambda row: row[1].memory_bytes / 1048576),
-        (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
+        sorted(rows, key=lambda row: (row.model, -row.module.memory_bytes)),
+        (Head("Model", wide=2), lambda row: row.model),
+        (Head("Module of a layer", wide=2), lambda row: row.module.name),
+        (Head("In a layer", Form.COUNT), lambda row: row.module.each),
+        (Head("Memory", Form.NUMBER, "MiB"), lambda row: row.module.memory_bytes / 2**20),
+        (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row.module.flops / 1e9),
         title="Memory and work of a layer's modules",
     )
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from planner.domain.formats import zone_name
 from planner.domain.pd.figures import ratio_name
-from planner.domain.report import Form, Head, Table
+from planner.domain.report import Form, Head, Table, Value
 from planner.domain.reports.tables import Tables
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, span_of
 from planner.domain.results.basis import WindowFacts
@@ -157,47 +157,56 @@ def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | No
     Replicas of two periods overlap for a cold start, so a period may have a row in which new
     replicas are requested and one in which others stop. The last one has its replicas.
     """
-    zone = zone_name() if window.clock == "utc" else "trace time"
-    requested = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
+    # By start of a period: when its new replicas are requested, and the replicas of each pool.
+    requested_at = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
     replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
     starts = list(replicas)
-    ends = [*starts[1:], window.end]
     if today is not None:
         running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
-        first = zip(schedule.pools, replicas[starts[0]], strict=True)
-        if all(count <= running.get(pool, 0) for pool, count in first):
-            requested[starts[0]] = starts[0]  # none is new
-    requested_ahead = any(requested[start] < start for start in starts)
-    several_pools = len(schedule.pools) > 1
-    gpus = {pool.gpus for pool in schedule.pools}
-    heads = (
-        Head("From", Form.MOMENT, zone),
-        *((Head("To", Form.MOMENT, zone),) if len(starts) > 1 else ()),
-        *((Head("Request new at", Form.MOMENT, zone),) if requested_ahead else ()),
-        *((Head("All", Form.COUNT, "replicas"),) if several_pools else ()),
-        *(
-            Head(pool.model, Form.COUNT, pool.place + f", {pool.gpus}" * (len(gpus) > 1))
-            for pool in schedule.pools
-        ),
-    )
-    rows = tuple(
-        (
-            start,
-            *((end,) if len(starts) > 1 else ()),
-            *((requested[start] if requested[start] < start else None,) * requested_ahead),
-            *((sum(counts),) if several_pools else ()),
-            *counts,
-        )
-        for (start, counts), end in zip(replicas.items(), ends, strict=True)
-    )
-    note = "The replicas to run."
+        first_counts = zip(schedule.pools, replicas[starts[0]], strict=True)
+        if all(count <= running.get(pool, 0) for pool, count in first_counts):
+            requested_at[starts[0]] = starts[0]  # none is new
+
+    zone = zone_name() if window.clock == "utc" else "trace time"
+    pool_gpus = {pool.gpus for pool in schedule.pools}
+    has_ends = len(starts) > 1
+    has_requests = any(requested_at[start] < start for start in starts)
+    has_total = len(schedule.pools) > 1
+    heads = [Head("From", Form.MOMENT, zone)]
+    if has_ends:
+        heads.append(Head("To", Form.MOMENT, zone))
+    if has_requests:
+        heads.append(Head("Request new at", Form.MOMENT, zone))
+    if has_total:
+        heads.append(Head("All", Form.COUNT, "replicas"))
+    for pool in schedule.pools:
+        place = f"{pool.place}, {pool.gpus}" if len(pool_gpus) > 1 else pool.place
+        heads.append(Head(pool.model, Form.COUNT, place))
+
+    rows = []
+    for start, end in zip(starts, [*starts[1:], window.end], strict=True):
+        row: list[Value] = [start]
+        if has_ends:
+            row.append(end)
+        if has_requests:
+            row.append(requested_at[start] if requested_at[start] < start else None)
+        if has_total:
+            row.append(sum(replicas[start]))
+        rows.append((*row, *replicas[start]))
+
+    note = _schedule_note(schedule, requested_ahead=has_requests)
+    if len(pool_gpus) == 1:
+        note += f" A replica has {' '.join(pool_gpus)}."
+    return Table(tuple(heads), tuple(rows), note=note, steps=True)
+
+
+def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:
+    """Return what to do with the replicas of a schedule."""
     if schedule.by_itself:
-        note = "First replicas. The policy then scales by its own rule."
-    elif requested_ahead:
-        note = (
+        return "First replicas. The policy then scales by its own rule."
+    if requested_ahead:
+        return (
             "The replicas to run. Request new ones a cold start ahead, at the stated time. Stop "
             "others when the period begins."
         )
-    if len(gpus) == 1:
-        note += f" A replica has {' '.join(gpus)}."
-    return Table(heads, rows, note=note, steps=True)
+    return "The replicas to run."

@@ -24,6 +24,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    Value,
     periods,
     table,
 )
@@ -169,47 +170,57 @@ def grid_report(
     """
     is_map = len(varied) > 1
     ranks = rank_cells(cells, chosen)
-    best = frozenset(i for i, cell in enumerate(ranks) if cell.best)
-    drawn = _heat_map(ranks, varied, chosen) if is_map else _curve(ranks, varied[0], chosen)
+    best = [i for i, cell in enumerate(ranks) if cell.best]
     # Cells are in the order of the product: the last setting varies fastest.
-    values_of_cell = list(product(*(setting.texts for setting in varied)))
-    problems = [_problem(cell) for cell in cells]
-    shown_figures = [
-        shown
-        for shown in figures
-        if any(cell.figures.get(shown.name) is not None for cell in cells)
-    ]
-    has_problems = any(problems)
-    all_cells = Table(
-        (*(Head(setting.label, wide=2) for setting in varied),
-         *(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown))
-           for shown in shown_figures),
-         *([Head("Problem", wide=3)] if has_problems else [])),
-        tuple((*values, *(cell.figures.get(shown.name) for shown in shown_figures),
-               *([problem] if has_problems else []))
-              for values, cell, problem in zip(values_of_cell, cells, problems, strict=True)),
-        marked=best,
-    )  # fmt: skip
+    texts_of_cells = list(product(*(setting.texts for setting in varied)))
+    all_cells = _cells_table(cells, texts_of_cells, varied, figures, marked=frozenset(best))
     answer = ""
     if not is_map:
         answer = _effect(ranks, varied[0], chosen)
     elif best:
-        first_best = min(best)
-        extreme = "lowest" if chosen.better == LESS else "highest"
-        value = _text(chosen, ranks[first_best].value)
         settings = ", ".join(
             f"{setting.label} {text}"
-            for setting, text in zip(varied, values_of_cell[first_best], strict=True)
+            for setting, text in zip(varied, texts_of_cells[best[0]], strict=True)
         )
+        extreme = "lowest" if chosen.better == LESS else "highest"
+        value = _text(chosen, ranks[best[0]].value)
         answer = f"{chosen.label} {extreme} at {settings}: {value}"
     # The table of one setting is an answer itself. Behind a heat map it only backs it.
     sections = [Section("All combinations", (all_cells,), group=Group.BASIS if is_map else None)]
     if any(cell.value is not None for cell in ranks):
+        drawn = _heat_map(ranks, varied, chosen) if is_map else _curve(ranks, varied[0], chosen)
         effect = f"Effect of {' and '.join(setting.label.lower() for setting in varied)}"
         sections.insert(0, Section(effect, (drawn,)))
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
     return Report(title, answer, tuple(sections), warnings=_infeasible_warning(cells))
+
+
+def _cells_table(
+    cells: Sequence[Cell],
+    texts_of_cells: Sequence[tuple[str, ...]],
+    varied: Sequence[VariedSetting],
+    figures: Sequence[Figure],
+    *,
+    marked: frozenset[int],
+) -> Table:
+    """Return the table of all cells: their settings (as text), their known figures and problems."""
+    known_figures = [
+        shown for shown in figures if any(c.figures.get(shown.name) is not None for c in cells)
+    ]
+    problems = [_problem(cell) for cell in cells]
+    heads = [Head(setting.label, wide=2) for setting in varied]
+    for shown in known_figures:
+        heads.append(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown)))
+    if any(problems):
+        heads.append(Head("Problem", wide=3))
+    rows = []
+    for texts, cell, problem in zip(texts_of_cells, cells, problems, strict=True):
+        row: list[Value] = [*texts, *(cell.figures.get(shown.name) for shown in known_figures)]
+        if any(problems):
+            row.append(problem)
+        rows.append(tuple(row))
+    return Table(tuple(heads), tuple(rows), marked=marked)
 
 
 def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -251,8 +262,9 @@ def _text(shown: Figure, value: float | None) -> str:
 def _problem(cell: Cell) -> str:
     """Return why a cell has no figures, with the state of its run; "" if it has figures."""
     state = "" if cell.state in ("planned", "completed") else cell.state
-    run = f"run {cell.run} {state}".rstrip() if cell.run and state else state
-    return ": ".join(filter(None, (run, cell.problem)))
+    if cell.run and state:
+        state = f"run {cell.run} {state}"
+    return f"{state}: {cell.problem}" if state and cell.problem else state or cell.problem
 
 
 def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> Chart:

@@ -193,7 +193,7 @@ def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
     if run.plan is not None:
         return _orders_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
-    for index, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+    for index, pool in zip(study.hardware.model_region_gpu, run.fleet.pools, strict=False):
         initial[0, *index] = pool.initial
     constant = replace(study.window, period_s=study.window.duration_s)
     times, periods, counts = requests_over_time(initial, constant)
@@ -215,7 +215,7 @@ def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
     """
     hardware = study.hardware
     used_pools = np.flatnonzero(orders.counts.any(axis=0)).tolist()
-    used = [hardware.pool_index[pool] for pool in used_pools]
+    used = [hardware.model_region_gpu[pool] for pool in used_pools]
     counts = orders.counts[:, used_pools]
     differs_from_row_before = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
     return ReplicaSchedule(
@@ -260,10 +260,10 @@ def _counts_words(study: Study, counts: IntArray) -> str:
     """
     hardware = study.hardware
     gpu_columns: dict[int, set[int]] = {}  # by model
-    for m, _, g in hardware.pool_index:
+    for m, _, g in hardware.model_region_gpu:
         gpu_columns.setdefault(m, set()).add(g)
     by_model: dict[str, list[str]] = {}
-    for count, (m, r, g) in zip(counts, hardware.pool_index, strict=True):
+    for count, (m, r, g) in zip(counts, hardware.model_region_gpu, strict=True):
         if count:
             on_gpu = f" of {hardware.columns[g].label}" if len(gpu_columns[m]) > 1 else ""
             words = f"{count:,} in {hardware.regions[r].name}{on_gpu}"

@@ -64,7 +64,7 @@ def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
     """Return the plan of a window, with the attainment expected from the forecasts of past days."""
     totals = plan_figures(study.plan_input, planned_window.plan).totals
     hardware, pools = study.hardware, []
-    for m, r, g in hardware.pool_index:
+    for m, r, g in hardware.model_region_gpu:
         counts = planned_window.plan.target[:, m, r, g]  # by period
         if counts.any():
             model, region = hardware.models[m].name, hardware.regions[r].name

@@ -125,7 +125,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     # [period, model, region, GPU column]
     capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
     usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
-    indices = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
+    indices = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.model_region_gpu]
     rows = [
         {
             "period_start": decision.period,

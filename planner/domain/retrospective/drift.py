@@ -48,7 +48,7 @@ def speed_drifts(
     for observed in served:
         pools = [
             (m, g)
-            for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
+            for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True)
             if counts.any()
             and replica_of(hardware, m, g).model == observed.model
             and hardware.regions[r].name == observed.region
@@ -269,7 +269,7 @@ def requested_counts(
     edges = np.unique(np.concatenate([pool.times_s for pool in pools] or [np.zeros(0)]))
     inside = edges[(edges > start_s) & (edges < end_s)]
     times = np.concatenate([[start_s], inside])
-    counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
+    counts = np.zeros((len(times), len(hardware.model_region_gpu)), np.int64)
     for pool in pools:
         # Before its first time, a pool has the first count.
         step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
@@ -279,7 +279,7 @@ def requested_counts(
 
 def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
     """Return the index of a plan's pool among the scenario's; raise ScenarioError if missing."""
-    for index, (m, r, g) in enumerate(hardware.pool_index):
+    for index, (m, r, g) in enumerate(hardware.model_region_gpu):
         replica = replica_of(hardware, m, g)
         names_match = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
             pool.model, pool.region, pool.gpu, pool.role

@@ -102,7 +102,7 @@ def _with_running_replicas(study: Study, first: IntArray) -> Study:
     The plan before started them, so they need no cold start.
     """
     today = np.zeros(study.hardware.minimum.shape, np.int64)
-    for pool_index, count in zip(study.hardware.pool_index, first, strict=True):
+    for pool_index, count in zip(study.hardware.model_region_gpu, first, strict=True):
         today[pool_index] = count
     return replace(study, hardware=replace(study.hardware, today=today))
 
@@ -152,8 +152,8 @@ def _ready_at(
 def _usd_per_hour(study: Study, counts: IntArray) -> float:
     """Return the dollars per hour of replicas ``counts [periods, pools]``, summed over periods."""
     hardware, window = study.hardware, study.window
-    _, region, column = np.array(hardware.pool_index).T  # of each pool
-    gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.pool_index])
+    _, region, column = np.array(hardware.model_region_gpu).T  # of each pool
+    gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.model_region_gpu])
     gpu_usd = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
     return float((counts * gpus * gpu_usd[:, region, column]).sum())
 
@@ -165,7 +165,7 @@ def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:
     """
     hardware = study.hardware
     counts = np.zeros((len(pool_counts), *hardware.minimum.shape), np.int64)
-    for pool, (m, r, g) in enumerate(hardware.pool_index):
+    for pool, (m, r, g) in enumerate(hardware.model_region_gpu):
         counts[:, m, r, g] = pool_counts[:, pool]
     by_pool = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     capacity = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool).sum(axis=2)  # [p, l]

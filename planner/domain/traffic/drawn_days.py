@@ -52,12 +52,13 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
     tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
-    lead = round((window.start_s - days.start_s) / window.bin_s)  # bins before the window
-    path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
-    hour_bins = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))
+    bins_before = round((window.start_s - days.start_s) / window.bin_s)
+    # Tokens [path, bin] of all keys together, in the window.
+    path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, bins_before:])
+    bins_per_hour = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))
     # The sum of each hour is the difference of two cumulative sums.
     total = np.cumsum(np.pad(path_tokens, ((0, 0), (1, 0))), axis=1)
-    tokens_of_hours = total[:, hour_bins:] - total[:, :-hour_bins]
+    tokens_of_hours = total[:, bins_per_hour:] - total[:, :-bins_per_hour]
     return np.asarray(tokens_of_hours.max(axis=1))
 
 
@@ -96,18 +97,17 @@ def requests_of_path(
     With ``cells`` above 1, return the traffic of one of so many equal cells (shards) of the fleet.
     """
     rng = generator(seed, Stream.DRAWN, path)
-    lead = round((window.start_s - days.start_s) / window.bin_s)
-    expected = days.requests[path][:, lead:] / cells
-    counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)
+    bins_before = round((window.start_s - days.start_s) / window.bin_s)
+    expected = days.requests[path][:, bins_before:] / cells
+    # Round at random, up as often as the fraction says.
+    counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)  # [key, bin]
     bins = counts.shape[1]
-    pieces: list[Trace] = []
     pattern_bin = np.minimum(pattern.arrival_s // window.bin_s, bins - 1).astype(np.int64)
+    pieces: list[Trace] = []
     for key, key_counts in zip(traffic.demand.keys, counts, strict=True):
-        model, region, tier = codes = (
-            traffic.models.index(key.model),
-            traffic.regions.index(key.region),
-            traffic.tiers.index(key.tier),
-        )
+        model = traffic.models.index(key.model)
+        region = traffic.regions.index(key.region)
+        tier = traffic.tiers.index(key.tier)
         rows = np.flatnonzero(
             (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
         )
@@ -115,6 +115,7 @@ def requests_of_path(
         pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         missing = np.where(pattern_counts == 0, key_counts, 0)
         if missing.any():
+            codes = model, region, tier
             pieces.append(_uniform_requests(traffic, pattern, codes, missing, window, rng))
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
@@ -208,18 +209,25 @@ def _draw_groups(
     ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts the groups. All groups of a
     bin are drawn equally often. To reach ``to_draw``, some are chosen at random once more.
     """
-    first_in_bin = np.cumsum(in_bin) - in_bin
+    # List the groups bin by bin, in random order within a bin.
     by_bin = np.argsort(bin_of, kind="stable")
-    # ``order`` lists the groups bin by bin, at random within a bin.
     random_rank = rng.random(len(bin_of))[by_bin]
-    spans = [slice(begin, begin + count) for begin, count in zip(first_in_bin, in_bin, strict=True)]
-    order = np.concatenate([by_bin[span][np.argsort(random_rank[span])] for span in spans])
-    rank = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
-    available, needed = in_bin[bin_of[order]], to_draw[bin_of[order]]
-    copies = needed // available + (rank < needed % available)
-    drawn = np.repeat(order, copies)
-    is_repeat = np.arange(len(drawn)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
-    return drawn, is_repeat
+    first_in_bin = np.cumsum(in_bin) - in_bin
+    shuffled_bins = []
+    for begin, count in zip(first_in_bin, in_bin, strict=True):
+        span = slice(begin, begin + count)
+        shuffled_bins.append(by_bin[span][np.argsort(random_rank[span])])
+    shuffled = np.concatenate(shuffled_bins)
+
+    # How often to draw each group: all of a bin equally often, and the first ones once more.
+    position_in_bin = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
+    available = in_bin[bin_of[shuffled]]
+    needed = to_draw[bin_of[shuffled]]
+    copies = needed // available + (position_in_bin < needed % available)
+
+    drawn = np.repeat(shuffled, copies)
+    first_copy = np.repeat(np.cumsum(copies) - copies, copies)  # position of each group's first
+    return drawn, np.arange(len(drawn)) > first_copy
 
 
 def demand_paths(

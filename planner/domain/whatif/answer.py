@@ -418,7 +418,7 @@ def _answer_of_target(
 def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     """Return the peak GPUs of each region and GPU type that is available or in use."""
     used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)  # [period, region, GPU]
-    for m, r, g in hardware.pool_index:
+    for m, r, g in hardware.model_region_gpu:
         used[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
     peaks, peaks_of_region = used.max(axis=0), used.sum(axis=2).max(axis=0)
     spot = {column.gpu for column in hardware.columns if column.spot}

@@ -261,28 +261,38 @@ class Resolver:
         column.
         """
         if field in self.mapping:
-            stated, unit = self.mapping[field], None
-            columns, _, stated_unit = stated.rpartition(":")  # such as date+time or seconds:s
-            if stated not in self.columns and columns and stated_unit in UNITS_NS:
-                stated, unit = columns, stated_unit
-            whole = stated in self.columns
-            parts = [stated] if whole else [part.strip() for part in stated.split("+")]
-            return tuple(self.exact(field, part) for part in parts), unit
+            return self._stated_time(field, self.mapping[field])
         if field == "time" and not self.of_format:
             for pair in _PAIRS:
                 if all(part in self._by_compact for part in pair):
                     return tuple(self._by_compact[part] for part in pair), None
-        declared = self._declared(field)
-        column = (
-            (declared.columns[0] if declared else None)
-            or self._first_present(SYNONYMS[field])
-            or self._by_words(field)
-            or next((name for name in self.columns if "timestamp" in compact_name(name)), None)
-            or (self._first_present(_COARSE) if field == "time" else None)
-        )
+        column = self._time_column(field)
         if column is None:
             raise self.missing(field)
         return (column,), None
+
+    def _stated_time(self, field: str, stated: str) -> tuple[tuple[str, ...], str | None]:
+        """Return the columns and the unit that the caller states, as date+time or seconds:s."""
+        unit = None
+        columns, _, stated_unit = stated.rpartition(":")
+        if stated not in self.columns and columns and stated_unit in UNITS_NS:
+            stated, unit = columns, stated_unit
+        if stated in self.columns:
+            return (self.exact(field, stated),), unit
+        return tuple(self.exact(field, part.strip()) for part in stated.split("+")), unit
+
+    def _time_column(self, field: str) -> str | None:
+        """Return the column of a time: of the format, or else by its name; None without one."""
+        declared = self._declared(field)
+        if declared and declared.columns[0]:
+            return declared.columns[0]
+        named = self._first_present(SYNONYMS[field]) or self._by_words(field)
+        if named:
+            return named
+        for column in self.columns:
+            if "timestamp" in compact_name(column):
+                return column
+        return self._first_present(_COARSE) if field == "time" else None
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         """Return the error for a field without a column; ``otherwise`` is another remedy."""
@@ -348,21 +358,22 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     if len(columns) > 1:
         return columns
     column = columns[0]
-    others = [c for c in probe.columns if c != column and words_of(c) & _MOMENTS]
+    moments = [c for c in probe.columns if c != column and words_of(c) & _MOMENTS]
     if all_match(probe[column], f"{_OF_DAY}|{_RANGE}"):
-        dates = (c for c in others if all_match(probe[c], DATE))
-        return next(((date, column) for date in dates), columns)
-    if all_match(probe[column], DATE):
+        for date in moments:
+            if all_match(probe[date], DATE):
+                return date, column
+    elif all_match(probe[column], DATE):
         several_a_day = bool(probe[column].is_duplicated().all())
         for other in probe.columns:  # of hours or ranges of a day, or perhaps of times of the day
             patterns = [_HOUR if compact_name(other) in _HOURS else _RANGE]
             patterns += [_OF_DAY] if several_a_day else []
             if any(all_match(probe[other], pattern, _MOST) for pattern in patterns):
                 return column, other
-        return columns
-    if _has_durations(probe[column]):
-        moments = (c for c in others if all_match(probe[c], MOMENT))
-        return next(((moment,) for moment in moments), columns)
+    elif _has_durations(probe[column]):
+        for timestamp in moments:
+            if all_match(probe[timestamp], MOMENT):
+                return (timestamp,)
     return columns
 
 

@@ -105,10 +105,12 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 def _regular_step(steps: IntArray, usual: int) -> int:
     """Return a step (ns) that is not ``usual``, and occurs REGULAR times in a row; 0 if none."""
-    begin = np.flatnonzero(np.concatenate(([True], steps[1:] != steps[:-1])))
-    length = np.diff(np.append(begin, steps.size))
-    other = (steps[begin] != usual) & (length >= REGULAR)
-    return int(steps[begin[other.argmax()]]) if other.any() else 0
+    is_new = np.concatenate(([True], steps[1:] != steps[:-1]))
+    run_begins = np.flatnonzero(is_new)  # where each run of equal steps begins
+    run_lengths = np.diff(np.append(run_begins, steps.size))
+    run_steps = steps[run_begins]
+    other = run_steps[(run_steps != usual) & (run_lengths >= REGULAR)]
+    return int(other[0]) if other.size else 0
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
@@ -173,42 +175,59 @@ def _grids(
 
     The arguments are those of ``lay_out``. Raises IngestError for far more bins than rows.
     """
-    number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
-    first = np.searchsorted(number, np.arange(len(identities)))
-    count = np.diff(np.append(first, number.size))
-    start = ns[first]
-    bins = (ns[first + count - 1] - start) // width + 1
-    left_by_earlier_series = MAX_BINS - (np.cumsum(bins) - bins)
-    most_bins = np.minimum(left_by_earlier_series, np.maximum(FREE_BINS, SPARSE * count))
-    if (bins > most_bins).any():
-        i = int((bins > most_bins).argmax())  # the first such series
-        raise IngestError(
-            f"{name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
-            f"{width / 1e9:g} s, and at most {max(0, most_bins[i]):,} for {count[i]:,} rows. Check "
-            "the times, or give bin_s."
-        )
-    # The grids of all series follow each other in one array.
+    series = rows["number"].to_numpy().astype(np.int64)  # of each row
+    ns = rows["ns"].to_numpy()
+    # The rows are sorted by series and time. By series: its first row, rows, start and bins.
+    first_row = np.searchsorted(series, np.arange(len(identities)))
+    row_count = np.diff(np.append(first_row, series.size))
+    start_ns = ns[first_row]
+    last_ns = ns[first_row + row_count - 1]
+    bins = (last_ns - start_ns) // width + 1
+    _check_bins(bins, row_count, width, [identity["name"] for identity in identities], name)
+
+    # The grids of all series follow each other in one array: ``edges`` are their borders.
     edges = np.concatenate(([0], np.cumsum(bins)))
-    index = edges[number] + (ns - start[number]) // width
+    bin_of_row = edges[series] + (ns - start_ns[series]) // width
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
+        values = np.full(edges[-1], np.nan)
+        if zero:
+            # An amount that the series never has stays unknown.
+            has_amount = np.logical_or.reduceat(~np.isnan(column), first_row)  # by series
+            values[np.repeat(has_amount, bins)] = 0.0
         # A rate times the width of its bin, in the seconds of its unit, is an amount.
         factor = np.array(
             [width / 1e9 / units[field] if field in units else 1.0 for units in rates]
         )
-        values = np.full(edges[-1], np.nan)
-        # An amount that the series never has stays unknown, even with ``zero``.
-        if zero:
-            has_amount = np.logical_or.reduceat(~np.isnan(column), first)
-            values[np.repeat(has_amount, bins)] = 0.0
-        values[index] = column * factor[number]
+        values[bin_of_row] = column * factor[series]
         amounts[field] = values
-    parts = zip(identities, start.tolist(), pairwise(edges.tolist()), strict=True)
-    return [
-        Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
-        for identity, begin, (low, high) in parts
-    ]
+
+    grids = []
+    borders = pairwise(edges.tolist())
+    for identity, begin_ns, (low, high) in zip(identities, start_ns.tolist(), borders, strict=True):
+        of_series = {field: values[low:high] for field, values in amounts.items()}
+        grids.append(Grid(identity, begin_ns, width, of_series))
+    return grids
+
+
+def _check_bins(
+    bins: IntArray, row_count: IntArray, width: int, names: Sequence[str | None], file_name: str
+) -> None:
+    """Raise IngestError for the first series with too many bins for its rows, or for the file.
+
+    ``bins`` and ``row_count`` are ``[series]``, and ``names`` are those of the series.
+    """
+    bins_before = np.cumsum(bins) - bins  # of all earlier series
+    most_bins = np.minimum(MAX_BINS - bins_before, np.maximum(FREE_BINS, SPARSE * row_count))
+    too_many = np.flatnonzero(bins > most_bins)
+    if too_many.size:
+        i = int(too_many[0])
+        raise IngestError(
+            f"{file_name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and "
+            f"at most {max(0, most_bins[i]):,} for {row_count[i]:,} rows. Check the times, or give "
+            "bin_s."
+        )
 
 
 def _distinct_faults(refused: pl.DataFrame) -> list[RefusedRows]:

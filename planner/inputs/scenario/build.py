@@ -179,10 +179,11 @@ class Hardware:
     @property
     def type_names(self) -> tuple[str, ...]:
         """Return the names of ``gpu_types``, owned and spot, for messages."""
-        spot = {column.gpu for column in self.columns if column.spot}
-        return tuple(
-            spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
-        )
+        spot_types = {column.gpu for column in self.columns if column.spot}
+        names = []
+        for gpu_type, gpu in enumerate(self.gpu_types):
+            names.append(spot_name(gpu.name) if gpu_type in spot_types else gpu.name)
+        return tuple(names)
 
     def market(self, g: int) -> str:
         """Return the market of column ``g`` in the words of documents: "owned" or "spot"."""
@@ -200,7 +201,10 @@ class Hardware:
 
     def kv_link(self, m: int) -> KvLink | None:
         """Return the KV link of the first prefill pool of model ``m``; None without such a pool."""
-        return next((link for (model, _), link in self.links.items() if model == m), None)
+        for (model, _), link in self.links.items():
+            if model == m:
+                return link
+        return None
 
     def role(self, g: int) -> str:
         """Return the role of column ``g`` as in documents: "mixed", "prefill" or "decode"."""
@@ -228,8 +232,8 @@ class Hardware:
         return reserved, on_demand
 
     @property
-    def pool_index(self) -> list[tuple[int, int, int]]:
-        """Return (l, r, g) of each pool of ``fleet``, in the order of its pools."""
+    def model_region_gpu(self) -> list[tuple[int, int, int]]:
+        """Return the indices (model, region, GPU column) of each pool, as ``fleet`` orders them."""
         return [
             (m, r, g)
             for m in range(len(self.models))
@@ -266,7 +270,7 @@ class Hardware:
                 **self._serving(m, g),
                 link=self.links.get((m, g)),
             )
-            for m, r, g in self.pool_index
+            for m, r, g in self.model_region_gpu
         )
         return Fleet(
             tiers=self.tiers,

@@ -66,7 +66,7 @@ def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> 
 def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bool) -> None:
     """Planned, and where requests wait in the east beside idle instances in the west."""
     toy = of_dear_east(tmp_path, reroute=way)
-    fleet = toy.fleet(np.array([region for _, region, _ in toy.hardware.pool_index]) * 8 + 1)
+    fleet = toy.fleet(np.array([region for _, region, _ in toy.hardware.model_region_gpu]) * 8 + 1)
     west = [p for p, pool in enumerate(fleet.pools) if (pool.model, pool.region) == ("b", "west")]
     flat = simulate(toy.trace, fleet, Static([pool.initial for pool in fleet.pools]))
     planned = run_policy(toy, policy_of("lt-i-perfect", load_factor=1.0), seed=1, progress=silent)
@@ -98,7 +98,7 @@ def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:
 
 def unpooled(toy: Study, counts: Any) -> Any:
     out = np.zeros_like(toy.today)
-    out[tuple(np.array(toy.hardware.pool_index).T)] = counts
+    out[tuple(np.array(toy.hardware.model_region_gpu).T)] = counts
     return out
 
 

@@ -111,7 +111,7 @@ def test_a_static_fleet_with_spare_replicas_survives_their_loss(
 
 def test_replicas_lost_in_a_region_may_be_of_several_pools() -> None:
     place = [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
-    fleet = SimpleNamespace(pool_index=place, minimum=np.zeros((1, 2, 2), np.int64))
+    fleet = SimpleNamespace(model_region_gpu=place, minimum=np.zeros((1, 2, 2), np.int64))
     plan = SimpleNamespace(spare=SpareSettings(instances=2, by_pool=False))
     toy = cast(Study, SimpleNamespace(hardware=fleet, settings=SimpleNamespace(plan=plan)))
     lost = {tuple(loss.counts.ravel().tolist()) for loss in losses_of(toy)}

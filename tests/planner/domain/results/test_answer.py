@@ -28,7 +28,7 @@ def study(
     """One model in each region, a day in four periods."""
     column = SimpleNamespace(label="G")
     hardware = SimpleNamespace(
-        pool_index=[(0, r, 0) for r in range(len(regions))],
+        model_region_gpu=[(0, r, 0) for r in range(len(regions))],
         regions=[SimpleNamespace(name=name) for name in regions],
         models=[SimpleNamespace(name="8b")],
         columns=[column],

@@ -28,7 +28,7 @@ def test_a_follower_of_the_schedule_has_the_replicas_of_the_plan(
     schedule = answer_of(toy, run, run).timetable
     times = np.array([row.begins.timestamp() for row in schedule.rows]) - toy.window.start_s
     counts = np.array([row.replicas for row in schedule.rows])
-    assert counts.shape == (len(times), len(toy.hardware.pool_index))
+    assert counts.shape == (len(times), len(toy.hardware.model_region_gpu))
     follower = ScheduleFollower(FixedSchedule(times, counts))
     context = policy_context_of(toy, seed=1, progress=silent)
     built = context.starting_from(follower, follower.reset(toy.fleet(counts[0])))
