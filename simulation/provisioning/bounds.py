@@ -36,19 +36,22 @@ def device_lower_bound(
 
     ``table [V, B, P, R]`` are sojourns in seconds; inf excludes a choice.
     """
-    # The path with the longest minimum times; any path gives a valid bound.
+    # Lagrangian bound: the latency limit of one path has a price, and resources have weights. Each
+    # operator then takes its cheapest choice. The path is the longest by minimum times; any is
+    # valid.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
     weights, prices = np.array(WEIGHTS), np.array(PRICES)
-    totals = np.zeros((weights.shape[0], prices.size))
+    totals = np.zeros((weights.shape[0], prices.size))  # least cost by weights and price
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
         operator_index = np.full(b.size, v)
         needs = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
         latency_share = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
-        for i, devices_needed in enumerate(weights @ needs):
-            totals[i] += (devices_needed + prices[:, None] * latency_share).min(axis=1)
-    bounds = totals - prices  # one for each pair of weights and price
+        for i, weighted_needs in enumerate(weights @ needs):
+            cost = weighted_needs + prices[:, None] * latency_share  # [price, choice]
+            totals[i] += cost.min(axis=1)
+    bounds = totals - prices  # less the price of the limit itself
     return max(1, int(np.ceil(bounds.max() - 1e-9)))
 
 
@@ -126,8 +129,7 @@ def device_options(
         order = np.lexsort(figures.T[::-1])
         kept: list[int] = []
         for i in order.tolist():
-            is_beaten = kept and (figures[kept] <= figures[i]).all(axis=1).any()
-            if not is_beaten:
+            if not (figures[kept] <= figures[i]).all(axis=1).any():
                 kept.append(i)
         choice = np.stack([b, p, r + 1], axis=1)[affordable[kept]]
         slots, sojourn_s, resources = figures[kept, 0], figures[kept, 1], figures[kept, 2:]

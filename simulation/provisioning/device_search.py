@@ -32,9 +32,8 @@ LONGEST = 3.0  # largest counted sojourn, in units of the limit
 SHARDS_EACH = 3  # shards of one operator: at most this times the devices, and at least MOST_SHARDS
 MOST_SHARDS = 16
 UNSTABLE_WEIGHT, DEVICE_WEIGHT = 2.0, 5.0  # of excess load, and of excess on devices
-KINDS_OF_STEP = (0.2, 0.35, 0.5, 0.75, 0.93)
-"""Of all steps: up to each share they change a batch, add a replica, remove one, move a shard, swap
-two shards. The rest change a parallelism."""
+# Kinds of steps: upper ends of their shares of all steps. The rest change a parallelism.
+CHANGE_BATCH, ADD_REPLICA, REMOVE_REPLICA, MOVE_SHARD, SWAP_SHARDS = 0.2, 0.35, 0.5, 0.75, 0.93
 
 
 class SearchSpace(NamedTuple):
@@ -50,7 +49,7 @@ class SearchSpace(NamedTuple):
     bandwidth: Any
     board: Any
     memory: Any  # of a shard without KV cache, as a share of a device's memory
-    kept: Any  # [V, P] KV cache of all replicas per shard and second of a pass, the same unit
+    kv_per_s: Any  # [V, P] KV cache of all replicas per shard and second of a pass, the same unit
     batches: Any  # [B] as floats
     parallel: Any  # [P]
     interference: Any  # [VBP, VBP], or empty: the physical model
@@ -64,8 +63,8 @@ class SearchSpace(NamedTuple):
 class Draft(NamedTuple):
     """A plan and its placement while the search changes them, by operator ``[V]``."""
 
-    b: Any  # index of the batch size
-    p: Any  # index of the parallelism
+    batch_index: Any
+    parallel_index: Any
     replicas: Any
     device: Any  # [V, K] of each shard, ordered by replica; an operator may have fewer than K
 
@@ -73,32 +72,37 @@ class Draft(NamedTuple):
 @kernel
 def _plan_of(space: SearchSpace, draft: Draft) -> Any:
     """Return a draft as a ``Plan`` of ``packing``, and the device of each shard, ``[S]``."""
-    count, widths = draft.b.size, space.parallel[draft.p]  # widths: shards of a replica
+    count, widths = draft.batch_index.size, space.parallel[draft.parallel_index]
+    # Operator, replica and device of each shard; a replica has ``widths`` shards.
     shards = int((draft.replicas * widths).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
     where, i = np.empty(shards, np.int64), 0
-    figures = np.empty((6, count))  # of the chosen batch and parallelism, in the order of ``Plan``
     for v in range(count):
-        choice = v, draft.b[v], draft.p[v]
-        figures[0, v], figures[1, v] = space.latency_s[choice], space.transfer_s[choice]
-        figures[2, v], figures[3, v] = space.compute[choice], space.bandwidth[choice]
-        figures[4, v], figures[5, v] = space.board[choice], space.memory[choice]
         for s in range(draft.replicas[v] * widths[v]):
             operator[i], replica[i], where[i] = v, s // widths[v], draft.device[v, s]
             i += 1
+    # Figures of each operator at its batch and parallelism.
+    latency_s, transfer_s = np.empty(count), np.empty(count)
+    compute, bandwidth = np.empty(count), np.empty(count)
+    board, memory = np.empty(count), np.empty(count)
+    for v in range(count):
+        choice = v, draft.batch_index[v], draft.parallel_index[v]
+        latency_s[v], transfer_s[v] = space.latency_s[choice], space.transfer_s[choice]
+        compute[v], bandwidth[v] = space.compute[choice], space.bandwidth[choice]
+        board[v], memory[v] = space.board[choice], space.memory[choice]
     size = count if space.interference.shape[0] else 0
     interference = np.empty((size, size))
-    batches, widest = space.batches.size, space.parallel.size
+    # ``space.interference`` has a row for each choice (v, b, p), in that order.
+    rows = np.arange(count) * space.batches.size + draft.batch_index
+    rows = rows * space.parallel.size + draft.parallel_index
     for v in range(size):
-        row = (v * batches + draft.b[v]) * widest + draft.p[v]
         for u in range(size):
-            column = (u * batches + draft.b[u]) * widest + draft.p[u]
-            interference[v, u] = space.interference[row, column]
-    rate = space.rate / space.batches[draft.b]
+            interference[v, u] = space.interference[rows[v], rows[u]]
+    rate = space.rate / space.batches[draft.batch_index]
+    busy = rate * latency_s / draft.replicas
     plan = Plan(
-        operator, replica, figures[0], figures[1], figures[2], figures[3], figures[4], figures[5],
-        rate * figures[0] / draft.replicas, rate, draft.replicas, interference, space.graph,
-        space.apart,
+        operator, replica, latency_s, transfer_s, compute, bandwidth, board, memory, busy, rate,
+        draft.replicas, interference, space.graph, space.apart,
     )  # fmt: skip
     return plan, where
 
@@ -112,112 +116,124 @@ def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
     """
     plan, where = _plan_of(space, draft)
     devices, operators = no_devices(count, plan), plan.rate.size
-    for i in range(where.size):
-        add_shard(devices, where[i], plan.operator[i], plan, 1.0)
+    for shard in range(where.size):
+        add_shard(devices, where[shard], plan.operator[shard], plan, 1.0)
     slowdown = mean_slowdowns(plan, where, devices)
+
+    # Sojourns of the operators, and the load of their replicas beyond a stable one.
     unstable, sojourn_s, ends = 0.0, np.empty(operators), np.empty(operators)
     for v in range(operators):
-        service, replicas = plan.latency_s[v] * slowdown[v], plan.replicas[v]
-        load = plan.rate[v] * service / replicas
+        service_s, replicas = plan.latency_s[v] * slowdown[v], plan.replicas[v]
+        load = plan.rate[v] * service_s / replicas
         unstable += min(10.0, max(0.0, load - STABLE))
         # An unstable queue counts as one that is nearly full, so that its excess stays finite.
-        service *= min(1.0, STABLE / load)
-        stay_s = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
+        service_s *= min(1.0, STABLE / load)
+        stay_s = sojourn(plan.rate[v] * service_s, replicas, service_s, plan.transfer_s[v])
         sojourn_s[v] = min(stay_s, LONGEST * space.slo_s)
-    latency = longest_path(sojourn_s, plan.graph, ends)
-    kept = space.kept * min(latency, space.slo_s)
-    for i in range(where.size):
-        v = plan.operator[i]
-        devices.memory[where[i]] += kept[v, draft.p[v]] / plan.replicas[v]
+    latency_s = longest_path(sojourn_s, plan.graph, ends)
+
+    # Overload of the devices, with the KV cache of passes of that latency.
+    kv_share = space.kv_per_s * min(latency_s, space.slo_s)
+    for shard in range(where.size):
+        v = plan.operator[shard]
+        devices.memory[where[shard]] += kv_share[v, draft.parallel_index[v]] / plan.replicas[v]
     overload = 0.0
     for d in range(count):
         overload += max(0.0, devices.memory[d] - 1.0) + max(0.0, devices.board[d] - 1.0)
         overload += max(0.0, devices.compute[d] - 1.0) + max(0.0, devices.bandwidth[d] - 1.0)
         if plan.apart:
             overload += max(0.0, devices.all_compute[d] - 1.0)
-    late = max(0.0, latency / space.slo_s - 1.0)
+    late = max(0.0, latency_s / space.slo_s - 1.0)
     unstable, overload = UNSTABLE_WEIGHT * np.log1p(unstable), DEVICE_WEIGHT * overload
     return float(np.log1p(late) + unstable + overload)
 
 
 @kernel
-def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
-    """Return whether the replica of shard ``s`` of operator ``v`` has a shard on device ``d``.
+def _has_shard(draft: Draft, operator: int, shard: int, width: int, device: int) -> bool:
+    """Return whether the replica of ``shard`` of ``operator`` has a shard on ``device``.
 
     ``width`` is the number of shards of a replica.
     """
-    first = s // width * width
-    return bool((draft.device[v, first : first + width] == d).any())
+    first = shard // width * width
+    return bool((draft.device[operator, first : first + width] == device).any())
 
 
 @kernel
-def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Add a replica of operator ``v`` on random devices with consecutive numbers; return success.
+def _add_replica(space: SearchSpace, draft: Draft, operator: int, count: int, draw: Any) -> bool:
+    """Add a replica of ``operator`` on random devices with consecutive numbers; return success.
 
     ``count`` is the number of devices, ``draw`` the random numbers of the step. It fails at the
     largest number of replicas or shards.
     """
-    width = space.parallel[draft.p[v]]
-    first = draft.replicas[v] * width
-    if draft.replicas[v] == space.max_replicas or first + width > draft.device.shape[1]:
+    width = space.parallel[draft.parallel_index[operator]]
+    first = draft.replicas[operator] * width
+    if draft.replicas[operator] == space.max_replicas or first + width > draft.device.shape[1]:
         return False
-    for k in range(width):
-        draft.device[v, first + k] = (int(draw[2] * count) + k) % count
-    draft.replicas[v] += 1
+    for part in range(width):
+        draft.device[operator, first + part] = (int(draw[2] * count) + part) % count
+    draft.replicas[operator] += 1
     return True
 
 
 @kernel
-def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
-    """Remove a random replica of operator ``v``; the last one takes its number.
+def _remove_replica(draft: Draft, operator: int, width: int, draw: Any) -> bool:
+    """Remove a random replica of ``operator``; the last one takes its number.
 
     Replicas have ``width`` shards. Return False if there is only one replica.
     """
-    if draft.replicas[v] == 1:
+    if draft.replicas[operator] == 1:
         return False
-    draft.replicas[v] -= 1
-    first, last = int(draw[2] * (draft.replicas[v] + 1)) * width, draft.replicas[v] * width
-    for k in range(width):
-        draft.device[v, first + k] = draft.device[v, last + k]
+    removed = int(draw[2] * draft.replicas[operator])
+    draft.replicas[operator] -= 1
+    first, last = removed * width, draft.replicas[operator] * width  # first shards
+    for part in range(width):
+        draft.device[operator, first + part] = draft.device[operator, last + part]
     return True
 
 
 @kernel
-def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
-    """Exchange the devices of a random shard of operator ``v`` and one of another operator.
+def _swap_shards(space: SearchSpace, draft: Draft, operator: int, draw: Any) -> bool:
+    """Exchange the devices of a random shard of ``operator`` and one of another operator.
 
     Return False, without a change, if two shards of one replica would share a device.
     """
-    u = int(draw[2] * draft.b.size)  # the other operator
-    if u == v:
+    other = int(draw[2] * draft.batch_index.size)  # the other operator
+    if other == operator:
         return False
-    width_v, width_u = space.parallel[draft.p[v]], space.parallel[draft.p[u]]
-    s, t = int(draw[3] * draft.replicas[v] * width_v), int(draw[4] * draft.replicas[u] * width_u)
-    here, there = draft.device[v, s], draft.device[u, t]
-    if _has_shard(draft, v, s, width_v, there) or _has_shard(draft, u, t, width_u, here):
+    width = space.parallel[draft.parallel_index[operator]]
+    other_width = space.parallel[draft.parallel_index[other]]
+    shard = int(draw[3] * draft.replicas[operator] * width)
+    other_shard = int(draw[4] * draft.replicas[other] * other_width)
+    here, there = draft.device[operator, shard], draft.device[other, other_shard]
+    if _has_shard(draft, operator, shard, width, there):
         return False
-    draft.device[v, s], draft.device[u, t] = there, here
+    if _has_shard(draft, other, other_shard, other_width, here):
+        return False
+    draft.device[operator, shard], draft.device[other, other_shard] = there, here
     return True
 
 
 @kernel
-def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Give operator ``v`` a random parallelism, with as many replicas or about as many shards.
+def _change_parallelism(
+    space: SearchSpace, draft: Draft, operator: int, count: int, draw: Any
+) -> bool:
+    """Give ``operator`` a random parallelism, with as many replicas or about as many shards.
 
     Return False, without a change, if the parallelism is the same, cannot run, or needs too many
     devices.
     """
-    p = int(draw[2] * space.parallel.size)
-    width, replicas = space.parallel[p], draft.replicas[v]
-    if draw[4] < 0.5:
-        replicas = min(max(1, replicas * space.parallel[draft.p[v]] // width), space.max_replicas)
-    if width > count or replicas * width > draft.device.shape[1]:
+    old_index, new_index = draft.parallel_index[operator], int(draw[2] * space.parallel.size)
+    width, replicas = space.parallel[new_index], draft.replicas[operator]
+    if draw[4] < 0.5:  # about as many shards
+        replicas = max(1, replicas * space.parallel[old_index] // width)
+        replicas = min(replicas, space.max_replicas)
+    if width > count or replicas * width > draft.device.shape[1] or new_index == old_index:
         return False
-    if p == draft.p[v] or not np.isfinite(space.latency_s[v, draft.b[v], p]):
+    if not np.isfinite(space.latency_s[operator, draft.batch_index[operator], new_index]):
         return False
-    draft.p[v], draft.replicas[v] = p, replicas
-    for s in range(replicas * width):
-        draft.device[v, s] = (int(draw[3] * count) + s) % count
+    draft.parallel_index[operator], draft.replicas[operator] = new_index, replicas
+    for shard in range(replicas * width):
+        draft.device[operator, shard] = (int(draw[3] * count) + shard) % count
     return True
 
 
@@ -225,39 +241,41 @@ def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, dr
 def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
     """Change one thing in a draft at random; return False if nothing changed.
 
-    ``draw`` are the random numbers of the step: the first chooses the kind of change
-    (``KINDS_OF_STEP``), the second the operator.
+    ``draw`` are the random numbers of the step: the first chooses the kind of change, the second
+    the operator.
     """
-    v, kind = int(draw[1] * draft.b.size), draw[0]
-    width = space.parallel[draft.p[v]]
-    if kind < KINDS_OF_STEP[0]:
-        # One or two batch sizes up or down
-        b = draft.b[v] + (1 + int(2 * draw[2])) * (1 if draw[3] < 0.5 else -1)
-        if b < 0 or b >= space.batches.size or not np.isfinite(space.latency_s[v, b, draft.p[v]]):
+    kind, operator = draw[0], int(draw[1] * draft.batch_index.size)
+    parallel_index = draft.parallel_index[operator]
+    width = space.parallel[parallel_index]  # shards of a replica
+    if kind < CHANGE_BATCH:  # one or two batch sizes up or down
+        sizes = 1 + int(2 * draw[2])
+        batch_index = draft.batch_index[operator] + (sizes if draw[3] < 0.5 else -sizes)
+        if batch_index < 0 or batch_index >= space.batches.size:
             return False
-        draft.b[v] = b
-        return True
-    if kind < KINDS_OF_STEP[1]:
-        return bool(_add_replica(space, draft, v, count, draw))
-    if kind < KINDS_OF_STEP[2]:
-        return bool(_remove_replica(draft, v, width, draw))
-    if kind < KINDS_OF_STEP[3]:
-        # Shard s to device d
-        s, d = int(draw[2] * draft.replicas[v] * width), int(draw[3] * count)
-        if _has_shard(draft, v, s, width, d):
+        if not np.isfinite(space.latency_s[operator, batch_index, parallel_index]):
             return False
-        draft.device[v, s] = d
+        draft.batch_index[operator] = batch_index
         return True
-    if kind < KINDS_OF_STEP[4]:
-        return bool(_swap_shards(space, draft, v, draw))
-    return bool(_change_parallelism(space, draft, v, count, draw))
+    if kind < ADD_REPLICA:
+        return bool(_add_replica(space, draft, operator, count, draw))
+    if kind < REMOVE_REPLICA:
+        return bool(_remove_replica(draft, operator, width, draw))
+    if kind < MOVE_SHARD:
+        shard, device = int(draw[2] * draft.replicas[operator] * width), int(draw[3] * count)
+        if _has_shard(draft, operator, shard, width, device):
+            return False
+        draft.device[operator, shard] = device
+        return True
+    if kind < SWAP_SHARDS:
+        return bool(_swap_shards(space, draft, operator, draw))
+    return bool(_change_parallelism(space, draft, operator, count, draw))
 
 
 @kernel
 def _copy(draft: Draft, into: Draft) -> None:
     """Copy the arrays of ``draft`` into those of another draft."""
-    into.b[:] = draft.b
-    into.p[:] = draft.p
+    into.batch_index[:] = draft.batch_index
+    into.parallel_index[:] = draft.parallel_index
     into.replicas[:] = draft.replicas
     into.device[:] = draft.device
 
@@ -269,20 +287,24 @@ def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
     Simulated annealing: a change that raises the excess is kept with a probability that falls from
     step to step. ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
     """
-    before = Draft(draft.b.copy(), draft.p.copy(), draft.replicas.copy(), draft.device.copy())
+    kept = Draft(
+        draft.batch_index.copy(), draft.parallel_index.copy(), draft.replicas.copy(),
+        draft.device.copy(),
+    )  # fmt: skip
     excess, steps = _excess(space, draft, count), draws.shape[0]
     for step in range(steps):
         if excess == 0.0:
             return True
         if not _change(space, draft, count, draws[step]):
             continue
-        after = _excess(space, draft, count)
+        new_excess = _excess(space, draft, count)
         temperature = HOT * (COLD / HOT) ** (step / steps)
-        if after <= excess or draws[step, DRAWN - 1] < np.exp((excess - after) / temperature):
-            excess = after
-            _copy(draft, before)
+        chance = np.exp((excess - new_excess) / temperature)
+        if new_excess <= excess or draws[step, DRAWN - 1] < chance:
+            excess = new_excess
+            _copy(draft, kept)
         else:
-            _copy(before, draft)
+            _copy(kept, draft)
     return bool(excess == 0.0)
 
 
@@ -300,20 +322,26 @@ def plan_on_devices(
     for seed, start in enumerate(starts):
         draft = _draft_of(phase, start, count)
         draws = np.random.default_rng([seed, count]).random((STEPS, DRAWN))
-        if anneal(space, draft, count, draws):
-            plan = evaluate(phase.problem, "exact", np.stack(draft[:3], axis=1))
-            # A row has the devices of an operator's shards, and unused places behind them.
-            rows = zip(draft.device, plan.slots_of, strict=True)
-            where = np.concatenate([row[:shards] for row, shards in rows])
-            packed = packing_plan(phase.problem, phase.demand, plan)
-            used, where = np.unique(where, return_inverse=True)
-            placed = placement_of(phase.problem.slo_s, packed, where, used.size)
-            reserved = reserve_kv_cache(phase, placed.latency_s)
-            placed = with_memory_of(placed, phase.problem, reserved.demand, plan)
-            # Memory is checked again, because it was summed in another order.
-            if placed.feasible and plan.feasible and placed.memory_bytes.max() <= device_bytes:
-                return plan, placed
+        if not anneal(space, draft, count, draws):
+            continue
+        choice = np.stack([draft.batch_index, draft.parallel_index, draft.replicas], axis=1)
+        plan = evaluate(phase.problem, "exact", choice)
+        placed = _placement_of_draft(phase, plan, draft)
+        # Memory is checked again, because it was summed in another order.
+        if placed.feasible and plan.feasible and placed.memory_bytes.max() <= device_bytes:
+            return plan, placed
     return None
+
+
+def _placement_of_draft(phase: PhaseProblem, plan: OperatorPlan, draft: Draft) -> Placement:
+    """Return the placement of ``draft``, whose choices make ``plan``, on the devices it uses."""
+    # A row of ``draft.device`` has an operator's shards, and unused places behind them.
+    is_shard = np.arange(draft.device.shape[1]) < plan.slots_of[:, None]
+    used, where = np.unique(draft.device[is_shard], return_inverse=True)
+    packed = packing_plan(phase.problem, phase.demand, plan)
+    placed = placement_of(phase.problem.slo_s, packed, where, used.size)
+    reserved = reserve_kv_cache(phase, placed.latency_s)
+    return with_memory_of(placed, phase.problem, reserved.demand, plan)
 
 
 def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
@@ -328,7 +356,7 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
         bandwidth=np.ascontiguousarray(demand.bandwidth),
         board=np.ascontiguousarray(demand.board),
         memory=demand.memory_bytes / device_bytes,
-        kept=demand.kv_bytes / device_bytes / phase.reserve_s,
+        kv_per_s=demand.kv_bytes / device_bytes / phase.reserve_s,
         batches=problem.batches.astype(np.float64),
         parallel=problem.parallel.astype(np.int64),
         interference=np.ascontiguousarray(
@@ -353,20 +381,20 @@ def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
     The shards with the largest load are placed first, each on the device with the least load.
     """
     problem = phase.problem
-    operators, b, p = problem.indices_of(start.batch, start.parallel)
+    operators, batch_index, parallel_index = problem.indices_of(start.batch, start.parallel)
     # Each shard of a replica needs a separate device.
-    p = np.where(problem.parallel[p] <= count, p, 0)
-    widths = problem.parallel[p]  # shards of a replica
+    parallel_index = np.where(problem.parallel[parallel_index] <= count, parallel_index, 0)
+    widths = problem.parallel[parallel_index]  # shards of a replica
     max_shards = max(MOST_SHARDS, SHARDS_EACH * count)
     replicas = np.clip(start.replicas, 1, np.minimum(max_shards // widths, problem.max_replicas))
-    chosen = operators, b, p
-    busy = problem.rate / problem.batches[b] * problem.latency_s[chosen] / replicas
+    chosen = operators, batch_index, parallel_index
+    busy = problem.rate / problem.batches[batch_index] * problem.latency_s[chosen] / replicas
     # Share of a device that one shard takes, of the resource it uses more
     shard_load = busy * np.maximum(phase.demand.compute[chosen], phase.demand.bandwidth[chosen])
-    device, load = np.zeros((operators.size, max_shards), np.int64), np.zeros(count)
+    device, device_load = np.zeros((operators.size, max_shards), np.int64), np.zeros(count)
     for v in np.argsort(-shard_load, kind="stable"):
-        for k in range(replicas[v]):
-            least_loaded = np.argsort(load, kind="stable")[: widths[v]]
-            device[v, k * widths[v] : (k + 1) * widths[v]] = least_loaded
-            load[least_loaded] += shard_load[v]
-    return Draft(b.copy(), p, replicas, device)
+        for first in range(0, replicas[v] * widths[v], widths[v]):  # first shard of a replica
+            least_loaded = np.argsort(device_load, kind="stable")[: widths[v]]
+            device[v, first : first + widths[v]] = least_loaded
+            device_load[least_loaded] += shard_load[v]
+    return Draft(batch_index.copy(), parallel_index, replicas, device)

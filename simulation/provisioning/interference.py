@@ -139,7 +139,8 @@ def interference_matrix(
     # Physical model: two operators need more than the GPU has if their shares exceed 1 together.
     arithmetic_excess = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
     bandwidth_excess = np.maximum(bandwidth[:, None] + bandwidth[None, :] - 1.0, 0.0)
-    modelled = np.maximum(arithmetic_excess, bandwidth_excess)
+    modelled = np.maximum(arithmetic_excess, bandwidth_excess)  # [V, V]
+    # Measurements of kinds [K, K], weighted by the operators' shares of time by kind.
     slowdowns = table.matrix
     known = np.isfinite(slowdowns)
     measured_share = kinds @ known @ kinds.T  # share of the pair's time with a measurement
@@ -158,10 +159,11 @@ def joint_interference(
     operators, service by service. The matrix is empty unless a table was measured and the kinds of
     all operators are known.
     """
-    table = next((demand.table for demand in demands if demand.table is not None), None)
+    tables = [demand.table for demand in demands if demand.table is not None]
     kinds = [demand.kinds for demand in demands if demand.kinds is not None]
-    all_kinds = np.concatenate(kinds) if len(kinds) == len(demands) else None
-    return interference_matrix(table, all_kinds, compute, bandwidth)
+    if not tables or len(kinds) < len(demands):
+        return np.empty((0, 0))
+    return interference_matrix(tables[0], np.concatenate(kinds), compute, bandwidth)
 
 
 def latency_at_share(
@@ -190,9 +192,11 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
     share = np.asarray(sm_share, np.float64)
     if kind not in table.alone:
         return np.full(share.shape, np.nan)
-    shares, slowdowns = (np.array([*values, 1.0]) for values in table.alone[kind])
-    read = np.interp(share, shares, slowdowns)
-    return np.asarray(np.where(share >= shares[0], read, np.nan), np.float64)
+    measured_shares, measured_slowdowns = table.alone[kind]
+    # With all SMs, the slowdown is 1.
+    slowdown = np.interp(share, [*measured_shares, 1.0], [*measured_slowdowns, 1.0])
+    smallest = measured_shares[0] if measured_shares else 1.0
+    return np.asarray(np.where(share >= smallest, slowdown, np.nan), np.float64)
 
 
 def modelled_over_table(table: InterferenceTable) -> FloatArray:

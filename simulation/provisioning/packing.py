@@ -51,9 +51,9 @@ class Replicas(NamedTuple):
     """Replicas by number ``q``; ``sequence`` is the placement order."""
 
     sequence: Any
-    first: Any  # first shard
-    parallel: Any  # number of shards
-    base: Any  # the base instance that it belongs to; -1: an extra replica
+    first_shard: Any  # first shard
+    shards: Any  # number of shards
+    base_instance: Any  # the base instance that it belongs to; -1: an extra replica
 
 
 @kernel
@@ -67,16 +67,16 @@ def no_devices(count: int, plan: Plan) -> Devices:
 
 
 @kernel
-def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
-    """Add the load of a shard of operator ``v`` to device ``d``; with ``sign`` -1, remove it."""
-    devices.memory[d] += sign * plan.memory[v]
-    devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
-    devices.bandwidth[d] += sign * (plan.busy[v] * plan.bandwidth[v])
-    devices.board[d] += sign * (plan.busy[v] * plan.board[v])
-    devices.all_compute[d] += sign * plan.compute[v]
-    devices.all_bandwidth[d] += sign * plan.bandwidth[v]
+def add_shard(devices: Devices, device: int, operator: int, plan: Plan, sign: float) -> None:
+    """Add the load of a shard of ``operator`` to ``device``; with ``sign`` -1, remove it."""
+    devices.memory[device] += sign * plan.memory[operator]
+    devices.compute[device] += sign * (plan.busy[operator] * plan.compute[operator])
+    devices.bandwidth[device] += sign * (plan.busy[operator] * plan.bandwidth[operator])
+    devices.board[device] += sign * (plan.busy[operator] * plan.board[operator])
+    devices.all_compute[device] += sign * plan.compute[operator]
+    devices.all_bandwidth[device] += sign * plan.bandwidth[operator]
     if plan.interference.shape[0]:
-        devices.busy[d, v] += sign * plan.busy[v]
+        devices.busy[device, operator] += sign * plan.busy[operator]
 
 
 @kernel
@@ -91,21 +91,23 @@ def _extra_time(share: float, others: float, all_at_once: float) -> float:
 
 
 @kernel
-def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
-    """Return the slowdown factor of a shard of operator ``v`` that is already on device ``d``.
+def slowdown_at(devices: Devices, device: int, operator: int, plan: Plan) -> float:
+    """Return the slowdown factor of a shard of ``operator`` that is already on ``device``.
 
     It follows ``plan.interference``, or the physical model if that is empty.
     """
-    busy_share = plan.busy[v]
-    others_compute = min(devices.compute[d] - busy_share * plan.compute[v], FULL)
-    others_bandwidth = min(devices.bandwidth[d] - busy_share * plan.bandwidth[v], FULL)
+    busy_share = plan.busy[operator]
+    others_compute = min(devices.compute[device] - busy_share * plan.compute[operator], FULL)
+    others_bandwidth = min(devices.bandwidth[device] - busy_share * plan.bandwidth[operator], FULL)
     if not plan.interference.shape[0]:
-        by_compute = _extra_time(plan.compute[v], others_compute, devices.all_compute[d])
-        by_bandwidth = _extra_time(plan.bandwidth[v], others_bandwidth, devices.all_bandwidth[d])
+        compute, bandwidth = plan.compute[operator], plan.bandwidth[operator]
+        by_compute = _extra_time(compute, others_compute, devices.all_compute[device])
+        by_bandwidth = _extra_time(bandwidth, others_bandwidth, devices.all_bandwidth[device])
         return float(1.0 + max(by_compute, by_bandwidth))
-    extra = -plan.interference[v, v] * busy_share  # the sum below contains the shard itself
-    for u in range(plan.interference.shape[0]):
-        extra += plan.interference[v, u] * devices.busy[d, u]
+    # The sum over all shards of the device contains the shard itself.
+    extra = -plan.interference[operator, operator] * busy_share
+    for other in range(plan.interference.shape[0]):
+        extra += plan.interference[operator, other] * devices.busy[device, other]
     others_load = max(0.0, others_compute, others_bandwidth)
     return float(1.0 + max(0.0, extra) / (1.0 - others_load))
 
@@ -117,15 +119,17 @@ def mean_slowdowns(plan: Plan, where: Any, devices: Devices) -> Any:
     A replica is as slow as its slowest shard. ``where [S]`` is the device of each shard.
     """
     slowdown = np.zeros(plan.rate.size)
-    shards, i = where.size, 0
-    while i < shards:
-        v, k = plan.operator[i], plan.replica[i]
+    shards, shard = where.size, 0
+    while shard < shards:
+        operator, replica = plan.operator[shard], plan.replica[shard]
         worst = 1.0
-        while i < shards and plan.operator[i] == v and plan.replica[i] == k:
-            if where[i] >= 0:
-                worst = max(worst, slowdown_at(devices, where[i], v, plan))
-            i += 1
-        slowdown[v] += worst
+        while (
+            shard < shards and plan.operator[shard] == operator and plan.replica[shard] == replica
+        ):
+            if where[shard] >= 0:
+                worst = max(worst, slowdown_at(devices, where[shard], operator, plan))
+            shard += 1
+        slowdown[operator] += worst
     return slowdown / plan.replicas
 
 
@@ -137,29 +141,30 @@ def placed_latency(plan: Plan, slowdown: Any) -> float:
     """
     count = plan.rate.size
     sojourn_s, ends = np.empty(count), np.empty(count)
-    for v in range(count):
-        service = plan.latency_s[v] * slowdown[v]
-        load = plan.rate[v] * service
-        if load >= plan.replicas[v]:
+    for operator in range(count):
+        replicas, service_s = plan.replicas[operator], plan.latency_s[operator] * slowdown[operator]
+        load = plan.rate[operator] * service_s  # busy replicas
+        if load >= replicas:
             return float(np.inf)
-        sojourn_s[v] = sojourn(load, plan.replicas[v], service, plan.transfer_s[v])
+        sojourn_s[operator] = sojourn(load, replicas, service_s, plan.transfer_s[operator])
     return float(longest_path(sojourn_s, plan.graph, ends))
 
 
 @kernel
-def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Return whether one more shard of operator ``v`` fits on device ``d``: memory, load and power.
+def fits(devices: Devices, device: int, operator: int, plan: Plan, capacity: float) -> bool:
+    """Return whether one more shard of ``operator`` fits on ``device``: memory, load and power.
 
     ``capacity`` is the memory of a device in bytes. With ``plan.apart``, operators have reserved
     parts of the multiprocessors, so that their compute adds up even while they are idle.
     """
-    if plan.apart and devices.all_compute[d] + plan.compute[v] > 1.0 + 1e-9:
+    if plan.apart and devices.all_compute[device] + plan.compute[operator] > 1.0 + 1e-9:
         return False
+    busy_share = plan.busy[operator]
     return bool(
-        devices.memory[d] + plan.memory[v] <= capacity
-        and devices.board[d] + plan.busy[v] * plan.board[v] <= 1.0
-        and devices.compute[d] + plan.busy[v] * plan.compute[v] <= 1.0
-        and devices.bandwidth[d] + plan.busy[v] * plan.bandwidth[v] <= 1.0
+        devices.memory[device] + plan.memory[operator] <= capacity
+        and devices.board[device] + busy_share * plan.board[operator] <= 1.0
+        and devices.compute[device] + busy_share * plan.compute[operator] <= 1.0
+        and devices.bandwidth[device] + busy_share * plan.bandwidth[operator] <= 1.0
     )
 
 
@@ -170,8 +175,8 @@ def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
     ``where [S]`` is the device of each shard. The latency is in seconds; inf: unstable.
     """
     devices = no_devices(count, plan)
-    for i in range(where.size):
-        add_shard(devices, where[i], plan.operator[i], plan, 1.0)
+    for shard in range(where.size):
+        add_shard(devices, where[shard], plan.operator[shard], plan, 1.0)
     slowdown = mean_slowdowns(plan, where, devices)
     return devices, slowdown, placed_latency(plan, slowdown)
 
@@ -179,26 +184,26 @@ def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
 class PackingState(NamedTuple):
     """State of Algorithm 2: placed shards, their slowdowns, and the resulting operator times.
 
-    ``was_...`` are the values before the last ``_add_to_device``, so that ``_remove_from_device``
-    can undo it. ``top`` and ``under`` link the shards of a device, the last one added first.
+    ``old_...`` are the values before the last ``_add_to_device``, so that ``_remove_from_device``
+    can undo it. ``last_added`` and ``added_before`` link the shards of a device, the latest first.
     """
 
-    where: Any  # [S] device; -1: none yet
-    begins: Any  # [S] first shard of the same replica
-    ends: Any  # [S] one past the last shard of the same replica
-    top: Any  # [D] last shard added; -1: none
-    under: Any  # [S] shard added to the same device before this one
-    slow: Any  # [S] slowdown factor
-    total: Any  # [V] sum over replicas of the slowdown of their slowest shard
+    device_of: Any  # [S] device; -1: none yet
+    replica_begin: Any  # [S] first shard of the same replica
+    replica_end: Any  # [S] one past the last shard of the same replica
+    last_added: Any  # [D] last shard added; -1: none
+    added_before: Any  # [S] shard added to the same device before this one
+    slowdown: Any  # [S] slowdown factor
+    total_slowdown: Any  # [V] sum over replicas of the slowdown of their slowest shard
     sojourn_s: Any  # [V]
-    was_slow: Any  # [S]
-    was_total: Any
-    was_sojourn_s: Any
-    slow_here: Any  # [V] slowdown on the device in question; 0: not yet computed
-    finish: Any  # [V]
-    known_total: Any  # [V, CACHED] totals with a cached sojourn; the oldest is overwritten
-    known_s: Any  # [V, CACHED] cached sojourns
-    oldest: Any  # [V] index of the oldest
+    old_slowdown: Any  # [S]
+    old_total_slowdown: Any
+    old_sojourn_s: Any
+    slowdown_here: Any  # [V] slowdown on the device in question; 0: not yet computed
+    path_work: Any  # [V] work array of ``longest_path``
+    cached_total: Any  # [V, CACHED] totals with a cached sojourn; the oldest is overwritten
+    cached_s: Any  # [V, CACHED] cached sojourns
+    oldest_cached: Any  # [V] index of the oldest
 
 
 @kernel
@@ -206,14 +211,15 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
     """Return the state before any shard is placed."""
     shards, count = where.size, plan.rate.size
     begins, ends = np.empty(shards, np.int64), np.empty(shards, np.int64)
-    for q in range(replicas.first.size):
-        first, end = replicas.first[q], replicas.first[q] + replicas.parallel[q]
+    for replica in range(replicas.first_shard.size):
+        first = replicas.first_shard[replica]
+        end = first + replicas.shards[replica]
         begins[first:end] = first
         ends[first:end] = end
     total, sojourn_s = np.empty(count), np.empty(count)
-    for v in range(count):
-        total[v] = plan.replicas[v]
-        sojourn_s[v] = _sojourn_of(plan, v, total[v])
+    for operator in range(count):
+        total[operator] = plan.replicas[operator]
+        sojourn_s[operator] = _sojourn_of(plan, operator, total[operator])
     # Nothing is placed (-1) or slowed (1), and no value is stored yet.
     return PackingState(
         where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
@@ -224,132 +230,137 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
 
 
 @kernel
-def _sojourn_of(plan: Plan, v: int, total_slowdown: float) -> float:
-    """Return the sojourn of operator ``v`` in seconds; inf: unstable.
+def _sojourn_of(plan: Plan, operator: int, total_slowdown: float) -> float:
+    """Return the sojourn of ``operator`` in seconds; inf: unstable.
 
     ``total_slowdown`` is the sum of its replicas' slowdown factors.
     """
-    service = plan.latency_s[v] * (total_slowdown / plan.replicas[v])
-    return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
+    replicas = plan.replicas[operator]
+    service_s = plan.latency_s[operator] * (total_slowdown / replicas)
+    load = plan.rate[operator] * service_s
+    return float(sojourn(load, replicas, service_s, plan.transfer_s[operator]))
 
 
 @kernel
-def _cached_sojourn(plan: Plan, state: PackingState, v: int) -> float:
-    """Return the sojourn of operator ``v`` in seconds at its present slowdown, cached if possible.
+def _cached_sojourn(plan: Plan, state: PackingState, operator: int) -> float:
+    """Return the sojourn of ``operator`` in seconds at its present slowdown, cached if possible.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
     """
-    total = state.total[v]
-    for k in range(CACHED):
-        if state.known_total[v, k] == total:
-            return state.known_s[v, k]  # type: ignore[no-any-return]
-    k = state.oldest[v]
-    state.oldest[v] = (k + 1) % CACHED
-    state.known_total[v, k], state.known_s[v, k] = total, _sojourn_of(plan, v, total)
-    return state.known_s[v, k]  # type: ignore[no-any-return]
+    total = state.total_slowdown[operator]
+    for entry in range(CACHED):
+        if state.cached_total[operator, entry] == total:
+            return float(state.cached_s[operator, entry])
+    oldest = state.oldest_cached[operator]
+    state.oldest_cached[operator] = (oldest + 1) % CACHED
+    state.cached_total[operator, oldest] = total
+    state.cached_s[operator, oldest] = _sojourn_of(plan, operator, total)
+    return float(state.cached_s[operator, oldest])
 
 
 @kernel
-def _slowest(state: PackingState, i: int) -> float:
-    """Return the slowdown of the slowest shard in the replica of shard ``i``."""
+def _slowest(state: PackingState, shard: int) -> float:
+    """Return the slowdown of the slowest shard in the replica of ``shard``."""
     worst = 1.0
-    for j in range(state.begins[i], state.ends[i]):
-        worst = max(worst, state.slow[j])
+    for part in range(state.replica_begin[shard], state.replica_end[shard]):
+        worst = max(worst, state.slowdown[part])
     return worst
 
 
 @kernel
 def _add_to_device(
-    plan: Plan, devices: Devices, state: PackingState, d: int, i: int, slo: float
+    plan: Plan, devices: Devices, state: PackingState, device: int, shard: int, slo: float
 ) -> bool:
-    """Add shard ``i`` to device ``d``; return whether the critical path still keeps the limit.
+    """Add ``shard`` to ``device``; return whether the critical path still keeps the limit.
 
     Only the operators on that device are updated.
     """
-    add_shard(devices, d, plan.operator[i], plan, 1.0)
-    state.where[i] = d
-    state.under[i] = state.top[d]
-    state.top[d] = i
-    state.was_total[:] = state.total
-    state.was_sojourn_s[:] = state.sojourn_s
-    state.slow_here[:] = 0.0
-    while i >= 0:
-        v = plan.operator[i]
-        if state.slow_here[v] == 0.0:
-            state.slow_here[v] = slowdown_at(devices, d, v, plan)
-        before = _slowest(state, i)
-        state.was_slow[i] = state.slow[i]
-        state.slow[i] = state.slow_here[v]
-        state.total[v] += _slowest(state, i) - before
-        i = state.under[i]
+    add_shard(devices, device, plan.operator[shard], plan, 1.0)
+    state.device_of[shard] = device
+    state.added_before[shard] = state.last_added[device]
+    state.last_added[device] = shard
+    state.old_total_slowdown[:] = state.total_slowdown
+    state.old_sojourn_s[:] = state.sojourn_s
+    state.slowdown_here[:] = 0.0
+    while shard >= 0:  # every shard on this device, the latest first
+        operator = plan.operator[shard]
+        if state.slowdown_here[operator] == 0.0:
+            state.slowdown_here[operator] = slowdown_at(devices, device, operator, plan)
+        before = _slowest(state, shard)
+        state.old_slowdown[shard] = state.slowdown[shard]
+        state.slowdown[shard] = state.slowdown_here[operator]
+        state.total_slowdown[operator] += _slowest(state, shard) - before
+        shard = state.added_before[shard]
     # First without waits, which is cheap: if that misses the limit, waits need no computation.
     changed = False
-    for v in range(state.total.size):
-        if state.total[v] != state.was_total[v]:
+    for operator in range(state.total_slowdown.size):
+        if state.total_slowdown[operator] != state.old_total_slowdown[operator]:
             changed = True
-            service = plan.latency_s[v] * (state.total[v] / plan.replicas[v])
-            state.sojourn_s[v] = service + plan.transfer_s[v]
-    if changed and longest_path(state.sojourn_s, plan.graph, state.finish) > slo:
+            mean_slowdown = state.total_slowdown[operator] / plan.replicas[operator]
+            service_s = plan.latency_s[operator] * mean_slowdown
+            state.sojourn_s[operator] = service_s + plan.transfer_s[operator]
+    if changed and longest_path(state.sojourn_s, plan.graph, state.path_work) > slo:
         return False
-    for v in range(state.total.size):
-        if state.total[v] != state.was_total[v]:
-            state.sojourn_s[v] = _cached_sojourn(plan, state, v)
-    return bool(longest_path(state.sojourn_s, plan.graph, state.finish) <= slo)
+    for operator in range(state.total_slowdown.size):
+        if state.total_slowdown[operator] != state.old_total_slowdown[operator]:
+            state.sojourn_s[operator] = _cached_sojourn(plan, state, operator)
+    return bool(longest_path(state.sojourn_s, plan.graph, state.path_work) <= slo)
 
 
 @kernel
-def _remove_from_device(plan: Plan, devices: Devices, state: PackingState, d: int) -> None:
-    """Remove the shard that joined device ``d`` last, and restore the previous state."""
-    i = state.top[d]
-    add_shard(devices, d, plan.operator[i], plan, -1.0)
-    state.where[i] = -1
-    state.top[d] = state.under[i]
-    while i >= 0:
-        state.slow[i] = state.was_slow[i]
-        i = state.under[i]
-    state.total[:] = state.was_total
-    state.sojourn_s[:] = state.was_sojourn_s
+def _remove_from_device(plan: Plan, devices: Devices, state: PackingState, device: int) -> None:
+    """Remove the shard that joined ``device`` last, and restore the previous state."""
+    shard = state.last_added[device]
+    add_shard(devices, device, plan.operator[shard], plan, -1.0)
+    state.device_of[shard] = -1
+    state.last_added[device] = state.added_before[shard]
+    while shard >= 0:
+        state.slowdown[shard] = state.old_slowdown[shard]
+        shard = state.added_before[shard]
+    state.total_slowdown[:] = state.old_total_slowdown
+    state.sojourn_s[:] = state.old_sojourn_s
 
 
 @kernel
 def _devices_with_most_slack(
-    plan: Plan, devices: Devices, state: PackingState, i: int, allowed: Any, capacity: float,
+    plan: Plan, devices: Devices, state: PackingState, shard: int, allowed: Any, capacity: float,
     found: Any,
 ) -> int:  # fmt: skip
-    """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return their number.
+    """Find up to ``MAX_DEVICES_TRIED`` devices on which ``shard`` fits; return their number.
 
     ``allowed`` is a mask of the devices in use that may be chosen. The devices and their slack are
     written to the two arrays ``found``, most slack first, older devices first among equals. Slack
     is the free share of memory (``capacity`` bytes) plus that of the busier of arithmetic and
     bandwidth.
     """
-    (which, slack), v, count = found, plan.operator[i], 0
-    for e in range(allowed.size):
-        if not allowed[e]:
+    (found_devices, found_slack), operator, count = found, plan.operator[shard], 0
+    for device in range(allowed.size):
+        if not allowed[device]:
             continue
         # Shards of one replica run at once, so each needs a device of its own.
         has_shard = False
-        for j in range(state.begins[i], i):
-            has_shard = has_shard or state.where[j] == e
-        if has_shard or not fits(devices, e, v, plan, capacity):
+        for part in range(state.replica_begin[shard], shard):
+            has_shard = has_shard or state.device_of[part] == device
+        if has_shard or not fits(devices, device, operator, plan, capacity):
             continue
         busiest = max(
-            devices.compute[e] + plan.busy[v] * plan.compute[v],
-            devices.bandwidth[e] + plan.busy[v] * plan.bandwidth[v],
+            devices.compute[device] + plan.busy[operator] * plan.compute[operator],
+            devices.bandwidth[device] + plan.busy[operator] * plan.bandwidth[operator],
         )
-        memory_share = (devices.memory[e] + plan.memory[v]) / capacity
-        free = (1.0 - memory_share) + (1.0 - busiest)
+        memory_share = (devices.memory[device] + plan.memory[operator]) / capacity
+        slack = (1.0 - memory_share) + (1.0 - busiest)
         if count < MAX_DEVICES_TRIED:
             count += 1
-        elif free <= slack[MAX_DEVICES_TRIED - 1]:
+        elif slack <= found_slack[MAX_DEVICES_TRIED - 1]:
             continue
         # Insert the device among those found, which are sorted by slack.
-        k = count - 1
-        while k > 0 and slack[k - 1] < free:
-            which[k], slack[k] = which[k - 1], slack[k - 1]
-            k -= 1
-        which[k], slack[k] = e, free
+        place = count - 1
+        while place > 0 and found_slack[place - 1] < slack:
+            found_devices[place] = found_devices[place - 1]
+            found_slack[place] = found_slack[place - 1]
+            place -= 1
+        found_devices[place], found_slack[place] = device, slack
     return count
 
 
@@ -367,28 +378,28 @@ def place_greedily(
     shards = where.size
     devices, state = no_devices(shards, plan), _empty_state(plan, replicas, where)
     owner = np.full(shards, -1, np.int64)  # base instance of each device; -1: extra replicas only
-    which, slack = np.empty(MAX_DEVICES_TRIED, np.int64), np.empty(MAX_DEVICES_TRIED)
+    tried, slack = np.empty(MAX_DEVICES_TRIED, np.int64), np.empty(MAX_DEVICES_TRIED)
     used = 0
-    for q in replicas.sequence:
-        first, instance = replicas.first[q], replicas.base[q]
-        for i in range(first, first + replicas.parallel[q]):
+    for replica in replicas.sequence:
+        first, instance = replicas.first_shard[replica], replicas.base_instance[replica]
+        for shard in range(first, first + replicas.shards[replica]):
             candidates, placed = 0, False
             if instance >= 0 or shared:
                 # Without an instance (-1), all devices may be used.
                 allowed = (owner[:used] == instance) | (instance < 0)
                 candidates = _devices_with_most_slack(
-                    plan, devices, state, i, allowed, capacity, (which, slack)
+                    plan, devices, state, shard, allowed, capacity, (tried, slack)
                 )
-            for k in range(candidates):
-                placed = _add_to_device(plan, devices, state, which[k], i, slo)
+            for device in tried[:candidates]:
+                placed = _add_to_device(plan, devices, state, device, shard, slo)
                 if placed:
                     break
-                _remove_from_device(plan, devices, state, which[k])
+                _remove_from_device(plan, devices, state, device)
             if not placed:
                 owner[used] = instance
-                if not fits(devices, used, plan.operator[i], plan, capacity):
+                if not fits(devices, used, plan.operator[shard], plan, capacity):
                     return -1
                 # A new device is the last resort, so the limit is not checked here.
-                _add_to_device(plan, devices, state, used, i, np.inf)
+                _add_to_device(plan, devices, state, used, shard, np.inf)
                 used += 1
     return used

@@ -11,6 +11,7 @@ requests in flight.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,21 +71,25 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
     problem = phase.problem
     plans = []
     for j, gpus_per_stage, stages in _arrangements(phase):
-        for b, size in enumerate(problem.batches):
+        for b, size in enumerate(problem.batches.tolist()):
             pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-            kv_room_bytes = device_bytes - float(phase.replica_bytes[b, j]) / stages
-            if not pass_s < problem.slo_s or kv_room_bytes <= 0:
+            free_bytes = device_bytes - float(phase.replica_bytes[b, j]) / stages
+            if not pass_s < problem.slo_s or free_bytes <= 0:
                 continue
-            stage_s, batches_s = pass_s / stages, problem.rate / float(size)
-            # KV cache per GPU grows by this much for each second that requests stay.
-            kv_bytes_s = phase.kv_bytes_per_request[j] / stages * problem.rate
+            # The first stages of all replicas are servers of one queue of batches.
+            stage_s = pass_s / stages
+            busy_stages = problem.rate / size * stage_s
+            kv_bytes_per_s = phase.kv_bytes_per_request[j] / stages * problem.rate
             count = fewest_servers(
-                batches_s * stage_s, stage_s, pass_s - stage_s, problem.slo_s,
-                kv_bytes_s, kv_room_bytes, MOST,
+                busy_stages, stage_s, pass_s - stage_s, problem.slo_s,
+                kv_bytes_per_s, free_bytes, MOST,
             )  # fmt: skip
+            plan = None
             if count:
-                plans.append(_replica_plan(phase, int(count), int(size), gpus_per_stage, stages))
-    return [plan for plan in plans if plan is not None]
+                plan = _replica_plan(phase, int(count), size, gpus_per_stage, stages)
+            if plan is not None:
+                plans.append(plan)
+    return plans
 
 
 def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
@@ -134,65 +139,81 @@ def _replica_plan(
     """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
-    rate = problem.rate / replicas
-    if phase.queues:
-        b = int(np.searchsorted(problem.batches, batch))
-        pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-        wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
-        if not np.isfinite(wait_s):
-            return None
-        latency_s, in_batch, busy = wait_s + pass_s, float(batch), rate / batch * pass_s / stages
-        kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
-        kv_bytes = kv_bytes_each * (rate * latency_s)  # of requests in flight, by Little's law
-        gpu_bytes = float(phase.replica_bytes[b, j]) / stages + kv_bytes
-    else:
-        decoding = _decode_state(phase, rate, j, stages)
-        if decoding is None:
-            return None
-        latency_s, in_batch, gpu_bytes, busy = decoding
-        at_least = int(np.searchsorted(problem.batches, in_batch - 1e-9))
+    load = _prefill_load if phase.queues else _decode_load
+    state = load(phase, replicas, batch, j, stages)
+    if state is None:
+        return None
+    if not phase.queues:  # the smallest batch size for the mean batch
+        at_least = int(np.searchsorted(problem.batches, state.batch - 1e-9))
         batch = int(problem.batches[min(at_least, problem.batches.size - 1)])
+    devices = replicas * parallel * stages
     return ReplicaPlan(
         replicas=replicas,
         batch=batch,
         parallel=parallel,
         stages=stages,
-        devices=replicas * parallel * stages,
-        memory_bytes=gpu_bytes * replicas * parallel * stages,
-        latency_s=latency_s,
-        busy=busy,
-        in_flight=in_batch,
+        devices=devices,
+        memory_bytes=state.gpu_bytes * replicas * parallel * stages,
+        latency_s=state.latency_s,
+        busy=state.busy,
+        in_flight=state.batch,
     )
 
 
-def _decode_state(
-    phase: PhaseProblem, rate: float, j: int, stages: int
-) -> tuple[float, float, float, float] | None:
-    """Return the state of a decoding replica at ``rate`` sequence iterations/s; None: unstable.
+class _ReplicaLoad(NamedTuple):
+    """What a replica does under its share of the load."""
 
-    It is the seconds of a pass, the mean batch, the bytes per GPU, and the share of time that the
-    replica works. ``j`` is the index of the parallelism. The batch is the number in flight by
-    Little's law.
+    latency_s: float
+    batch: float  # mean requests or sequences of a batch
+    gpu_bytes: float
+    busy: float  # share of time that it works
+
+
+def _prefill_load(
+    phase: PhaseProblem, replicas: int, batch: int, j: int, stages: int
+) -> _ReplicaLoad | None:
+    """Return the load of a replica that computes prompts in batches of ``batch``; None: unstable.
+
+    ``j`` is the index of the parallelism.
     """
-    kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
-    rate /= stages  # per batch in the pipeline
+    problem = phase.problem
+    b, rate = int(np.searchsorted(problem.batches, batch)), problem.rate / replicas
+    pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+    wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
+    if not np.isfinite(wait_s):
+        return None
+    in_flight = rate * (wait_s + pass_s)  # requests, by Little's law
+    kv_bytes = float(phase.kv_bytes_per_request[j]) / stages * in_flight
+    gpu_bytes = float(phase.replica_bytes[b, j]) / stages + kv_bytes
+    return _ReplicaLoad(wait_s + pass_s, float(batch), gpu_bytes, rate / batch * pass_s / stages)
+
+
+def _decode_load(
+    phase: PhaseProblem, replicas: int, _: int, j: int, stages: int
+) -> _ReplicaLoad | None:
+    """Return the load of a replica that decodes; None: unstable.
+
+    ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
+    """
+    rate = phase.problem.rate / replicas / stages  # sequence iterations/s of one batch
     sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
     fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not fast_enough.size:
         return None
     first = int(fast_enough[0])  # index of the smallest number of sequences that keeps up
     if first == 0:
-        in_flight, pass_s = 1.0, float(seconds[0])
+        batch, pass_s = 1.0, float(seconds[0])
         busy = min(rate * pass_s, 1.0)
     else:
         # T(b) = intercept + slope b between two sizes, which solves b = rate x T(b).
         slope = seconds[first] - seconds[first - 1]
         intercept = seconds[first] - slope * sizes[first]
-        in_flight = float(rate * intercept / (1.0 - rate * slope))
-        pass_s, busy = float(intercept + slope * in_flight), 1.0
-    kv_bytes = stages * min(in_flight, rate * pass_s) * kv_bytes_each
-    gpu_bytes = float(np.interp(in_flight, sizes, weight_bytes)) + kv_bytes
-    return pass_s, in_flight, gpu_bytes, busy
+        batch = float(rate * intercept / (1.0 - rate * slope))
+        pass_s, busy = float(intercept + slope * batch), 1.0
+    kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
+    kv_bytes = stages * min(batch, rate * pass_s) * kv_bytes_each
+    gpu_bytes = float(np.interp(batch, sizes, weight_bytes)) + kv_bytes
+    return _ReplicaLoad(pass_s, batch, gpu_bytes, busy)
 
 
 def under_load(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:

@@ -79,22 +79,22 @@ def fewest_servers(
     service: float,
     after: float,
     limit: float,
-    kept: float,
-    room: float,
+    bytes_per_s: float,
+    free_bytes: float,
     max_replicas: int,
 ) -> int:
     """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
 
     0 if more than ``max_replicas`` are needed. A request takes its wait, ``service`` and ``after``,
-    all in seconds like ``limit``. The requests in flight need ``kept`` bytes for each second that a
-    request takes. Each replica has ``room`` bytes for them.
+    all in seconds like ``limit``. The requests in flight need ``bytes_per_s`` for each second that
+    a request takes. Each replica has ``free_bytes`` for them.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
         blocked = _erlang_b(blocked, r, load)
         if load < r:
             sojourn_s = _sojourn(blocked, r, load, service, after)
-            if sojourn_s <= limit and kept * sojourn_s <= r * room:
+            if sojourn_s <= limit and bytes_per_s * sojourn_s <= r * free_bytes:
                 return r
     return 0
 
@@ -112,22 +112,19 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
     ``out`` has the axes operators, batch sizes, parallelisms and replicas (1, 2, ...).
     """
-    operators, sizes, spreads, replicas = out.shape  # spreads: parallelisms
+    operators, batches, parallelisms, replicas = out.shape
     for v in range(operators):
-        for i in range(sizes):
-            for j in range(spreads):
-                service = problem.latency_s[v, i, j]
-                if not np.isfinite(service):
-                    out[v, i, j, :] = np.inf
+        for b in range(batches):
+            for p in range(parallelisms):
+                service_s, transfer_s = problem.latency_s[v, b, p], problem.transfer_s[v, b, p]
+                out[v, b, p, :] = np.inf
+                if not np.isfinite(service_s):
                     continue
-                load, blocked = problem.rate / problem.batches[i] * service, 1.0
+                load, blocked = problem.rate / problem.batches[b] * service_s, 1.0
                 for r in range(1, replicas + 1):
                     blocked = _erlang_b(blocked, r, load)
-                    out[v, i, j, r - 1] = np.inf
                     if load < r:
-                        out[v, i, j, r - 1] = _sojourn(
-                            blocked, r, load, service, problem.transfer_s[v, i, j]
-                        )
+                        out[v, b, p, r - 1] = _sojourn(blocked, r, load, service_s, transfer_s)
 
 
 @cached_kernel
@@ -139,75 +136,76 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
     parallelisms are skipped: even without a wait they are no faster than the choices found for
     their slots.
     """
-    operators, sizes, spreads = problem.latency_s.shape  # spreads: parallelisms
+    operators, batches, parallelisms = problem.latency_s.shape
     most_slots = low.shape[1] - 1
     for v in range(operators):
         low[v, :] = np.inf
-        for j in range(spreads):
-            p = problem.parallel[j]  # slots of a replica
-            for i in range(sizes):
-                service, transfer = problem.latency_s[v, i, j], problem.transfer_s[v, i, j]
-                if not np.isfinite(service):
+        for p in range(parallelisms):
+            slots_of_replica = problem.parallel[p]
+            for b in range(batches):
+                service_s, transfer_s = problem.latency_s[v, b, p], problem.transfer_s[v, b, p]
+                if not np.isfinite(service_s):
                     continue
-                load = problem.rate / problem.batches[i] * service
+                load = problem.rate / problem.batches[b] * service_s
                 if load >= replicas:
                     continue
-                first = max(int(load) + 1, fewest[v, i, j])  # replicas: stable, and within memory
-                without_wait_s = service + transfer
-                if first > replicas or low[v, p * first] <= without_wait_s:
+                first = max(int(load) + 1, fewest[v, b, p])  # replicas: stable, and within memory
+                without_wait_s = service_s + transfer_s
+                if first > replicas or low[v, slots_of_replica * first] <= without_wait_s:
                     continue
                 blocked = 1.0
                 for r in range(1, replicas + 1):
                     blocked = _erlang_b(blocked, r, load)
                     if r < first:
                         continue
-                    s = p * r
+                    slots = slots_of_replica * r
                     # No number of replicas is faster than service and transfer alone.
-                    if low[v, s] <= without_wait_s:
+                    if low[v, slots] <= without_wait_s:
                         break
-                    sojourn_s = _sojourn(blocked, r, load, service, transfer)
-                    while s <= most_slots and low[v, s] > sojourn_s:
-                        low[v, s] = sojourn_s
-                        which[v, s] = (i * spreads + j) * replicas + r - 1
-                        s += 1
+                    sojourn_s = _sojourn(blocked, r, load, service_s, transfer_s)
+                    # Also the best choice of more slots, up to those with a faster one.
+                    while slots <= most_slots and low[v, slots] > sojourn_s:
+                        low[v, slots] = sojourn_s
+                        which[v, slots] = (b * parallelisms + p) * replicas + r - 1
+                        slots += 1
 
 
 @inlined_kernel
-def longest_path(s: Any, graph: Graph, ends: Any) -> float:
-    """Return the length in seconds of the critical path with sojourns ``s [V]``.
+def longest_path(sojourn_s: Any, graph: Graph, ends: Any) -> float:
+    """Return the length in seconds of the critical path with ``sojourn_s [V]``.
 
-    ``ends [V]`` is a work array.
+    ``ends [V]`` is a work array: the end of each operator after the begin of the pass.
     """
     longest = 0.0
-    for v in graph.topological:
+    for operator in graph.topological:
         begin = 0.0
-        for i in range(graph.offsets[v], graph.offsets[v + 1]):
+        for i in range(graph.offsets[operator], graph.offsets[operator + 1]):
             begin = max(begin, ends[graph.parents[i]])
-        ends[v] = begin + s[v]
-        longest = max(longest, ends[v])
+        ends[operator] = begin + sojourn_s[operator]
+        longest = max(longest, ends[operator])
     return float(longest)
 
 
 @kernel
-def _cheapest_choice(
-    u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
+def _cheapest_pick(
+    operator: int, pick: int, choices: Choices, sojourn_s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
-    """Return the first position on the frontier of operator ``u`` that keeps the limit ``slo``.
+    """Return the first position on the frontier of ``operator`` that keeps the limit ``slo``.
 
     It is the cheapest choice up to ``pick``, which is known to keep the limit (seconds). All other
-    operators keep their sojourns ``s [V]``. ``ends [V]`` is a work array.
+    operators keep their ``sojourn_s [V]``. ``ends [V]`` is a work array.
     """
-    before = s[u]
+    present_s = sojourn_s[operator]
     # Cheaper choices have longer sojourns, so bisection finds the cheapest.
     low, high = 0, pick
     while low < high:
         middle = (low + high) // 2
-        s[u] = choices.sojourn_s[choices.first[u] + middle]
-        if longest_path(s, graph, ends) <= slo:
+        sojourn_s[operator] = choices.sojourn_s[choices.first[operator] + middle]
+        if longest_path(sojourn_s, graph, ends) <= slo:
             high = middle
         else:
             low = middle + 1
-    s[u] = before
+    sojourn_s[operator] = present_s
     return low
 
 
@@ -218,36 +216,47 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
     ``picks [V]`` has the choice of each operator as a position on its frontier, and is changed in
     place. ``slo`` is the limit in seconds. Returns False if no remaining choice shortens the path.
     """
-    s = np.empty(picks.size)  # present sojourns in seconds
-    for v in range(picks.size):
-        s[v] = choices.sojourn_s[choices.first[v] + picks[v]]
-    if not _speed_up(choices, graph, slo, picks, s):
+    sojourn_s = np.empty(picks.size)
+    for operator in range(picks.size):
+        _pick(operator, picks[operator], choices, picks, sojourn_s)
+    if not _speed_up(choices, graph, slo, picks, sojourn_s):
         return False
-    _release_slots(choices, graph, slo, picks, s)
+    _release_slots(choices, graph, slo, picks, sojourn_s)
     return True
 
 
 @kernel
-def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> bool:
+def _pick(operator: int, pick: int, choices: Choices, picks: Any, sojourn_s: Any) -> None:
+    """Give ``operator`` the choice at position ``pick`` of its frontier, and that sojourn."""
+    picks[operator] = pick
+    sojourn_s[operator] = choices.sojourn_s[choices.first[operator] + pick]
+
+
+@kernel
+def _added_slots(choices: Choices, picks: Any, operator: int, pick: int) -> float:
+    """Return how many slots the choice ``pick`` of ``operator`` has more than its present one."""
+    first, slots = choices.first[operator], choices.slots
+    return float(slots[first + pick] - slots[first + picks[operator]])
+
+
+@kernel
+def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any) -> bool:
     """Move ``picks [V]`` to faster choices until the critical path keeps ``slo``; return success.
 
-    The choice that shortens the path most per slot comes first. ``s [V]`` are the present sojourns
-    in seconds, changed in place.
+    The choice that shortens the path most per slot comes first. ``sojourn_s [V]`` are those of
+    ``picks``; both are changed in place.
     """
-    first = choices.first
-    ends = np.zeros(picks.size)
-    while longest_path(s, graph, ends) > slo:
-        best_v, best_pick = _best_step(choices, graph, slo, picks, s, ends)
-        if best_v >= 0:
-            picks[best_v] = best_pick
-            s[best_v] = choices.sojourn_s[first[best_v] + best_pick]
+    first, ends = choices.first, np.zeros(picks.size)
+    while longest_path(sojourn_s, graph, ends) > slo:
+        best_operator, best_pick = _best_step(choices, graph, slo, picks, sojourn_s, ends)
+        if best_operator >= 0:
+            _pick(best_operator, best_pick, choices, picks, sojourn_s)
             continue
         # Branches of equal length: no single operator shortens the path, so move all of them.
         moved = False
-        for v in range(picks.size):
-            if first[v] + picks[v] + 1 < first[v + 1]:
-                picks[v] += 1
-                s[v] = choices.sojourn_s[first[v] + picks[v]]
+        for operator in range(picks.size):
+            if first[operator] + picks[operator] + 1 < first[operator + 1]:
+                _pick(operator, picks[operator] + 1, choices, picks, sojourn_s)
                 moved = True
         if not moved:
             return False
@@ -256,66 +265,64 @@ def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) ->
 
 @kernel
 def _best_step(
-    choices: Choices, graph: Graph, slo: float, picks: Any, s: Any, ends: Any
+    choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any, ends: Any
 ) -> tuple[int, int]:
     """Return the operator and its faster choice that shorten the path most per slot.
 
     The operator is -1 if none shortens it. Latency below the limit ``slo`` does not count. For the
     arrays see ``_speed_up``; ``ends [V]`` is a work array.
     """
-    first, slots = choices.first, choices.slots
-    latency = longest_path(s, graph, ends)
-    best_gain, best_v, best_pick = 0.0, -1, 0  # gain in seconds per slot
-    for v in range(picks.size):
-        position = first[v] + picks[v]
-        before = s[v]
-        for i in range(position + 1, first[v + 1]):  # its faster choices
-            s[v] = choices.sojourn_s[i]
-            after = longest_path(s, graph, ends)
-            gain = (latency - max(after, slo)) / (slots[i] - slots[position])
+    first = choices.first
+    latency_s = longest_path(sojourn_s, graph, ends)
+    best_gain, best_operator, best_pick = 0.0, -1, 0  # gain in seconds per slot
+    for operator in range(picks.size):
+        present_s = sojourn_s[operator]
+        for pick in range(picks[operator] + 1, first[operator + 1] - first[operator]):  # faster
+            sojourn_s[operator] = choices.sojourn_s[first[operator] + pick]
+            new_latency_s = longest_path(sojourn_s, graph, ends)
+            shorter_s = latency_s - max(new_latency_s, slo)
+            gain = shorter_s / _added_slots(choices, picks, operator, pick)
             if gain > best_gain:
-                best_gain, best_v, best_pick = gain, v, i - first[v]
-        s[v] = before
-    return best_v, best_pick
+                best_gain, best_operator, best_pick = gain, operator, pick
+        sojourn_s[operator] = present_s
+    return best_operator, best_pick
 
 
 @kernel
-def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> None:
+def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any) -> None:
     """Move ``picks [V]`` to cheaper choices as long as the critical path keeps ``slo``.
 
     The largest saving of slots comes first. If no operator alone can release slots, one takes slots
-    so that another releases more. ``s [V]`` are the present sojourns in seconds, changed in place.
+    so that another releases more. ``sojourn_s [V]`` are those of ``picks``; both are changed.
     """
-    first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
-    count = picks.size
+    first, count = choices.first, picks.size
     ends = np.zeros(count)
     while True:
-        # Best exchange: operator u shrinks to choice i, and operator v (-1: none) grows to k.
-        best_saving, best_u, best_i, best_v, best_k = 0.0, -1, 0, -1, 0
+        best_saving, shrinking, small_pick, growing, large_pick = 0.0, -1, 0, -1, 0
         for u in range(count):
-            i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)
-            saving = slots[first[u] + picks[u]] - slots[first[u] + i]
+            pick = _cheapest_pick(u, picks[u], choices, sojourn_s, slo, graph, ends)
+            saving = -_added_slots(choices, picks, u, pick)
             if saving > best_saving:
-                best_saving, best_u, best_i, best_v = saving, u, i, -1
+                best_saving, shrinking, small_pick = saving, u, pick
         if best_saving == 0:
+            # No operator alone can shrink: let operator v grow so that u shrinks by more.
             for v in range(count):
-                before = s[v]
+                present_s = sojourn_s[v]
                 end = min(picks[v] + 1 + UP_STEPS, first[v + 1] - first[v])
-                for k in range(picks[v] + 1, end):
-                    cost = slots[first[v] + k] - slots[first[v] + picks[v]]
-                    s[v] = sojourn_s[first[v] + k]
+                for larger in range(picks[v] + 1, end):
+                    cost = _added_slots(choices, picks, v, larger)
+                    sojourn_s[v] = choices.sojourn_s[first[v] + larger]
                     for u in range(count):
                         if u == v:
                             continue
-                        i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)
-                        saving = slots[first[u] + picks[u]] - slots[first[u] + i] - cost
+                        pick = _cheapest_pick(u, picks[u], choices, sojourn_s, slo, graph, ends)
+                        saving = -_added_slots(choices, picks, u, pick) - cost
                         if saving > best_saving:
-                            best_saving, best_u, best_i, best_v, best_k = saving, u, i, v, k
-                s[v] = before
+                            best_saving, shrinking, small_pick = saving, u, pick
+                            growing, large_pick = v, larger
+                sojourn_s[v] = present_s
         if best_saving == 0:
             return
-        picks[best_u] = best_i
-        s[best_u] = sojourn_s[first[best_u] + best_i]
-        if best_v >= 0:
-            picks[best_v] = best_k
-            s[best_v] = sojourn_s[first[best_v] + best_k]
+        _pick(shrinking, small_pick, choices, picks, sojourn_s)
+        if growing >= 0:
+            _pick(growing, large_pick, choices, picks, sojourn_s)

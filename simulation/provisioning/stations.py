@@ -2,9 +2,8 @@
 
 A station is an operator, a run of layers, a pipeline stage or a whole replica, with replicas on
 devices. A request makes one pass (a prompt), or one per token (a decoding sequence). A pass visits
-every station once, after its predecessors in the graph, for the work of all its layers.
-Letters: v, u and w are stations, k a replica, q the replica whose queue is meant, r a request and d
-a device, all as indices.
+every station once, after its predecessors in the graph, for the work of all its layers. Stations,
+replicas, requests, devices and queues are indices in compiled code.
 
 A chunked request makes a pass per chunk of its prompt, then one per token. Its prompt passes skip
 attention of decodes, and its decode passes skip that of prompts. The two kinds share batches at all
@@ -34,478 +33,501 @@ from simulation.provisioning.station_state import Graph, Passes, ReplayState, in
 
 NEVER = np.inf
 FLYING, FREE, VISITED, NEXT_PASS = range(4)  # indices of ReplayState.count
-LANDS, SLOT = range(2)  # columns of ReplayState.flights, a heap
-STATION, FIRST = range(2)  # columns of ReplayState.flight
-PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.before
+LANDS, SLOT = range(2)  # columns of ReplayState.transfer_heap, a heap
+STATION, FIRST = range(2)  # columns of ReplayState.transfers
+PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.predecessor_count
 
 
 @inlined_kernel
-def _update_end(run: ReplayState, k: int, end: float) -> None:
-    """Set the end time of replica ``k`` in the tree; a node has the minimum of its children."""
-    tree, i = run.tree, run.tree.size // 2 + k
-    tree[i] = end
-    i //= 2
-    while i >= 1:
-        tree[i] = min(tree[2 * i], tree[2 * i + 1])
-        i //= 2
+def _update_end(run: ReplayState, replica: int, end_s: float) -> None:
+    """Set the end time of ``replica`` in the tree; a node has the minimum of its children.
+
+    The root is node 1, the children of node i are 2i and 2i + 1, and replicas are the leaves.
+    """
+    tree, node = run.end_tree, run.end_tree.size // 2 + replica
+    tree[node] = end_s
+    node //= 2
+    while node >= 1:
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        node //= 2
 
 
 @inlined_kernel
 def _earliest_end(run: ReplayState) -> int:
     """Return the replica whose batch ends first, from the tree of end times."""
-    tree, i, leaves = run.tree, 1, run.tree.size // 2
-    while i < leaves:
-        i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
-    return int(i - leaves)
+    tree, leaves = run.end_tree, run.end_tree.size // 2
+    node = 1  # go from the root to the leaf with the minimum
+    while node < leaves:
+        left, right = 2 * node, 2 * node + 1
+        node = left if tree[left] <= tree[right] else right
+    return int(node - leaves)
 
 
 @inlined_kernel
-def _slowdown(graph: Graph, run: ReplayState, k: int) -> float:
-    """Return the present slowdown factor of replica ``k``: that of its most loaded device."""
-    worst, v = 1.0, graph.station[k]
-    for i in range(graph.shard[k], graph.shard[k + 1]):
-        d = graph.device[i]
+def _slowdown(graph: Graph, run: ReplayState, replica: int) -> float:
+    """Return the present slowdown factor of ``replica``: that of its most loaded device."""
+    worst, station = 1.0, graph.station_of[replica]
+    for i in range(graph.shard_offset[replica], graph.shard_offset[replica + 1]):
+        device = graph.shard_device[i]
         if graph.interference.shape[0]:
-            slowdown = 1.0 - graph.interference[v, v]  # the sum below contains the replica itself
-            for u in range(graph.interference.shape[0]):
-                slowdown += graph.interference[v, u] * run.active[d, u]
+            # The sum over running shards contains the replica itself.
+            slowdown = 1.0 - graph.interference[station, station]
+            for other in range(graph.interference.shape[0]):
+                slowdown += graph.interference[station, other] * run.running_shards[device, other]
             worst = max(worst, slowdown)
         else:
-            worst = max(worst, run.compute[d], run.bandwidth[d])
+            worst = max(worst, run.compute[device], run.bandwidth[device])
     return float(worst)
 
 
 @inlined_kernel
-def _change_load(graph: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
-    """Add (``sign`` 1) or remove (-1) the load of replica ``k`` on its devices at time ``t``.
+def _change_load(graph: Graph, run: ReplayState, replica: int, sign: float, now_s: float) -> None:
+    """Add (``sign`` 1) or remove (-1) the load of ``replica`` on its devices at ``now_s``.
 
     Other replicas on these devices change their speed, so their end times are updated.
     """
-    v = graph.station[k]
-    for i in range(graph.shard[k], graph.shard[k + 1]):
-        d = graph.device[i]
-        run.compute[d] += sign * graph.compute[v]
-        run.bandwidth[d] += sign * graph.bandwidth[v]
+    station = graph.station_of[replica]
+    for i in range(graph.shard_offset[replica], graph.shard_offset[replica + 1]):
+        device = graph.shard_device[i]
+        run.compute[device] += sign * graph.compute[station]
+        run.bandwidth[device] += sign * graph.bandwidth[station]
         if graph.interference.shape[0]:
-            run.active[d, v] += sign
-    for i in range(graph.shard[k], graph.shard[k + 1]):
-        d = graph.device[i]
-        for j in range(graph.home[d], graph.home[d + 1]):
-            q = graph.housed[j]
-            if run.busy[q] < 0 or q == k:
+            run.running_shards[device, station] += sign
+    for i in range(graph.shard_offset[replica], graph.shard_offset[replica + 1]):
+        device = graph.shard_device[i]
+        for j in range(graph.device_offset[device], graph.device_offset[device + 1]):
+            other = graph.device_replicas[j]
+            if run.batch_head[other] < 0 or other == replica:
                 continue
-            slow = _slowdown(graph, run, q)
-            if slow != run.slow[q]:
+            slowdown = _slowdown(graph, run, other)
+            if slowdown != run.slowdown[other]:
                 # Account for the work done at the old speed before the speed changes.
-                run.work[q] -= (t - run.since[q]) / run.slow[q]
-                run.since[q], run.slow[q] = t, slow
-                _update_end(run, q, t + max(run.work[q], 0.0) * slow)
+                run.work_left_s[other] -= (now_s - run.work_updated_s[other]) / run.slowdown[other]
+                run.work_updated_s[other], run.slowdown[other] = now_s, slowdown
+                _update_end(run, other, now_s + max(run.work_left_s[other], 0.0) * slowdown)
 
 
 @inlined_kernel
-def _queue_number(graph: Graph, run: ReplayState, v: int, r: int) -> int:
-    """Return the queue of request ``r`` at station ``v``, as a replica's index.
+def _queue_number(graph: Graph, run: ReplayState, station: int, request: int) -> int:
+    """Return the queue of ``request`` at ``station``, as a replica's index.
 
     At a sticky station it is the request's own replica. Other stations have one queue, which has
     the index of their first replica.
     """
-    return int(graph.first[v] + run.own[v, r]) if graph.sticky[v] else int(graph.first[v])
+    first = graph.first_replica[station]
+    return int(first + run.own_number[station, request] if graph.sticky[station] else first)
 
 
 @inlined_kernel
-def _note_queue(run: ReplayState, q: int) -> None:
-    """Note queue ``q`` in ``to_check``, since a batch of its requests may be able to start."""
-    run.to_check[run.checks[0]] = q
-    run.checks[0] += 1
+def _note_queue(run: ReplayState, queue: int) -> None:
+    """Note ``queue`` as one from which a batch may be able to start."""
+    run.queues_to_check[run.check_count[0]] = queue
+    run.check_count[0] += 1
 
 
 @inlined_kernel
-def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
-    """Add request ``r`` to its queue at station ``v``."""
-    q = _queue_number(graph, run, v, r)
-    run.after[v, r] = -1
-    if run.waiting[q] == 0:
-        run.head[q] = r
-        _note_queue(run, q)
+def _enqueue(graph: Graph, run: ReplayState, station: int, request: int) -> None:
+    """Add ``request`` to its queue at ``station``."""
+    queue = _queue_number(graph, run, station, request)
+    run.next_in_list[station, request] = -1
+    if run.waiting[queue] == 0:
+        run.queue_head[queue] = request
+        _note_queue(run, queue)
     else:
-        run.after[v, run.tail[q]] = r
-    run.tail[q] = r
-    run.waiting[q] += 1
+        run.next_in_list[station, run.queue_tail[queue]] = request
+    run.queue_tail[queue] = request
+    run.waiting[queue] += 1
 
 
 @kernel
 def _sort_queue(
-    after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
+    after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, station: int, queue: int
 ) -> None:
-    """Sort the waiting requests of queue ``q`` of station ``v`` by ``key``, by insertion sort.
+    """Sort the waiting requests of ``queue`` of ``station`` by ``key``, by insertion sort.
 
-    The queue is a linked list: ``after [v, r]`` is the request behind r. Ties are in order of
+    The queue is a linked list: ``after`` is ``ReplayState.next_in_list``. Ties are in order of
     arrival. Sorting happens when a batch starts. At each arrival, it would make the whole replay
     three times as slow.
     """
-    last = head[q]
-    while after[v, last] >= 0:
-        r = after[v, last]
-        if key[last] <= key[r]:
-            last = r
+    last = head[queue]  # the end of the sorted part
+    while after[station, last] >= 0:
+        request = after[station, last]
+        if key[last] <= key[request]:
+            last = request
             continue
-        after[v, last] = after[v, r]
-        before, behind = -1, head[q]
-        while key[behind] <= key[r]:
-            before, behind = behind, after[v, behind]
-        after[v, r] = behind
+        # Take the request out, and insert it between ``before`` and ``behind``.
+        after[station, last] = after[station, request]
+        before, behind = -1, head[queue]
+        while key[behind] <= key[request]:
+            before, behind = behind, after[station, behind]
+        after[station, request] = behind
         if before < 0:
-            head[q] = r
+            head[queue] = request
         else:
-            after[v, before] = r
-    tail[q] = last
+            after[station, before] = request
+    tail[queue] = last
 
 
 @kernel
-def _append(after: Any, v: int, first: int, last: int, r: int) -> int:
-    """Append request ``r`` to a list of requests of station ``v``; return the first of the list.
+def _append(after: Any, station: int, first: int, last: int, request: int) -> int:
+    """Append ``request`` to a list of requests of ``station``; return the first of the list.
 
-    ``after [v, r]`` is the request behind r. ``first`` and ``last`` are -1 for an empty list.
+    ``after`` is ``ReplayState.next_in_list``. ``first`` and ``last`` are -1 for an empty list.
     """
     if last < 0:
-        return r
-    after[v, last] = r
+        return request
+    after[station, last] = request
     return first
 
 
 @inlined_kernel
-def _in_prompt(requests: Passes, run: ReplayState, r: int) -> bool:
-    """Return whether the present pass of request ``r`` computes a part of its prompt."""
-    return bool(run.done[r] < requests.chunks[r])
+def _in_prompt(requests: Passes, run: ReplayState, request: int) -> bool:
+    """Return whether the present pass of ``request`` computes a part of its prompt."""
+    return bool(run.passes_done[request] < requests.chunks[request])
 
 
 @inlined_kernel
-def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int) -> Any:
-    """Remove the next batch from queue ``q`` of station ``v``, in the order of the queue.
+def _take_batch(graph: Graph, requests: Passes, run: ReplayState, queue: int, station: int) -> Any:
+    """Remove the next batch from ``queue`` of ``station``, in the order of the queue.
 
-    Returns its first request (``run.after`` links the others), its decoding sequences, their KV
-    tokens, its prompt tokens, and their query-key pairs. Without a token budget of the station, a
-    batch has up to ``graph.batch`` requests. With one, it has up to ``graph.batch`` sequences, and
+    Returns its first request (``run.next_in_list`` links the others), its decoding sequences, their
+    KV tokens, its prompt tokens, and their query-key pairs. Without a token budget of the station,
+    a batch has up to ``graph.max_batch`` requests. With one, it has up to so many sequences, and
     prompts up to the budget; the first prompt always fits.
     """
-    after, max_batch, budget = run.after, graph.batch[v], graph.budget[v]
+    after, max_batch = run.next_in_list, graph.max_batch[station]
+    budget = graph.token_budget[station]
+    has_budget, prompts_full = budget < NEVER, False
     # Ends of two linked lists: the batch, and the requests that were passed over.
     first, last, first_waiting, last_waiting = -1, -1, -1, -1
     decodes, prompts, context, tokens, pairs = 0, 0, 0.0, 0.0, 0.0
-    has_budget, prompts_full = budget < NEVER, False
-    r = run.head[q]
-    while r >= 0:
+    request = run.queue_head[queue]
+    while request >= 0:
         is_full = decodes + prompts >= max_batch
         if has_budget:  # prompts join ``max_batch`` sequences
             is_full = is_full and prompts_full and decodes >= max_batch
         if is_full:
             break
-        following = after[v, r]
-        if _in_prompt(requests, run, r):
-            size = float(requests.isl[r]) / requests.chunks[r]  # tokens of its next chunk
-            exceeds = has_budget and prompts > 0 and tokens + size > budget
+        following = after[station, request]
+        if _in_prompt(requests, run, request):
+            chunk = float(requests.isl[request]) / requests.chunks[request]  # tokens of the next
+            exceeds = has_budget and prompts > 0 and tokens + chunk > budget
             # A later, shorter prompt must not overtake one that did not fit.
             prompts_full = prompts_full or exceeds
             taken = not prompts_full
             if taken:
                 prompts += 1
-                tokens += size
+                tokens += chunk
                 # Each token attends to the chunks before, and to half of its own on average.
-                pairs += size * (run.done[r] * size + 0.5 * size)
+                pairs += chunk * (run.passes_done[request] * chunk + 0.5 * chunk)
         else:
             taken = decodes < max_batch
             if taken:
                 decodes += 1
-                context += float(requests.isl[r]) + 1.0 + run.done[r] - requests.chunks[r]
+                context += float(requests.isl[request]) + 1.0 + run.passes_done[request]
+                context -= requests.chunks[request]
         if taken:
-            first, last = _append(after, v, first, last, r), r
+            first, last = _append(after, station, first, last, request), request
         else:
-            first_waiting = _append(after, v, first_waiting, last_waiting, r)
-            last_waiting = r
-        r = following
-    after[v, last] = -1
-    # The queue keeps what was passed over, then what was not reached (from ``r`` on).
+            first_waiting = _append(after, station, first_waiting, last_waiting, request)
+            last_waiting = request
+        request = following
+    after[station, last] = -1
+    # The queue keeps what was passed over, then what was not reached (from ``request`` on).
     if last_waiting < 0:
-        run.head[q] = r
+        run.queue_head[queue] = request
     else:
-        run.head[q] = first_waiting
-        after[v, last_waiting] = r
-        if r < 0:
-            run.tail[q] = last_waiting
-    run.waiting[q] -= decodes + prompts
+        run.queue_head[queue] = first_waiting
+        after[station, last_waiting] = request
+        if request < 0:
+            run.queue_tail[queue] = last_waiting
+    run.waiting[queue] -= decodes + prompts
     run.count[VISITED] += decodes + prompts
     return first, decodes, context, tokens, pairs
 
 
 @inlined_kernel
 def _start_batch(
-    graph: Graph, requests: Passes, run: ReplayState, q: int, k: int, t: float
+    graph: Graph, requests: Passes, run: ReplayState, queue: int, replica: int, now_s: float
 ) -> None:
-    """Start a batch of requests from queue ``q`` on replica ``k`` at time ``t``."""
-    v = graph.station[k]
-    if requests.ordered and _in_prompt(requests, run, run.head[q]):
-        _sort_queue(run.after, run.head, run.tail, requests.key, v, q)
-    first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, q, v)
-    if run.waiting[q] > 0:
-        _note_queue(run, q)
-    curve = graph.curves[graph.curve[v] : graph.curve[v + 1]]
+    """Start a batch of requests from ``queue`` on ``replica`` at ``now_s``."""
+    station = graph.station_of[replica]
+    if requests.by_key and _in_prompt(requests, run, run.queue_head[queue]):
+        _sort_queue(run.next_in_list, run.queue_head, run.queue_tail, requests.key, station, queue)
+    first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, queue, station)
+    if run.waiting[queue] > 0:
+        _note_queue(run, queue)
+    curve = graph.curves[graph.curve_offset[station] : graph.curve_offset[station + 1]]
     seconds = iteration_seconds(curve, float(decodes), context, tokens, pairs)
-    run.busy[k] = first
-    run.work[k], run.since[k] = seconds, t
-    _change_load(graph, run, k, 1.0, t)
-    run.slow[k] = _slowdown(graph, run, k)
-    _update_end(run, k, t + seconds * run.slow[k])
+    run.batch_head[replica] = first
+    run.work_left_s[replica], run.work_updated_s[replica] = seconds, now_s
+    _change_load(graph, run, replica, 1.0, now_s)
+    run.slowdown[replica] = _slowdown(graph, run, replica)
+    _update_end(run, replica, now_s + seconds * run.slowdown[replica])
 
 
 @inlined_kernel
-def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, t: float) -> None:
+def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, now_s: float) -> None:
     """Start batches of waiting requests on free replicas."""
-    while run.checks[0] > 0:
-        run.checks[0] -= 1
-        q = run.to_check[run.checks[0]]
-        if run.waiting[q] == 0:
+    while run.check_count[0] > 0:
+        run.check_count[0] -= 1
+        queue = run.queues_to_check[run.check_count[0]]
+        if run.waiting[queue] == 0:
             continue
-        v, k = graph.station[q], -1
-        if graph.sticky[v]:
-            k = q if run.busy[q] < 0 else -1
-        elif run.idles[v] > 0:
-            run.idles[v] -= 1
-            k = run.idle[graph.first[v] + run.idles[v]]
-        if k >= 0:
-            _start_batch(graph, requests, run, q, k, t)
+        station, replica = graph.station_of[queue], -1
+        if graph.sticky[station]:
+            replica = queue if run.batch_head[queue] < 0 else -1
+        elif run.idle_count[station] > 0:
+            run.idle_count[station] -= 1
+            replica = run.idle_replicas[graph.first_replica[station] + run.idle_count[station]]
+        if replica >= 0:
+            _start_batch(graph, requests, run, queue, replica, now_s)
 
 
 @inlined_kernel
-def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> None:
-    """Begin a pass of request ``r``: enqueue it at the stations without predecessors."""
-    first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
-    kind = PROMPT if _in_prompt(requests, run, r) else DECODE
-    run.left[r] = 0
-    for v in range(first, end):
-        if graph.visited[v, kind]:
-            run.left[r] += 1
-            run.need[r, v] = graph.before[v, kind]
-            if graph.before[v, kind] == 0:
-                _enqueue(graph, run, v, r)
+def _stations_of_service(graph: Graph, service: int) -> tuple[int, int]:
+    """Return the first station of ``service``, and the one after its last."""
+    return graph.service_offset[service], graph.service_offset[service + 1]
 
 
 @inlined_kernel
-def _reserved_kv_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
-    """Return the KV-cache tokens that request ``r`` reserves on its replica of station ``v``.
+def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, request: int) -> None:
+    """Begin a pass of ``request``: enqueue it at the stations without predecessors."""
+    first, end = _stations_of_service(graph, requests.service[request])
+    kind = PROMPT if _in_prompt(requests, run, request) else DECODE
+    run.stations_left[request] = 0
+    for station in range(first, end):
+        if graph.visited[station, kind]:
+            run.stations_left[request] += 1
+            run.predecessors_left[request, station] = graph.predecessor_count[station, kind]
+            if graph.predecessor_count[station, kind] == 0:
+                _enqueue(graph, run, station, request)
+
+
+@inlined_kernel
+def _reserved_kv_tokens(graph: Graph, requests: Passes, station: int, request: int) -> float:
+    """Return the KV-cache tokens that ``request`` reserves on its replica of ``station``.
 
     The station is sticky: the request stays on that replica. A station that decodes do not visit
     reserves the prompt only, others the whole sequence.
     """
-    if not graph.visited[v, DECODE]:
-        return float(requests.isl[r])
-    return float(requests.isl[r] + max(requests.passes[r] - requests.chunks[r], 1))
+    if not graph.visited[station, DECODE]:
+        return float(requests.isl[request])
+    decode_passes = requests.passes[request] - requests.chunks[request]
+    return float(requests.isl[request] + max(decode_passes, 1))
 
 
 @inlined_kernel
-def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -> bool:
-    """Give request ``r`` a replica at every sticky station; return False if one is full.
+def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, request: int) -> bool:
+    """Give ``request`` a replica at every sticky station; return False if one is full.
 
     It is the replica with the fewest requests among those that are not full. If requests are
     ``aligned``, all stations use the replica with the number chosen at the first one.
     """
-    first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
-    leading = -1  # number of the replica within its station; -1: none chosen yet
-    for v in range(first, end):
-        if not graph.sticky[v]:
+    first_station, end = _stations_of_service(graph, requests.service[request])
+    number = -1  # of the replica within its station; -1: none chosen yet
+    for station in range(first_station, end):
+        if not graph.sticky[station]:
             continue
-        best, size = -1, _reserved_kv_tokens(graph, requests, v, r)
-        if requests.aligned and leading >= 0:
-            best = graph.first[v] + leading
-            if run.held[best] >= graph.places[v] or run.tokens[best] + size > graph.room[best]:
-                return False
-        else:
-            for k in range(graph.first[v], graph.first[v + 1]):
-                fits = run.held[k] < graph.places[v] and run.tokens[k] + size <= graph.room[k]
-                if fits and (best < 0 or run.held[k] < run.held[best]):
-                    best = k
-            if best < 0:
-                return False
-            leading = best - graph.first[v]
-        run.own[v, r] = best - graph.first[v]
-    for v in range(first, end):
-        if graph.sticky[v]:
-            k = graph.first[v] + run.own[v, r]
-            run.held[k] += 1
-            run.tokens[k] += _reserved_kv_tokens(graph, requests, v, r)
+        first, after_last = graph.first_replica[station], graph.first_replica[station + 1]
+        if requests.aligned and number >= 0:
+            first, after_last = first + number, first + number + 1
+        best, tokens = -1, _reserved_kv_tokens(graph, requests, station, request)
+        for replica in range(first, after_last):
+            has_place = run.admitted[replica] < graph.max_requests[station]
+            fits = has_place and run.kv_tokens[replica] + tokens <= graph.kv_capacity[replica]
+            if fits and (best < 0 or run.admitted[replica] < run.admitted[best]):
+                best = replica
+        if best < 0:
+            return False
+        number = best - graph.first_replica[station]
+        run.own_number[station, request] = number
+    for station in range(first_station, end):
+        if graph.sticky[station]:
+            replica = graph.first_replica[station] + run.own_number[station, request]
+            run.admitted[replica] += 1
+            run.kv_tokens[replica] += _reserved_kv_tokens(graph, requests, station, request)
     return True
 
 
 @inlined_kernel
 def _release_replicas(
-    graph: Graph, requests: Passes, run: ReplayState, r: int, decodes: bool
+    graph: Graph, requests: Passes, run: ReplayState, request: int, decodes: bool
 ) -> None:
-    """Release the replicas of request ``r`` at its sticky stations.
+    """Release the replicas of ``request`` at its sticky stations.
 
     With ``decodes``, at those that decoding visits, else at those that only prompts visit.
     """
-    for v in range(graph.span[requests.service[r]], graph.span[requests.service[r] + 1]):
-        if graph.sticky[v] and graph.visited[v, DECODE] == decodes:
-            k = graph.first[v] + run.own[v, r]
-            run.held[k] -= 1
-            run.tokens[k] -= _reserved_kv_tokens(graph, requests, v, r)
+    first_station, end = _stations_of_service(graph, requests.service[request])
+    for station in range(first_station, end):
+        if graph.sticky[station] and graph.visited[station, DECODE] == decodes:
+            replica = graph.first_replica[station] + run.own_number[station, request]
+            run.admitted[replica] -= 1
+            run.kv_tokens[replica] -= _reserved_kv_tokens(graph, requests, station, request)
 
 
 @inlined_kernel
-def _deliver(graph: Graph, requests: Passes, run: ReplayState, v: int, first: int) -> None:
-    """Enqueue the requests of a finished batch of station ``v`` at the next stations.
+def _deliver(graph: Graph, requests: Passes, run: ReplayState, station: int, first: int) -> None:
+    """Enqueue the requests of a finished batch of ``station`` at the next stations.
 
     A request is enqueued at a station once all predecessors of that station are done. ``first`` is
     the first request of the batch.
     """
-    r = first
-    while r >= 0:
-        following = run.after[v, r]
-        kind = PROMPT if _in_prompt(requests, run, r) else DECODE
-        for i in range(graph.child[v], graph.child[v + 1]):
-            w = graph.children[i]
-            if graph.visited[w, kind]:
-                run.need[r, w] -= 1
-                if run.need[r, w] == 0:
-                    _enqueue(graph, run, w, r)
-        r = following
+    request = first
+    while request >= 0:
+        following = run.next_in_list[station, request]
+        kind = PROMPT if _in_prompt(requests, run, request) else DECODE
+        for i in range(graph.next_offset[station], graph.next_offset[station + 1]):
+            next_station = graph.next_stations[i]
+            if graph.visited[next_station, kind]:
+                run.predecessors_left[request, next_station] -= 1
+                if run.predecessors_left[request, next_station] == 0:
+                    _enqueue(graph, run, next_station, request)
+        request = following
 
 
 @inlined_kernel
-def _start_transfer(run: ReplayState, v: int, first: int, lands: float) -> None:
-    """Start the transfer of a finished batch of station ``v``, which arrives at time ``lands``."""
+def _start_transfer(run: ReplayState, station: int, first: int, lands_s: float) -> None:
+    """Start the transfer of a finished batch of ``station``, which arrives at time ``lands_s``.
+
+    ``first`` is the first request of the batch.
+    """
     run.count[FREE] -= 1
-    slot = run.free[run.count[FREE]]
-    run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
-    i = run.count[FLYING]
+    slot = run.free_slots[run.count[FREE]]
+    run.transfers[slot, STATION], run.transfers[slot, FIRST] = station, first
+    # Append to the heap, and move up while the parent is later.
+    heap, i = run.transfer_heap, run.count[FLYING]
     run.count[FLYING] += 1
-    heap = run.flights
-    while i > 0 and heap[(i - 1) // 2, LANDS] > lands:
-        heap[i, LANDS], heap[i, SLOT] = heap[(i - 1) // 2, LANDS], heap[(i - 1) // 2, SLOT]
-        i = (i - 1) // 2
-    heap[i, LANDS], heap[i, SLOT] = lands, slot
+    while i > 0 and heap[(i - 1) // 2, LANDS] > lands_s:
+        parent = (i - 1) // 2
+        heap[i, LANDS], heap[i, SLOT] = heap[parent, LANDS], heap[parent, SLOT]
+        i = parent
+    heap[i, LANDS], heap[i, SLOT] = lands_s, slot
 
 
 @inlined_kernel
 def _finish_transfer(run: ReplayState) -> int:
-    """Remove the transfer that arrives first, and return its slot in ``run.flight``."""
-    heap = run.flights
+    """Remove the transfer that arrives first, and return its slot in ``run.transfers``."""
+    heap = run.transfer_heap
     slot = int(heap[0, SLOT])
     run.count[FLYING] -= 1
-    n = run.count[FLYING]
-    lands, last = heap[n, LANDS], heap[n, SLOT]
-    i = 0
-    while True:
-        c = 2 * i + 1
-        if c >= n:
+    size = run.count[FLYING]
+    # The last entry takes the place of the first, and moves down while a child is earlier.
+    lands_s, last_slot, i = heap[size, LANDS], heap[size, SLOT], 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and heap[child + 1, LANDS] < heap[child, LANDS]:
+            child += 1
+        if heap[child, LANDS] >= lands_s:
             break
-        if c + 1 < n and heap[c + 1, LANDS] < heap[c, LANDS]:
-            c += 1
-        if heap[c, LANDS] >= lands:
-            break
-        heap[i, LANDS], heap[i, SLOT] = heap[c, LANDS], heap[c, SLOT]
-        i = c
-    heap[i, LANDS], heap[i, SLOT] = lands, last
-    run.free[run.count[FREE]] = slot
+        heap[i, LANDS], heap[i, SLOT] = heap[child, LANDS], heap[child, SLOT]
+        i = child
+    heap[i, LANDS], heap[i, SLOT] = lands_s, last_slot
+    run.free_slots[run.count[FREE]] = slot
     run.count[FREE] += 1
     return slot
 
 
 @inlined_kernel
-def _finish_pass(graph: Graph, requests: Passes, run: ReplayState, r: int, t: float) -> None:
-    """End a pass of request ``r`` at time ``t``: note its next pass, or its end.
+def _finish_pass(
+    graph: Graph, requests: Passes, run: ReplayState, request: int, now_s: float
+) -> None:
+    """End a pass of ``request`` at ``now_s``: note its next pass, or its end.
 
     Its replicas are released after the last pass, and those of prompts after the last chunk.
     """
-    run.done[r] += 1
-    if run.done[r] == requests.passes[r]:
-        run.finish[r] = t
-        _release_replicas(graph, requests, run, r, True)
+    run.passes_done[request] += 1
+    if run.passes_done[request] == requests.passes[request]:
+        run.finish[request] = now_s
+        _release_replicas(graph, requests, run, request, True)
         return
-    run.next_pass[run.count[NEXT_PASS]] = r
+    run.next_pass[run.count[NEXT_PASS]] = request
     run.count[NEXT_PASS] += 1
-    if run.done[r] == requests.chunks[r]:  # that was the last chunk of the prompt
-        run.prefilled[r] = t
-        _release_replicas(graph, requests, run, r, False)
+    if run.passes_done[request] == requests.chunks[request]:  # the last chunk of the prompt
+        run.prefilled[request] = now_s
+        _release_replicas(graph, requests, run, request, False)
 
 
 @inlined_kernel
-def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: float) -> int:
-    """End the batch of replica ``k``, and start its transfer to the next stations.
+def _finish_batch(
+    graph: Graph, requests: Passes, run: ReplayState, replica: int, now_s: float
+) -> int:
+    """End the batch of ``replica``, and start its transfer to the next stations.
 
     Returns the first request of the batch if it has arrived there at once, else -1. Also ends the
     pass of requests that have visited every station.
     """
-    v, first = graph.station[k], run.busy[k]
-    run.busy[k] = -1
-    _change_load(graph, run, k, -1.0, t)
-    _update_end(run, k, NEVER)
-    if graph.sticky[v]:
-        q = k
-    else:
-        q = graph.first[v]
-        run.idle[graph.first[v] + run.idles[v]] = k
-        run.idles[v] += 1
-    if run.waiting[q] > 0:
-        _note_queue(run, q)
-    rows, r = 0.0, first  # rows: tokens that the batch sends to the next stations
-    while r >= 0:
-        following = run.after[v, r]
-        in_prompt = _in_prompt(requests, run, r)
-        rows += float(requests.isl[r]) / requests.chunks[r] if in_prompt else 1.0
-        run.left[r] -= 1
-        if run.left[r] == 0:
-            _finish_pass(graph, requests, run, r, t)
-        r = following
-    arrived = -1
-    if graph.child[v] < graph.child[v + 1]:
-        arrives_s = t + graph.hop_s[v]
-        if graph.row_s[v] > 0:
-            d = graph.device[graph.shard[k]]
-            run.link_free[d] = max(t, run.link_free[d]) + rows * graph.row_s[v]
-            arrives_s = run.link_free[d] + graph.hop_s[v]
-        if arrives_s > t:
-            _start_transfer(run, v, first, arrives_s)
-        else:
-            arrived = first
-    return int(arrived)
+    station, first = graph.station_of[replica], run.batch_head[replica]
+    run.batch_head[replica] = -1
+    _change_load(graph, run, replica, -1.0, now_s)
+    _update_end(run, replica, NEVER)
+    # The replica is free for the next batch of its queue.
+    queue = replica
+    if not graph.sticky[station]:
+        queue = graph.first_replica[station]
+        run.idle_replicas[queue + run.idle_count[station]] = replica
+        run.idle_count[station] += 1
+    if run.waiting[queue] > 0:
+        _note_queue(run, queue)
+    sent_rows, request = 0.0, first  # rows: tokens, or sequences
+    while request >= 0:
+        following = run.next_in_list[station, request]
+        in_prompt = _in_prompt(requests, run, request)
+        sent_rows += float(requests.isl[request]) / requests.chunks[request] if in_prompt else 1.0
+        run.stations_left[request] -= 1
+        if run.stations_left[request] == 0:
+            _finish_pass(graph, requests, run, request, now_s)
+        request = following
+    if graph.next_offset[station] == graph.next_offset[station + 1]:
+        return -1  # the last station
+    # The batch crosses the link after earlier ones, then takes the latency of its hops.
+    sent_s = now_s
+    if graph.row_s[station] > 0:
+        device = graph.shard_device[graph.shard_offset[replica]]
+        sent_s = max(now_s, run.link_free_s[device]) + sent_rows * graph.row_s[station]
+        run.link_free_s[device] = sent_s
+    if sent_s + graph.hop_s[station] <= now_s:
+        return int(first)
+    _start_transfer(run, station, first, sent_s + graph.hop_s[station])
+    return -1
 
 
 @cached_kernel
 def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
     """Process all events of a replay in order of time: ends of batches, transfers, arrivals."""
-    n = requests.arrival_s.size
-    coming = 0  # next arrival
+    count = requests.arrival_s.size
+    arrived = 0  # number of requests
     while True:
         # At equal times, ends of batches come first, then transfers, then arrivals.
-        arrives = requests.arrival_s[coming] if coming < n else NEVER
-        ends = run.tree[1]
-        lands = run.flights[0, LANDS] if run.count[FLYING] > 0 else NEVER
-        t = min(arrives, ends, lands)
-        if t == NEVER:
+        arrives_s = requests.arrival_s[arrived] if arrived < count else NEVER
+        ends_s = run.end_tree[1]
+        lands_s = run.transfer_heap[0, LANDS] if run.count[FLYING] > 0 else NEVER
+        now_s = min(arrives_s, ends_s, lands_s)
+        if now_s == NEVER:
             break
-        v, first = 0, -1
-        if ends == t:
-            k = _earliest_end(run)
-            v = graph.station[k]
-            first = _finish_batch(graph, requests, run, k, t)
-        elif lands == t:
+        station, first = 0, -1  # a batch that reaches the next stations now; -1: none
+        if ends_s == now_s:
+            replica = _earliest_end(run)
+            station = graph.station_of[replica]
+            first = _finish_batch(graph, requests, run, replica, now_s)
+        elif lands_s == now_s:
             slot = _finish_transfer(run)
-            v, first = run.flight[slot, STATION], run.flight[slot, FIRST]
+            station, first = run.transfers[slot, STATION], run.transfers[slot, FIRST]
         else:
-            coming += 1
+            arrived += 1
         if first >= 0:
-            _deliver(graph, requests, run, v, first)
+            _deliver(graph, requests, run, station, first)
         # Requests with another pass come before new admissions.
-        for again in range(run.count[NEXT_PASS]):
-            _begin_pass(graph, requests, run, run.next_pass[again])
+        for i in range(run.count[NEXT_PASS]):
+            _begin_pass(graph, requests, run, run.next_pass[i])
         for service in range(run.next_admitted.size):
-            r = run.next_admitted[service]
-            while 0 <= r < coming and _assign_replicas(graph, requests, run, r):
-                _begin_pass(graph, requests, run, r)
-                r = requests.following[r]
-                run.next_admitted[service] = r
+            request = run.next_admitted[service]
+            while 0 <= request < arrived and _assign_replicas(graph, requests, run, request):
+                _begin_pass(graph, requests, run, request)
+                request = requests.next_of_service[request]
+                run.next_admitted[service] = request
         run.count[NEXT_PASS] = 0
-        _start_free_replicas(graph, requests, run, t)
+        _start_free_replicas(graph, requests, run, now_s)
 
 
 def replay(graph: Graph, requests: Passes) -> ReplayState:

@@ -141,29 +141,35 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     sequences = np.arange(1.0, limit + 1.0)
     if role == "decode":
-        decode = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
+        decode_s = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
         nothing = np.zeros(limit)
-        return Speeds(decode, decode, nothing, nothing, np.maximum(gaps, 1e-9) * decode)
+        return Speeds(decode_s, decode_s, nothing, nothing, np.maximum(gaps, 1e-9) * decode_s)
+    # Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
+    # prompt tokens, a prompt, and the delay that it causes to others.
     n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
-    decode = iteration_s(profile, n, n * context, 0.0, 0.0)
-    prompts, extras = _prefill_with_decodes(profile, workload, n, decode)
-    prompt, extra = prompts.mean(axis=1), extras.mean(axis=1)
-    mean_square_s2 = (extras * extras).mean(axis=1)
+    decode_s = iteration_s(profile, n, n * context, 0.0, 0.0)
     budget = np.maximum(profile.max_batch_tokens - n, 1.0)
-    full = iteration_s(profile, n, n * context, budget, budget * workload.facts.keys)
-    others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
-    residence = prompt + gaps * decode
-    gap = decode
-    # Share of time that prompts take: no gap is longer than an iteration that they fill.
-    largest_share = 1.0 - decode / np.maximum(full, decode * 1.0001)
+    full_s = iteration_s(profile, n, n * context, budget, budget * workload.facts.keys)
+    prompts_s, extras_s = _prefill_with_decodes(profile, workload, n, decode_s)
+    prompt_s, extra_s = prompts_s.mean(axis=1), extras_s.mean(axis=1)
+
     # Speed and admitted rate depend on each other: damped fixed-point iteration.
+    others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
+    # Share of time that prompts take: no gap is longer than an iteration that they fill.
+    largest_share = 1.0 - decode_s / np.maximum(full_s, decode_s * 1.0001)
+    residence_s, gap_s = prompt_s + gaps * decode_s, decode_s
     for _ in range(STEPS):
-        rate = others * np.minimum(workload.rate, n[-1] / residence[-1])
-        gap = decode / (1.0 - np.minimum(rate * extra, largest_share))
-        residence = (residence + prompt + gaps * gap) / 2.0
-    noise = others * min(workload.rate, float(n[-1] / residence[-1])) * mean_square_s2
+        rate = others * np.minimum(workload.rate, n[-1] / residence_s[-1])
+        gap_s = decode_s / (1.0 - np.minimum(rate * extra_s, largest_share))
+        residence_s = (residence_s + prompt_s + gaps * gap_s) / 2.0
+    admitted_rate = min(workload.rate, float(n[-1] / residence_s[-1]))
+    noise = others * admitted_rate * (extras_s * extras_s).mean(axis=1)
     return Speeds(
-        *(np.interp(sequences, n, column) for column in (decode, gap, noise, extra, residence))
+        decode_s=np.interp(sequences, n, decode_s),
+        gap_s=np.interp(sequences, n, gap_s),
+        noise=np.interp(sequences, n, noise),
+        extra_s=np.interp(sequences, n, extra_s),
+        residence_s=np.interp(sequences, n, residence_s),
     )
 
 
@@ -210,19 +216,22 @@ def evaluate_pool(
     role, instances = pool.role, pool.instances
     if role == "prefill":
         return _evaluate_prefill(profile, workload, instances)
+    rate = workload.rate
     limit, limited_by = decode_places(profile, workload, role)
-    share_of_load = workload.at(workload.rate / instances)
+    share_of_load = workload.at(rate / instances)
     speed = instance_speeds(profile, share_of_load, role, limit)
+    used = min(1.0, rate / (instances * float(speed.completions[-1])))
+
+    # Number of sequences: in the pool, on an instance, and waiting for a place.
     in_pool = _pool_occupancy(speed, workload, instances)
-    used = min(1.0, workload.rate / (instances * float(speed.completions[-1])))
     if not in_pool.stable:
-        return _unstable_evaluation(workload.rate, used, float(limit))
+        return _unstable_evaluation(rate, used, float(limit))
     occupied = _instance_occupancy(in_pool, instances, limit)
-    batch = float(occupied @ np.arange(limit + 1))
-    tbt = _gap_spread(speed, occupied, workload)
-    rate, queue = workload.rate, in_pool.mean_queue
+    batch, queue = float(occupied @ np.arange(limit + 1)), in_pool.mean_queue
     # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
     place_wait = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(in_pool, rate)
+
+    tbt = _gap_spread(speed, occupied, workload)
     if role == "decode":
         # A sequence arrives at any moment of a running iteration, and waits for the rest of it.
         running_s = speed.gap_s[max(round(batch) - 1, 0)]
@@ -233,6 +242,7 @@ def evaluate_pool(
         tbt = gaps_with_delay(tbt, delay, workload)
         e2e = end_to_end_time(AT_ONCE, tbt, workload)
         return Evaluation(rate, True, used, batch, queue, place_wait, NOTHING, tbt, e2e)
+
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
     # Earlier prompts still slow the first decodes of a sequence.
     if np.isfinite(prompts.by_earlier.values[-1]):
@@ -258,15 +268,15 @@ def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_RE
         return prompt_queue(profile, workload, instances, 0.0).largest
     limit, _ = decode_places(profile, workload, role)
     speed = instance_speeds(profile, workload.at(np.inf), role, limit)
-    limit_rps = instances * float(speed.completions[-1])
+    decode_rps = instances * float(speed.completions[-1])
     if role == "both":
-        limit_rps = min(
-            limit_rps, instances * prompt_queue(profile, workload.at(0.0), 1, limit).largest
-        )
-    elif link is not None:
-        size = link.kv_bytes_per_token * workload.facts.mean_isl
-        limit_rps = min(limit_rps, pool.senders * link.bytes_s / size, link.shared_bytes_s / size)
-    return limit_rps
+        prompts = prompt_queue(profile, workload.at(0.0), 1, limit)
+        return min(decode_rps, instances * prompts.largest)
+    if link is None:
+        return decode_rps
+    cache_bytes = link.kv_bytes_per_token * workload.facts.mean_isl
+    senders_rps = pool.senders * link.bytes_s / cache_bytes
+    return min(decode_rps, senders_rps, link.shared_bytes_s / cache_bytes)
 
 
 # --- sequences -----------------------------------------------------------------------------------
@@ -277,18 +287,19 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
 
     Sequences are assumed to be spread evenly over the instances.
     """
-    death = speed.completions
+    completions = speed.completions  # per second, with 1, 2, ... sequences
     if instances > 1:
-        per_instance = np.arange(1, instances * len(death) + 1) / instances  # sequences
-        completions = np.interp(per_instance, np.arange(len(death) + 1), np.append(0.0, death))
+        places = len(completions)
+        per_instance = np.arange(1, instances * places + 1) / instances  # sequences
+        of_instance = np.interp(per_instance, np.arange(places + 1), np.append(0.0, completions))
         alone = per_instance < 1.0  # fewer sequences than instances: each runs alone
-        completions[alone] = per_instance[alone] * death[0]
-        death = instances * completions
+        of_instance[alone] = per_instance[alone] * completions[0]
+        completions = instances * of_instance
     decode_s = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     decode_share = decode_s / float(speed.residence_s[-1])
     return solve_occupancy(
         workload.rate,
-        death,
+        completions,
         burstiness=workload.burstiness,
         # Only the decoding part of the residence varies with the output length.
         service_scv=workload.facts.osl_scv * decode_share**2,
@@ -304,13 +315,13 @@ def _instance_occupancy(in_pool: Occupancy, instances: int, limit: int) -> Float
     """
     if instances == 1:
         return in_pool.occupancy_probabilities
-    on_instance = np.zeros(limit + 1)
-    total = np.arange(len(in_pool.occupancy_probabilities))
-    # Sequences are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
+    probability = in_pool.occupancy_probabilities
+    total = np.arange(len(probability))  # sequences in the pool
+    # They are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
     each, one_more = total // instances, total % instances / instances
-    np.add.at(on_instance, each, in_pool.occupancy_probabilities * (1.0 - one_more))
-    more = np.minimum(each + 1, limit)
-    np.add.at(on_instance, more, in_pool.occupancy_probabilities * one_more)
+    on_instance = np.zeros(limit + 1)
+    np.add.at(on_instance, each, probability * (1.0 - one_more))
+    np.add.at(on_instance, np.minimum(each + 1, limit), probability * one_more)
     return on_instance
 
 
@@ -326,27 +337,32 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     # Probability of n sequences as a sequence meets them: in proportion to n P(n).
     met = occupied[1:] * np.arange(1, len(occupied))
     met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
-    centre = thin(spread(speed.decode_s, met), NUMBERS)
+
+    # Mean decode-only gap by answer length and by the sequences met, ``[length, met, 1]``. A longer
+    # answer meets more different numbers of sequences, so its mean gap varies less.
+    decode_s = thin(spread(speed.decode_s, met), NUMBERS)
     lengths = thin(spread(answers), NUMBERS)
-    x = lengths.values / max(workload.facts.mean_osl, 1.0)  # length in mean lives
-    # A longer answer meets more different numbers of sequences, so its mean gap varies less.
-    smoothing = np.sqrt(2.0 * (np.expm1(-x) + x) / x**2)
-    base = centre.mean + smoothing[:, None] * (centre.values - centre.mean)
-    base = np.maximum(base, float(speed.decode_s[0]))[:, :, None]
-    weights = lengths.weights[:, None, None] * centre.weights[:, None] * SHARE_WEIGHTS
+    mean_lives = lengths.values / max(workload.facts.mean_osl, 1.0)
+    smoothing = np.sqrt(2.0 * (np.expm1(-mean_lives) + mean_lives) / mean_lives**2)
+    base_s = decode_s.mean + smoothing[:, None] * (decode_s.values - decode_s.mean)
+    base_s = np.maximum(base_s, float(speed.decode_s[0]))[:, :, None]
+    # The last axis has quantile levels of the time that prompts of others add.
+    weights = lengths.weights[:, None, None] * decode_s.weights[:, None] * SHARE_WEIGHTS
     factor = float(met @ (speed.gap_s / speed.decode_s))
     noise = float(met @ speed.noise)
     if factor <= 1.0 + NEVER or noise <= 0.0:
-        return spread(np.broadcast_to(base, weights.shape), weights)
+        return spread(np.broadcast_to(base_s, weights.shape), weights)
+
     # With the prompts of others, a life is a busy period that begins with its own decodes of w
     # seconds. Its mean is w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs), where factor
     # is 1 / (1 - rho). The time beyond w is taken as gamma-distributed.
-    own_s = (lengths.values - 1.0)[:, None] * base[:, :, 0]
+    gaps = lengths.values - 1.0
+    own_s = gaps[:, None] * base_s[:, :, 0]
     mean_extra_s = own_s * (factor - 1.0)
     shape = mean_extra_s * mean_extra_s / (own_s * noise * factor**3)
     scale = (mean_extra_s / shape)[:, :, None]
     extra_s = scipy.special.gammaincinv(shape[:, :, None], SHARES) * scale
-    return spread(base + extra_s / (lengths.values - 1.0)[:, None, None], weights)
+    return spread(base_s + extra_s / gaps[:, None, None], weights)
 
 
 # --- prompts -------------------------------------------------------------------------------------
@@ -360,8 +376,8 @@ def _prompt_times(
     ``occupied`` is the distribution of that number. In the result, ``by_earlier`` is the time by
     which other prompts delay a sequence that has just begun to decode.
     """
-    waits, first_token, by_earlier = [], [], []
-    for decodes, weight in zip(*_decode_cases(occupied), strict=True):
+    waits, first_token, by_earlier = [], [], []  # each with the weight of the case
+    for decodes, weight in _decode_cases(occupied):
         queue = prompt_queue(profile, workload, 1, decodes)
         index = max(round(decodes) - 1, 0)  # in the arrays of ``speed``
         running_s = float(speed.decode_s[index]) if decodes > 0 else 0.0
@@ -376,17 +392,16 @@ def _prompt_times(
     return PromptTimes(mix(waits), mix(first_token), mix(by_earlier))
 
 
-def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return two numbers of decodes that stand for their distribution, and their probabilities.
+def _decode_cases(occupied: FloatArray) -> list[tuple[float, float]]:
+    """Return (decodes, probability) of two cases that stand for the distribution of decodes.
 
-    The first is 0 decodes. The second is the mean number if there are decodes. A number without
-    probability is left out.
+    They are no decodes, and their mean number if there are any. A case without probability is left
+    out.
     """
     with_decodes = 1.0 - float(occupied[0])
     mean = float(occupied @ np.arange(len(occupied)))
-    numbers = np.array([0.0, mean / max(with_decodes, NEVER)])
-    weights = np.array([1.0 - with_decodes, with_decodes])
-    return numbers[weights > NEVER], weights[weights > NEVER]
+    cases = [(0.0, 1.0 - with_decodes), (mean / max(with_decodes, NEVER), with_decodes)]
+    return [(decodes, probability) for decodes, probability in cases if probability > NEVER]
 
 
 def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:

@@ -127,9 +127,9 @@ def most_missed_limit(evaluation: Evaluation, tier: Tier) -> str:
     """Return the limit that the most requests exceed; "throughput" if the queue is not stable."""
     if not evaluation.stable:
         return "throughput"
-    missed = {
-        "ttft": 1.0 - evaluation.ttft.share_within(tier.ttft_s),
-        "tbt": 1.0 - evaluation.tbt.share_within(tier.tbt_s),
-        "e2e": 1.0 - evaluation.e2e.share_within(tier.e2e_s),
+    share_within = {
+        "ttft": evaluation.ttft.share_within(tier.ttft_s),
+        "tbt": evaluation.tbt.share_within(tier.tbt_s),
+        "e2e": evaluation.e2e.share_within(tier.e2e_s),
     }
-    return max(missed, key=lambda name: missed[name])
+    return min(share_within, key=share_within.__getitem__)

@@ -79,5 +79,5 @@ def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
     if not len(tbt.values):
         return ttft
     mean_gap = thin(tbt, 32)
-    weights = np.broadcast_to(mean_gap.weights, (len(gaps), len(mean_gap.weights)))
-    return sum_of(ttft, spread(gaps[:, None] * mean_gap.values, weights))
+    decode_s = gaps[:, None] * mean_gap.values  # [output length, mean gap], independent
+    return sum_of(ttft, spread(decode_s, np.broadcast_to(mean_gap.weights, decode_s.shape)))

@@ -6,9 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulation.fleet import KvLink, Routing
-from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
-from simulation.results import SimulationResult
 from simulation.sizing.capacity import miss_shares
 from simulation.sizing.pd_ratio import PdService, RatioCapacity, closed_form_ratio, per_gpu
 from simulation.sizing.queueing import decode_bound
@@ -148,15 +146,9 @@ def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -
     if side == "decode":
         # Counterfactuals: a free link, then unlimited memory.
         free = (replace(pools[0], link=KvLink(0.0, FREE)), pools[1])
-        if _meets_tier(trial, rate, draw, free):
+        if trial.met(trial.at(rate, free, draw=draw)):
             return "link", side
-    if _meets_tier(trial, rate, draw, with_ample_memory(pools)):
+    if trial.met(trial.at(rate, with_ample_memory(pools), draw=draw)):
         return "memory", side
     lengths = service.workload.isl, service.workload.osl
     return decode_bound(bound, service.decode, service.tier, *lengths), side
-
-
-def _meets_tier(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
-    """Return whether one draw of requests meets the tier at ``rate`` with ``pools``."""
-    run: SimulationResult = trial.at(rate, pools, draw=draw)
-    return bool(meets_slo(run).mean() >= trial.tier.attainment)

@@ -163,17 +163,15 @@ def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
     ``full`` is the saturated rate of one instance. The share is about linear in 1 / sqrt(n), so the
     line through the two largest pools is continued. With one pool, it leads to ``NEAR_FULL``.
     """
-    inverse_root, last = 1.0 / sqrt(n), points[-1]
-    last_share = last.max_rps / (last.instances * full)
-    last_inverse_root = 1.0 / sqrt(last.instances)
+    # Coordinates of the line: x is 1 / sqrt(n), y the share.
+    last, x = points[-1], 1.0 / sqrt(n)
+    last_x, last_y = 1.0 / sqrt(last.instances), last.max_rps / (last.instances * full)
     if len(points) == 1:
-        return max(last_share, NEAR_FULL - (NEAR_FULL - last_share) * inverse_root)
+        return max(last_y, NEAR_FULL - (NEAR_FULL - last_y) * x)
     before = points[-2]
-    share_before = before.max_rps / (before.instances * full)
-    inverse_root_before = 1.0 / sqrt(before.instances)
-    gained, run = last_share - share_before, inverse_root_before - last_inverse_root
-    share = last_share + gained * (last_inverse_root - inverse_root) / run
-    return float(np.clip(share, last_share / 2, 1.0))
+    before_x, before_y = 1.0 / sqrt(before.instances), before.max_rps / (before.instances * full)
+    share = last_y + (last_y - before_y) * (last_x - x) / (before_x - last_x)
+    return float(np.clip(share, last_y / 2, 1.0))
 
 
 def _is_settled(points: list[PoolPoint], full: float) -> bool:
@@ -241,16 +239,20 @@ def falling_root(f: Callable[[float], float], guess: float, step: float, precisi
         if low < precision:
             return low
         f_low = f(low)
-    # Illinois rule: halve the value at an end that stays twice in a row, else it never moves.
-    moved = 0  # end that moved last: 1 low, -1 high
+    last_moved = ""
     while True:
         middle = low + f_low / (f_low - f_high) * (high - low)
         if min(middle - low, high - middle) < precision / 2:
             return middle
-        value = f(middle)
-        if value >= 0.0:
-            low, f_low, f_high = middle, value, f_high / 2.0 if moved > 0 else f_high
-            moved = 1
+        # Illinois rule: halve the value at an end that stays twice in a row, else it never moves.
+        f_middle = f(middle)
+        if f_middle >= 0.0:
+            low, f_low = middle, f_middle
+            if last_moved == "low":
+                f_high /= 2.0
+            last_moved = "low"
         else:
-            high, f_high, f_low = middle, value, f_low / 2.0 if moved < 0 else f_low
-            moved = -1
+            high, f_high = middle, f_middle
+            if last_moved == "high":
+                f_low /= 2.0
+            last_moved = "high"

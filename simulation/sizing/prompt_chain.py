@@ -151,35 +151,38 @@ def prompt_delays(
     """
     isl, rate = workload.facts.prefill_points, workload.rate
     iterations = _iteration_times(profile, workload, decodes)
-    budget, mean = iterations.budget, float(isl.mean())
-    spare = budget - rate * iterations.full_s * mean
+    budget, mean_isl = iterations.budget, float(isl.mean())
+    spare = budget - rate * iterations.full_s * mean_isl  # tokens of a full iteration
     if spare <= 0:
         return None
+
+    # The grid, and the kinds of iterations on it.
     cells_per_iteration, cells = _grid(budget, _longest_queue(iterations, workload, spare))
-    cell_tokens = budget / cells_per_iteration
     if cells > MOST_CELLS:
         return None
+    cell_tokens = budget / cells_per_iteration
     size = 1 << int(2 * cells).bit_length()  # a power of two for the transforms
-    kinds = _kinds_of(
-        iterations, isl, running_s, cell_tokens, min(cells_per_iteration, cells), size
-    )
+    max_cells = min(cells_per_iteration, cells)
+    kinds = _kinds_of(iterations, isl, running_s, cell_tokens, max_cells, size)
+
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
     lengths = np.fft.rfft(_length_distribution(isl / cell_tokens, size)) - 1.0
     eighth = np.exp(rate * MOMENTS[0] * kinds.seconds[:, None] * lengths)
-    arrivals = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, size), 0.0)
+    arrivals = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, size), 0.0)  # [kind, size]
     waiting = _stationary_distribution(
         arrivals, kinds.after_idle(arrivals), cells, cells_per_iteration
     )
+
     # Shares of all time, by kind of the running iteration and cells left over.
     time_shares = kinds.time_spent(waiting)
-    idle = waiting[0] / max(rate, 1e-12) if running_s == 0 else 0.0
-    time_shares /= idle + time_shares.sum()
-    busy = float(time_shares.sum())
-    time_shares /= max(busy, 1e-300)  # conditional on a running iteration
+    idle_s = waiting[0] / max(rate, 1e-12) if running_s == 0 else 0.0  # mean, per iteration
+    time_shares /= idle_s + time_shares.sum()
+    busy_share = float(time_shares.sum())
+    time_shares /= max(busy_share, 1e-300)  # conditional on a running iteration
     likely = time_shares.sum(axis=1) > SEEN
     # Later prompts share the last iteration of a prompt that began at once.
-    later_tokens = rate * mean * iterations.full_s * iterations.full_iterations(isl)
+    later_tokens = rate * mean_isl * iterations.full_s * iterations.full_iterations(isl)
     others_s = iterations.all_s(isl, later_tokens) - iterations.all_s(isl)
     delays = NOTHING, NOTHING, NOTHING
     if likely.any():
@@ -192,7 +195,7 @@ def prompt_delays(
             cell_tokens,
             eighth[likely],
         )
-    return Delays(busy, *delays, float(others_s.mean()))
+    return Delays(busy_share, *delays, float(others_s.mean()))
 
 
 def _grid(budget: float, longest_queue: float) -> tuple[int, int]:
@@ -230,9 +233,9 @@ def _kinds_of(
 def _on_two_cells(means: FloatArray, size: int) -> FloatArray:
     """Return a distribution ``[size]`` with each of the ``means``, on the two nearest numbers."""
     distributions = np.zeros((len(means), size))
-    rows, low = np.arange(len(means)), np.floor(means).astype(np.int64)
-    distributions[rows, low + 1] = means - low
-    distributions[rows, low] = 1.0 - (means - low)
+    rows, lower = np.arange(len(means)), np.floor(means).astype(np.int64)
+    distributions[rows, lower + 1] = means - lower
+    distributions[rows, lower] = 1.0 - (means - lower)
     return distributions
 
 
@@ -251,36 +254,43 @@ def _delays_in_iteration(
     waiting cells. ``running_s`` are the seconds of an iteration without prompts. ``eighth`` is the
     transform of the arrivals in an eighth of an iteration of each kind.
     """
-    rate, isl = workload.rate, workload.facts.prefill_points
+    isl = workload.facts.prefill_points
     own_length = thin(spread(isl), OWN_POINTS)
-    length = own_length.values[:, None]
+    length = own_length.values[:, None]  # tokens of the prompt, [length, 1]
     alone_s = iterations.all_s(length)
-    tokens_per_s = rate * float(isl.mean())
-    columns: list[list[FloatArray]] = [[], [], [], []]
+    arriving_tokens_s = workload.rate * float(isl.mean())
+    # Of each moment: delays and probability by the prompt's length and the state that it meets.
+    waits_s, delays_s, earlier_delays_s, weights = [], [], [], []
     # Transform of the tokens that wait at a moment: those at the start, and arrivals since then.
     transform, quarter = np.fft.rfft(waiting) * eighth, eighth**2
     for moment in MOMENTS:
-        ahead = np.fft.irfft(transform, waiting.shape[1])  # probability of cells ahead of a prompt
+        probability = np.fft.irfft(transform, waiting.shape[1])  # [kind, cells ahead of a prompt]
         transform *= quarter
-        kind, cells = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
-        remaining_s, tokens = (1.0 - moment) * iteration_s_by_kind[kind], cells * cell_tokens
-        wait_s = remaining_s + np.floor(tokens / iterations.budget + 1e-9) * iterations.full_s
-        full_s = iterations.full_iterations(tokens + length) * iterations.full_s
-        prompts_s = (1.0 - moment) * np.maximum(iteration_s_by_kind[kind] - running_s, 0.0)
-        earlier_s = prompts_s + iterations.all_s(tokens + length) - alone_s
-        later_tokens = tokens_per_s * (remaining_s + full_s)
-        delay_s = remaining_s + iterations.all_s(tokens + length, later_tokens) - alone_s
-        weight = ahead[kind, cells] * own_length.weights[:, None]
-        values = (
-            np.broadcast_to(wait_s, delay_s.shape), delay_s, np.maximum(earlier_s, 0.0), weight,
-        )  # fmt: skip
-        for column_parts, column_values in zip(columns, values, strict=True):
-            column_parts.append(column_values.ravel())
-    waits, delays, earlier, weights = (np.concatenate(column_parts) for column_parts in columns)
+        kind, cells = np.nonzero(probability >= min(SEEN, float(probability.max())))
+        tokens_ahead = cells * cell_tokens
+        tokens_with_own = tokens_ahead + length  # [length, state]
+        running_iteration_s = iteration_s_by_kind[kind]
+        remaining_s = (1.0 - moment) * running_iteration_s
+
+        full_before = np.floor(tokens_ahead / iterations.budget + 1e-9)
+        wait_s = remaining_s + full_before * iterations.full_s
+        # Due to earlier prompts: those of the running iteration, and those that wait.
+        running_prompts_s = (1.0 - moment) * np.maximum(running_iteration_s - running_s, 0.0)
+        earlier_s = running_prompts_s + iterations.all_s(tokens_with_own) - alone_s
+        # Later prompts join the last iteration.
+        full_s = iterations.full_iterations(tokens_with_own) * iterations.full_s
+        later_tokens = arriving_tokens_s * (remaining_s + full_s)
+        delay_s = remaining_s + iterations.all_s(tokens_with_own, later_tokens) - alone_s
+
+        waits_s.append(np.broadcast_to(wait_s, delay_s.shape).ravel())
+        delays_s.append(delay_s.ravel())
+        earlier_delays_s.append(np.maximum(earlier_s, 0.0).ravel())
+        weights.append((probability[kind, cells] * own_length.weights[:, None]).ravel())
+    weight = np.concatenate(weights)
     return (
-        spread_of_many(waits, weights),
-        spread_of_many(delays, weights),
-        spread_of_many(earlier, weights),
+        spread_of_many(np.concatenate(waits_s), weight),
+        spread_of_many(np.concatenate(delays_s), weight),
+        spread_of_many(np.concatenate(earlier_delays_s), weight),
     )
 
 
@@ -301,22 +311,24 @@ def _longest_queue(iterations: Iterations, workload: Workload, spare: float) -> 
     short queues is used if it is below the budget of an iteration, else that for long queues.
     """
     isl, rate = workload.facts.prefill_points, workload.rate
-    mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
-    # Long queues decay exponentially, as a random walk with this ratio of variance to drift.
-    decay_tokens = rate * iterations.full_s * square / (2.0 * spare)
-    long_queue = iterations.budget + longest - np.log(LEFT_OUT) * decay_tokens
+    mean_isl, mean_square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
     # Short queues: tokens that arrive during an iteration, which computes those before them.
     arriving = longest
     for _ in range(STEPS):
-        before, arriving = arriving, rate * mean * iterations.seconds_of_one(arriving)
+        before, arriving = arriving, rate * mean_isl * iterations.seconds_of_one(arriving)
         if abs(arriving - before) <= SETTLED * arriving:
             break
     # Change of the arrivals by one more token in the iteration before
     growth_s = iterations.full_s - float(iterations.took_s[0])
-    feedback = min(rate * mean * growth_s / iterations.budget, 0.99)
-    variance = rate * iterations.seconds_of_one(arriving + longest) * square / (1.0 - feedback**2)
-    short_queue = arriving + 2.0 * longest + AWAY * np.sqrt(variance)
-    return float(short_queue if short_queue < iterations.budget else long_queue)
+    feedback = min(rate * mean_isl * growth_s / iterations.budget, 0.99)
+    longest_s = iterations.seconds_of_one(arriving + longest)
+    variance = rate * longest_s * mean_square / (1.0 - feedback**2)
+    short_queue = float(arriving + 2.0 * longest + AWAY * np.sqrt(variance))
+    if short_queue < iterations.budget:
+        return short_queue
+    # Long queues decay exponentially, as a random walk with this ratio of variance to drift.
+    decay_tokens = rate * iterations.full_s * mean_square / (2.0 * spare)
+    return float(iterations.budget + longest - np.log(LEFT_OUT) * decay_tokens)
 
 
 def _length_distribution(lengths: FloatArray, size: int) -> FloatArray:
@@ -324,9 +336,10 @@ def _length_distribution(lengths: FloatArray, size: int) -> FloatArray:
 
     ``lengths`` are in cells. Each is divided between the two nearest whole numbers.
     """
-    low = np.floor(lengths).astype(np.int64)
-    counts = np.bincount(low, 1.0 - (lengths - low), size)
-    counts = counts + np.bincount(low + 1, lengths - low, size)
+    lower = np.floor(lengths).astype(np.int64)
+    upper_share = lengths - lower
+    counts = np.bincount(lower, 1.0 - upper_share, size)
+    counts = counts + np.bincount(lower + 1, upper_share, size)
     return np.asarray(counts / len(lengths), np.float64)
 
 

@@ -79,7 +79,7 @@ class PromptQueue:
         share = delays.share  # of the prompts that find an iteration running
         factor = 1.0  # on the delays of these prompts
         others_s = delays.others_s
-        if self.pool is not self.one:
+        if self.pool is not self.one:  # scale from one instance to the pool
             pool_busy = self.pool.probability_of_at_least(self.servers)
             one_busy = max(self.one.probability_of_at_least(1), NEVER)
             # Mean delays of the prompts that find every server busy
@@ -87,9 +87,12 @@ class PromptQueue:
             if min(pool_busy, one_delay_s) > NEVER:
                 pool_delay_s = _mean_delay(self.pool, self.workload.rate, self.alone.mean)
                 factor = pool_delay_s / pool_busy / one_delay_s
-            share = min(pool_busy if self.servers > 1 else share * pool_busy / one_busy, 1.0)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
+                share = pool_busy
                 others_s *= pool_busy
+            else:
+                share = share * pool_busy / one_busy
+            share = min(share, 1.0)
 
         def over_all_prompts(delay: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""

@@ -75,10 +75,10 @@ def thin(spread: Spread, points: int) -> Spread:
     """Return ``spread`` reduced to at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
-    edges = _edges(points)
-    middle = np.cumsum(spread.weights) - spread.weights / 2
-    # Rounding may put points of almost no weight below the first edge.
-    group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
+    level = np.cumsum(spread.weights) - spread.weights / 2  # quantile level of each point
+    # The group of a point is the last one that begins at or below its level. Rounding may put
+    # points of almost no weight below the first edge.
+    group = np.maximum(np.searchsorted(_edges(points), level, "right") - 1, 0)
     weights = np.bincount(group, spread.weights, points).astype(np.float64)
     sums = np.bincount(group, spread.weights * spread.values, points)
     used = weights > 0

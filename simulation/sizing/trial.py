@@ -230,23 +230,26 @@ def rates_around_limit(
     False down to ``lowest``.
     """
     low = high = min(guess, highest)
-    if holds(low):
+    if holds(low):  # step up to a rate that fails
         while low < highest:
             high = min(high * step, highest)
             if not holds(high):
                 break
             low = high
-    else:
-        while low > lowest:
-            low /= step
-            if holds(low):
-                break
+    else:  # step down to a rate that holds
+        is_found = False
+        while low > lowest and not is_found:
             high = low
-        else:
+            low /= step
+            is_found = holds(low)
+        if not is_found:
             return None
     while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
     return low, high
 
 

@@ -119,7 +119,7 @@ def ends(graph, arrival, passes=1, key=()):
         False, len(key) > 0, np.array([*key, 0.0]),
     )  # fmt: skip
     run = replay(graph, problem)
-    assert run.count[VISITED] == arrival.size * passes * (graph.batch.size)
+    assert run.count[VISITED] == arrival.size * passes * (graph.max_batch.size)
     return run.finish
 
 
