@@ -377,11 +377,14 @@ class LevelSearch:
         """Return the position in ``checks`` of the first that a parameter value fails, or None.
 
         ``index`` is the number of the value. Up to DEFAULT_THREADS checks are simulated at a time.
+        The rest is left out, and the result is None, once their costs show that it cannot win.
         """
         all_trials = [self.trial(policy, index, case) for _, case in checks]
         for i, trial in enumerate(all_trials):
             open_trials = self.trials.without_result(all_trials[i:])
             if trial in open_trials:
+                if self.cannot_win(policy, index):
+                    return None
                 self.trials.simulate_all(policy, open_trials[:DEFAULT_THREADS], progress)
             if not self.trials.results[trial].passes:
                 return i
