@@ -55,13 +55,18 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
 
     A dated plan requests nothing (None) outside its dates. An autoscaler then keeps its replicas.
     """
-    local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
         PlannedReplicas(
-            pool.name, pool.region, pool.model, pool.gpu, pool.role, replicas_at(plan, pool)(local)
+            pool.name, pool.region, pool.model, pool.gpu, pool.role,
+            replicas_at_time(plan, pool, now),
         )
         for pool in pools_of(plan)
-    ]
+    ]  # fmt: skip
+
+
+def replicas_at_time(plan: ActivePlan, pool: StoredPool, now: datetime) -> int | None:
+    """Return the replicas that a plan requests of a pool at ``now``; None outside its dates."""
+    return replicas_at(plan, pool)(now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None))
 
 
 def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
@@ -88,11 +93,16 @@ class Change:
     after: int
 
 
-def next_change(plan: ActivePlan, now: datetime) -> Change | None:
-    """Return the next change of a plan's replicas over all pools, within a cycle; or None."""
+def next_change(
+    plan: ActivePlan, now: datetime, pools: Sequence[StoredPool] | None = None
+) -> Change | None:
+    """Return the next change of a plan's replicas, within a cycle; or None.
+
+    The replicas are those of ``pools`` together, or of all pools (None).
+    """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
-    pools = pools_of(plan)
+    pools = pools_of(plan) if pools is None else pools
     if plan.repeat == "once":
         lookups = [replicas_at(plan, pool) for pool in pools]
         before = sum(replicas(local) or 0 for replicas in lookups)

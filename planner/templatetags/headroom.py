@@ -1,5 +1,6 @@
 """Format numbers, times and states for people: significant digits, always with a unit."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import template
@@ -23,7 +24,7 @@ from planner.domain.formats import (
     when,
     zone_name,
 )
-from planner.domain.report import limit_name
+from planner.domain.report import Fact, Meaning, limit_name
 from planner.models import Run, User
 from planner.selectors.glossary import meaning_of
 from planner.selectors.runs import answer_of
@@ -83,6 +84,14 @@ FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loo
 def fact_label(name: str) -> str:
     """Return the label of a fact of a measurement, such as "GPU" for ``gpu``."""
     return FACTS.get(name, spaced(name))
+
+
+@register.filter
+def worst(facts: Iterable[Fact]) -> str:
+    """Return "risk" if one of the facts is a risk or missed, else "met"."""
+    return (
+        "risk" if any(fact.meaning in (Meaning.RISK, Meaning.MISSED) for fact in facts) else "met"
+    )
 
 
 @register.filter
@@ -163,6 +172,16 @@ def action_words(action: str) -> str:
     """Format an action of the audit log, such as ``run.asked``, as "Run started"."""
     noun, _, verb = action.partition(".")
     return f"{noun} {ACTION_WORDS.get(verb, verb)}".replace("-", " ").capitalize()
+
+
+@register.filter
+def audit_value(value: Any, name: str) -> str:
+    """Format a detail of the audit log; a kind of run as its label."""
+    if name == "kind":
+        return str(dict(Run.Kind.choices).get(value, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)
 
 
 @register.filter

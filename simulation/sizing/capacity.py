@@ -228,8 +228,9 @@ def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> 
         )
     values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
     limit = miss_shares(log, tier)[name][1]
+    label = "TPOT" if name == "tbt" else name.upper()
     return (
-        f"{pool_words} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} "
+        f"{pool_words} cannot meet tier {tier.name}'s {label} limit of {limit * 1000:.0f} "
         f"ms even at batch 1: {tier.attainment:.0%} of requests take up to "
         f"{quantile(values, tier.attainment) * 1000:.0f} ms. Use a faster profile or a looser "
         "limit."

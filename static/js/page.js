@@ -163,6 +163,7 @@
     for (let around = target.closest("details"); around; around = around.parentElement.closest("details")) {
       around.open = true;
     }
+    target.scrollIntoView();
   };
   window.addEventListener("hashchange", opened);
   opened();

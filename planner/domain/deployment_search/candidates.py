@@ -249,7 +249,7 @@ def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[
 
 
 def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> KvLink | None:
-    """Return the link by which a replica sends KV caches: each GPU at its published network rate.
+    """Return the link by which a replica sends KV caches: each GPU at its network rate.
 
     None if that rate is not known.
     """

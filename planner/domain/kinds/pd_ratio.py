@@ -71,7 +71,7 @@ class Options(RunOptions):
     instances: int | None = Field(
         None, title="Replicas, prefill plus decode", ge=2, le=MOST_INSTANCES
     )
-    """Prefill and decode replicas together. Default: today's of a region, or at most 16."""
+    """Prefill and decode replicas together. Default: today's, at most 16."""
     prefill: str = Field("", title="Prefill on", max_length=120)
     """GPU type of prefill. Default: the best per dollar."""
     decode: str = Field("", title="Decode on", max_length=120)

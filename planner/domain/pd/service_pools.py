@@ -155,9 +155,9 @@ def strictest_split(
         best = best_split(service, instances)
         if best.max_rps <= 0:
             raise SimulationError(
-                f"no ratio of {hardware.columns[columns.prefill].label} to "
-                f"{hardware.columns[columns.decode].label} meets tier {tier.name}, even at a "
-                "trickle"
+                f"no split into {hardware.columns[columns.prefill].label} and "
+                f"{hardware.columns[columns.decode].label} meets tier {tier.name}, even for one "
+                "request at a time. Loosen the limits of the tier, or use faster GPUs"
             )
         splits.append((service, best))
     if not splits:

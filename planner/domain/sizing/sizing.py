@@ -127,7 +127,7 @@ def size(
         if not (prefills.any() and decodes.any()):
             why = reasons.get(m, [])
             general = f"no GPU type of this scenario can serve {model.name} within its limits."
-            raise ScenarioError(f"tiers: {' '.join(why if len(why) == 1 else [general, *why])}")
+            raise ScenarioError("\n".join([f"tiers: {general}", *why]))
     return Sizes(
         theta_tps=theta,
         pool_tps=pool_tps,

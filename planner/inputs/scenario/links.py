@@ -57,7 +57,7 @@ def link_of(
     """Return the link for KV caches of a prefill instance, and the source of its rate.
 
     ``tp`` GPUs send its KV caches. ``transfer`` has the rate that the scenario states, or None in
-    its place. Raise ScenarioError if the rate is neither stated nor published.
+    its place. Raise ScenarioError if the rate is neither stated nor in the catalogue.
     """
     rate, source = transfer.gb_s, "scenario"
     if rate is None:
@@ -67,7 +67,7 @@ def link_of(
                 "kv_transfer.gb_s, or the GPU's network_gb_s."
             )
         rate = gpu.network_bytes_s * tp / GIGA
-        source = f"{gpu.name}'s published network, all of it for KV caches"
+        source = f"network of {gpu.name} in the catalogue, all of it for KV caches"
     size = model.kv_bytes_per_token
     if section.kv_precision != "bf16" and model.shape is not None:
         context = typical_context(model.max_context)

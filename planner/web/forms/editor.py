@@ -121,6 +121,17 @@ TITLES = {
 }
 
 
+def section_of(problem: str) -> str:
+    """Return the section of the form that has the setting which a run's problem names; "" if none.
+
+    The problem begins with the address of the setting, or names a tier.
+    """
+    address = re.match(r"(?:traffic\.|fleet\.)?(\w+)[.:[]", problem)
+    if address and address[1] in TITLES:
+        return address[1]
+    return "tiers" if re.search(r"\btiers?\b", problem) else ""
+
+
 MAX_ROWS = 60  # Django's limit on the fields of one form allows about this many
 MAX_COLUMNS = 9  # most columns of a row on one line at 1280 px, with its delete box
 

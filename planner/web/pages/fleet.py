@@ -30,10 +30,12 @@ from planner.services.approval import (
     why_not_approvable,
     why_outdated,
 )
+from planner.web.pages.fleet_services import Service, services_now
 from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
+COSTS = ("Cost", "Planned cost")  # beginnings of the labels of a cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,9 @@ class FleetPlan:
     facts: tuple[Fact, ...]
     charts: tuple[ShownBlock, ...]
     about: str  # the window of the chart
-    stale: str  # age of the traffic that it was planned on, if demand may have changed since
+    services: list[Service]
+    trust: tuple[Fact, ...]  # how sure the plan is; the first fact is about actual demand
     outcome: Outcome | None
-    actual: str  # the outcome in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         "waiting": list(waiting[:ITEMS]),
         "to_review": to_review,
         "is_live": is_live,
-        "is_checked": is_live and not any(each.stale for each in shown),
+        "is_checked": is_live and not any(map(is_in_doubt, shown)),
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
         or _outdated_step(own)
@@ -161,6 +163,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     moment = None if plan.until else _in_window(plan, now)
     today = plan.repeat != "once" and moment is not None
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
+    known = with_data_age(report, plan.run, now).trust if report and plan.run else ()
     return FleetPlan(
         plan=plan,
         facts=_facts(plan, report, now),
@@ -168,16 +171,26 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
         about=f"schedule of today, demand of {_date(plan)}"
         if today
         else f"simulated for {_date(plan)}",
-        stale=_stale(plan, now),
+        services=[] if plan.until else services_now(plan, now),
+        trust=(_actual_fact(outcome), *known),
         outcome=outcome,
-        actual=outcome_words(outcome) if outcome else "",
     )
 
 
-def _stale(plan: ActivePlan, now: datetime) -> str:
-    """Return how long ago the traffic of a plan ended, if more than a season, else ""."""
-    age = data_age(plan.run, stored_result(plan.run), now) if plan.run else None
-    return f"{days_old(age):,} days ago" if age is not None and age > SEASON else ""
+def is_in_doubt(shown: FleetPlan) -> bool:
+    """Return whether an active plan needs a check: one of its facts is a risk or missed."""
+    return any(fact.meaning in (Meaning.RISK, Meaning.MISSED) for fact in shown.trust)
+
+
+def _actual_fact(outcome: Outcome | None) -> Fact:
+    """Return whether the last comparison with actual demand shows that the plan held."""
+    if outcome is None:
+        unknown = "not compared yet" if Source.objects.exists() else "not measured"
+        return Fact("Live traffic", unknown, meaning=Meaning.RISK)
+    words = outcome_words(outcome)
+    return Fact(
+        "Plan versus actual", words, meaning=Meaning.MET if words == "held" else Meaning.RISK
+    )
 
 
 def with_data_age(report: Report, run: Run, now: datetime) -> Report:
@@ -316,8 +329,8 @@ def _before(text: str) -> str:
 def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan."""
     for fact in report.facts:
-        if fact.label.startswith("Cost"):
-            yield fact
+        if fact.label.startswith(COSTS):
+            yield replace(fact, note="") if fact.change else fact
         elif fact.label.startswith("SLO attainment"):
             yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 

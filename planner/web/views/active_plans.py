@@ -25,7 +25,7 @@ from planner.selectors.review import undecided_proposals
 from planner.services.active_plans import plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
-from planner.web.pages.fleet import fleet_plan, outcome_words, plan_facts, replicas_now
+from planner.web.pages.fleet import COSTS, fleet_plan, outcome_words, plan_facts, replicas_now
 from planner.web.pages.setting_lines import setting_line
 from planner.web.paging import is_short, page_of
 from planner.web.request import Request
@@ -83,8 +83,8 @@ def _key_facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:
     """Return next change, cost and SLO attainment of an active plan; None where it has none."""
     facts = plan_facts(plan, now)
     return [
-        next((fact for fact in facts if fact.label.startswith(name)), None)
-        for name in ("Next change", "Cost", "SLO attainment")
+        next((fact for fact in facts if fact.label.startswith(names)), None)
+        for names in (("Next change",), COSTS, ("SLO attainment",))
     ]
 
 

@@ -6,16 +6,18 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from planner.domain.reports.schedule import schedule_of
 from planner.inputs.demo import DEMO_NAME
 from planner.models import Run
 from planner.outputs.render.html import display_charts
-from planner.outputs.reports import run_report
+from planner.outputs.reports import run_report, tables_of
 from planner.selectors.places import ACCOUNT, FOOTER, PLACES
-from planner.selectors.runs import recent_runs, runs_list
+from planner.selectors.runs import recent_runs, runs_list, stored_result
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
 from planner.web.pages.fleet import NextStep, fleet_context, with_data_age
+from planner.web.pages.fleet_services import services_planned
 from planner.web.request import Request, TemplateContext
 
 MOST_LETTERS = 80  # of a search
@@ -48,7 +50,12 @@ def home(request: Request) -> HttpResponse:
     context |= {"study": study, "begun": begun, "demo": _demo(), "choices": _first_steps(request)}
     if study is not None and not context["plans"]:
         report = with_data_age(run_report(study), study, timezone.now())
-        context |= {"report": report, "charts": display_charts(report, live=True)[:1]}
+        schedule = schedule_of(tables_of(study), stored_result(study).recommended_policy)
+        context |= {
+            "report": report,
+            "charts": display_charts(report, live=True)[:1],
+            "services": services_planned(schedule),
+        }
         if context["next_step"] is None and request.user.may_plan:
             reason = "No plan is active. Check the latest result, then propose it."
             context["next_step"] = NextStep(reason, "Open result", "run", study.pk)

@@ -30,6 +30,7 @@ from planner.services.run_queue import WITHOUT_SIMULATOR, wait_of
 from planner.services.whatif import outlook_replay
 from planner.web.errors import planners_only
 from planner.web.form_responses import CSV, attachment
+from planner.web.forms.editor import TITLES, section_of
 from planner.web.pages.kinds import PAGES
 from planner.web.pages.run_comparison import page_context
 from planner.web.paging import page_of
@@ -59,7 +60,9 @@ def detail(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_run_progress.html", _progress(run))
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        values = {**_progress(run), "again": _repeat_fields(run)}
+        section = section_of(run.problem)
+        values = {**_progress(run), "again": _repeat_fields(run), "section": section}
+        values["section_title"] = TITLES[section][0] if section else ""
         return render(request, "web/run.html", values)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")

@@ -8,14 +8,18 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from planner.domain.report import Meaning
+from planner.domain.reports.schedule import schedule_from
 from planner.models import Run, Scenario, Source, User
 from planner.outputs.metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import against_active
 from planner.selectors.places import ACCOUNT, PLACES
+from planner.selectors.runs import stored_result
 from planner.services.active_plans import plan_activate
 from planner.services.proposals import propose
 from planner.web.pages.fleet import fleet_plan
+from planner.web.pages.fleet_services import services_now, services_planned
 from tests.planner.plan_runs import REPLICA, planned_run
 from tests.planner.web.pages import signed_in
 
@@ -109,6 +113,28 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
     change = next_change(plan, now)
     assert change is not None
     assert (change.at.hour, change.before, change.after) == (20, 5, 6)
+
+
+def test_home_has_each_service_with_its_replicas_and_its_own_next_change(
+    run: Run, approver: User
+) -> None:
+    timetable = run.result["recommended"]["timetable"]
+    pool = timetable["pools"][0]
+    decode = {**pool, "replica": {**pool["replica"], "model": "n"}}
+    timetable["pools"] = [pool, {**pool, "region": "us-west"}, decode]
+    for row, counts in zip(timetable["rows"], ([2, 3, 1], [3, 2, 1], [3, 3, 1]), strict=True):
+        row["replicas"] = counts
+    run.save()
+    now = datetime(2024, 5, 18, 6, tzinfo=UTC)
+    planned = services_planned(schedule_from(stored_result(run).recommended.timetable))
+    assert [(one.name, one.replicas) for one in planned] == [("m", "5 to 6"), ("n", "1")]
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    first, second = services_now(plan, now)
+    assert (first.name, first.gpus, first.replicas) == ("m", "1 x H100", "5")
+    assert first.regions == "us-east 2, us-west 3" and first.change.startswith("6 at 20:")
+    assert second.replicas == "1" and "at" not in second.change.split()
+    doubt = fleet_plan(plan, now, charts=0).trust[0]
+    assert doubt.meaning is Meaning.RISK  # no live traffic
 
 
 def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) -> None:

@@ -27,7 +27,7 @@ RouterName = Literal[
 class KvTransfer(Section):
     """Bandwidth of KV caches from prefill to decode (GB/s = 10^9 bytes/s)."""
 
-    gb_s: PeakGb | None = None  # per prefill replica; default: published network of its GPUs
+    gb_s: PeakGb | None = None  # per prefill replica; default: network of its GPUs
     shared_gb_s: PeakGb | None = None  # of all prefill replicas of a pool; default: no limit
 
 
