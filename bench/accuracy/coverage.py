@@ -56,7 +56,7 @@ def _shares(
     """
     kept = np.flatnonzero(rows.silicon)
     part = rows.take(kept)
-    wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)
+    wheres = cell_selectors(part.loop.disaggregated, part.users, part.engine, part.speculative)
     ours = estimate_fit().errors[basis]
     within = np.zeros((3, kept.size))
     for name in QUANTITIES:
@@ -82,7 +82,7 @@ def _stated_errors(
 
 
 def _parts(rows: ServedRows) -> dict[str, BoolArray]:
-    split, users = rows.loop.split, rows.users
+    split, users = rows.loop.disaggregated, rows.users
     return {
         "agg": ~split,
         "disagg": split,

@@ -58,7 +58,7 @@ def _errors(
 ) -> FloatArray:
     """Return the error of each time and whether both stated errors hold it, ``[2, 3, n]``."""
     part = rows.take(kept)
-    wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)
+    wheres = cell_selectors(part.loop.disaggregated, part.users, part.engine, part.speculative)
     found = np.zeros((len(TIMES), 3, kept.size))
     for label in np.unique(labels):
         table = table_of(rows, predicted, kept[labels != label])

@@ -94,7 +94,7 @@ def _tables(rows: ServedRows, scored: dict[str, PredictedSeconds]) -> None:
         "GPU": rows.gpu,
         "engine": rows.engine,
         "source": rows.source,
-        "mode": np.where(rows.loop.split, "disagg", "agg"),
+        "mode": np.where(rows.loop.disaggregated, "disagg", "agg"),
         "precision": rows.precision,
         "concurrency": bands[np.digitize(rows.users, BANDS[1:-1], right=True)],
         "speculation": np.where(rows.unsure, "not known", "none"),

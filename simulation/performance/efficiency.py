@@ -139,8 +139,9 @@ class Efficiencies:
         families of other vendors, the factors are slowed by the ratio of shares in REACHED. Raises
         SimulationError if the kind has no factors at all.
         """
-        families = NEAREST.get(family, (family, *NEAREST[""]))
-        reached = REACHED.get("hopper" if family in NEAREST else family, min(REACHED.values()))
+        families, reached = (family, *NEAREST[""]), REACHED.get(family, min(REACHED.values()))
+        if family in NEAREST:
+            families, reached = NEAREST[family], REACHED["hopper"]
         entries = {(entry.kind, entry.family, entry.precision): entry for entry in self.entries}
         for near_family in families:
             for similar in SIMILAR[precision]:
@@ -234,12 +235,12 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
 
 def _first_published(gpu: GpuSpec, figure: str, field: str, *values: float | None) -> float:
     """Return the first of ``values`` that is known; raise SimulationError if none is."""
-    known = next((value for value in values if value), None)
-    if known is None:
-        raise SimulationError(
-            f"{gpu.name} has no published {figure}. Add {field} in its catalogue entry."
-        )
-    return known
+    for value in values:
+        if value:
+            return value
+    raise SimulationError(
+        f"{gpu.name} has no published {figure}. Add {field} in its catalogue entry."
+    )
 
 
 def peak_flops(operator: Operator, gpu: GpuSpec, precision: str = "") -> float:
@@ -331,13 +332,11 @@ def kernel_s(
     """
     if not isinstance(operator, Gemm | Experts):
         return modelled_s(operator, iteration, gpu, efficiencies.of(operator, gpu))
-    choices = [
-        modelled_s(
-            operator, iteration, gpu, efficiencies.find(kind_of(operator), gpu.family, name), name
-        )
-        for name in computed_in(operator, gpu)
-    ]
-    return np.asarray(np.min(choices, axis=0))
+    seconds = []
+    for precision in computed_in(operator, gpu):
+        factors = efficiencies.find(kind_of(operator), gpu.family, precision)
+        seconds.append(modelled_s(operator, iteration, gpu, factors, precision))
+    return np.asarray(np.min(seconds, axis=0))
 
 
 def modelled_s(

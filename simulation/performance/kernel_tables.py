@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -71,16 +72,17 @@ class Surface:
         Logarithms of seconds are interpolated bilinearly over the logarithms of sizes. Beyond the
         last sizes, seconds grow in proportion to the sizes.
         """
-        knots = np.log(self.x), np.log(self.y)
-        nearest = np.clip(x, self.x[0], self.x[-1]), np.clip(y, self.y[0], self.y[-1])
-        points = np.stack(np.broadcast_arrays(*nearest), axis=-1)
+        # Interpolate two tables at once: log seconds, and 1 for points that were not measured.
+        near_x, near_y = np.clip(x, self.x[0], self.x[-1]), np.clip(y, self.y[0], self.y[-1])
+        points = np.stack(np.broadcast_arrays(near_x, near_y), axis=-1)
         tables = np.stack([np.log(self.seconds), ~self.measured], axis=-1)
+        knots = np.log(self.x), np.log(self.y)
         grid = scipy.interpolate.RegularGridInterpolator(knots, tables)
         interpolated = grid(np.log(points)).reshape(points.shape)
         log_seconds, unmeasured_weight = interpolated[..., 0], interpolated[..., 1]
         growth = np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
-        within = (nearest[0] == x) & (nearest[1] == y)
-        return np.exp(log_seconds) * growth, (unmeasured_weight < 1e-9) & within
+        is_within = (near_x == x) & (near_y == y)
+        return np.exp(log_seconds) * growth, (unmeasured_weight < 1e-9) & is_within
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
@@ -88,21 +90,19 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
 
     Of repeated points, the last counts.
     """
-    xs, i = np.unique(x, return_inverse=True)
-    ys, j = np.unique(y, return_inverse=True)
+    xs, row = np.unique(x, return_inverse=True)
+    ys, column = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
-    table[i, j] = seconds
+    table[row, column] = seconds
     table = _fill_gaps(_fill_gaps(table, ys).T, xs).T  # along the rows, then along the columns
     measured = np.isfinite(table)
-    for row in range(table.shape[0]):  # a missing corner takes the time of the row before
-        missing = ~np.isfinite(table[row])
-        if row and missing.any():
-            table[row, missing] = table[row - 1, missing] * xs[row] / xs[row - 1]
-    for column in range(table.shape[1]):  # the first rows have no smaller batch, so scale by y
-        missing = ~np.isfinite(table[:, column])
-        if column and missing.any():
-            table[missing, column] = table[missing, column - 1] * ys[column] / ys[column - 1]
-    table = np.where(np.isfinite(table), table, np.nanmin(table))
+    for i in range(1, xs.size):  # a missing corner takes the time of the row before, scaled by x
+        missing = np.isnan(table[i])
+        table[i, missing] = table[i - 1, missing] * xs[i] / xs[i - 1]
+    for j in range(1, ys.size):  # the first rows have no row before, so scale by y
+        missing = np.isnan(table[:, j])
+        table[missing, j] = table[missing, j - 1] * ys[j] / ys[j - 1]
+    table = np.where(np.isnan(table), np.nanmin(table), table)
     return Surface(xs, ys, monotone(table), measured)
 
 
@@ -136,20 +136,21 @@ class GemmTable:
         measured = self.curves.get((n, k))
         if measured is not None:
             return measured.at(m), measured.inside(m)
-        measured_n, measured_k = (np.unique(sizes) for sizes in zip(*self.curves, strict=True))
-        n0, n1 = _neighbours(measured_n, n)
-        k0, k1 = _neighbours(measured_k, k)
-        neighbours = [self.curves.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
-        corners = [curve for curve in neighbours if curve is not None]
-        if len(corners) < len(neighbours):
-            return None
-        log_seconds = [np.log(corner.at(m)) for corner in corners]
-        n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
+        # The four measured neighbours: n and k at or below, and at or above, the product's.
+        low_n, high_n = _neighbours(np.unique([size[0] for size in self.curves]), n)
+        low_k, high_k = _neighbours(np.unique([size[1] for size in self.curves]), k)
+        corners = []
+        for size in product((int(low_n), int(high_n)), (int(low_k), int(high_k))):
+            if size not in self.curves:
+                return None
+            corners.append(self.curves[size])
+        n_share, k_share = _log_position(low_n, high_n, n), _log_position(low_k, high_k, k)
         weights = np.outer((1 - n_share, n_share), (1 - k_share, k_share)).ravel()
-        growth = max(n / n1, 1.0) * max(k / k1, 1.0)  # beyond the largest measured sizes
-        within = n0 <= n <= WIDER * n1 and k0 <= k <= k1
-        seconds = np.exp(np.tensordot(weights, log_seconds, 1)) * growth
-        return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & within
+        log_seconds = np.tensordot(weights, [np.log(corner.at(m)) for corner in corners], 1)
+        growth = max(n / high_n, 1.0) * max(k / high_k, 1.0)  # beyond the largest measured sizes
+        is_within = low_n <= n <= WIDER * high_n and low_k <= k <= high_k
+        is_measured = np.all([corner.inside(m) for corner in corners], axis=0) & is_within
+        return np.exp(log_seconds) * growth, is_measured
 
 
 def fastest(curves: Sequence[TimeCurve], size: FloatArray) -> Reading | None:
@@ -265,6 +266,7 @@ class Kernels:
         seconds_fewer, inside_fewer = by_heads[fewer].at(batch, length)
         seconds_more, inside_more = by_heads[more].at(batch, length)
         share = _log_position(fewer, more, operator.heads)
+        # The geometric mean, weighted by the position between the two.
         return seconds_fewer ** (1.0 - share) * seconds_more**share, inside_fewer & inside_more
 
     def _experts(self, operator: Experts) -> TimeCurve | None:
@@ -320,15 +322,17 @@ def _group_rows(
     """
     for precision in sorted({rows.precision for rows in measured}):
         tables = [rows for rows in measured if rows.precision == precision]
-        columns = {n: np.concatenate([t.columns[n] for t in tables]) for n in (*key, *names)}
-        seconds = np.concatenate([table.seconds for table in tables])
-        keys, group = np.unique(
-            np.stack([columns[name] for name in key], axis=1), axis=0, return_inverse=True
-        )
-        for index, values in enumerate(keys):
+
+        def column(name: str, tables: list[KernelRows] = tables) -> FloatArray:
+            """Return the column ``name`` of all rows with this precision."""
+            return np.concatenate([table.columns[name] for table in tables])
+
+        rest = [*(column(name) for name in names), np.concatenate([t.seconds for t in tables])]
+        key_columns = np.stack([column(name) for name in key], axis=1)
+        keys, group = np.unique(key_columns, axis=0, return_inverse=True)
+        for index, values in enumerate(keys.tolist()):
             members = np.flatnonzero(group.ravel() == index)
-            rest = [*(columns[name][members] for name in names), seconds[members]]
-            yield (precision, *map(int, values)), rest
+            yield (precision, *map(int, values)), [each[members] for each in rest]
 
 
 def _curves(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, TimeCurve]:

@@ -105,6 +105,8 @@ def monotone(seconds: FloatArray) -> FloatArray:
     above, below = seconds, seconds
     for axis in range(seconds.ndim):
         above = np.maximum.accumulate(above, axis=axis)
-        below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
+        below = np.flip(
+            np.minimum.accumulate(np.flip(below, axis), axis=axis), axis
+        )  # from the end
     result: FloatArray = np.sqrt(above * below)
     return result

@@ -73,22 +73,25 @@ def _prefill(rows: BenchmarkRows) -> Part:
     families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
     keys = np.unique(np.concatenate([family.keys for family in families]))
-    table = np.empty((knots.size, keys.size))
-    low, high = np.empty(knots.size), np.empty(knots.size)
-    # At each knot use the families that reach it, or else the nearest one. Arrays are
-    # [families, knots].
+
+    # Seconds and keys of each family at each knot, ``[families, knots]``. A knot uses the families
+    # that reach it, or else the nearest one.
     first = np.array([family.tokens[0] for family in families])[:, None]
     last = np.array([family.tokens[-1] for family in families])[:, None]
     distance = np.log(np.maximum(first / knots, knots / last))  # 0 or less within a family
-    reaches = distance <= np.maximum(distance.min(axis=0), 1e-9)
-    within = np.clip(knots, first, last)
-    seconds_at = np.array([f.at(tokens) for f, tokens in zip(families, within, strict=True)])
+    is_used = distance <= np.maximum(distance.min(axis=0), 1e-9)
+    seconds_at = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
     keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
+
+    # At each knot, interpolate over the keys of its families.
+    table = np.empty((knots.size, keys.size))
+    low, high = np.empty(knots.size), np.empty(knots.size)
     for i in range(knots.size):
-        used = np.flatnonzero(reaches[:, i])
+        used = np.flatnonzero(is_used[:, i])
         by_keys = used[np.argsort(keys_at[used, i], kind="stable")]
-        table[i] = np.interp(keys, keys_at[by_keys, i], seconds_at[by_keys, i])
-        low[i], high[i] = keys_at[by_keys[0], i] / NEAR, keys_at[by_keys[-1], i] * NEAR
+        known_keys = keys_at[by_keys, i]
+        table[i] = np.interp(keys, known_keys, seconds_at[by_keys, i])
+        low[i], high[i] = known_keys[0] / NEAR, known_keys[-1] * NEAR
     table = np.column_stack([isotonic(column, np.ones(knots.size)) for column in table.T])
     # Repeat the last column: a part extrapolates with its last slope, which must be 0 in the keys.
     keys = np.append(keys, 2 * keys[-1])
@@ -115,18 +118,19 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 
     Points of a prompt length that was measured with one batch only form families by batch.
     """
-    batch, isl = points.T
-    # Prompt lengths that were measured with several batches
-    lengths = [length for length in np.unique(isl) if np.unique(batch[isl == length]).size > 1]
-    members = [batch == 1, *(isl == length for length in lengths)]  # masks of points
-    other = ~np.any(members, axis=0)
-    members += [other & (batch == size) for size in np.unique(batch[other])]
+    batch, isl = points[:, 0], points[:, 1]
+    # Masks of points: single prompts, prompts of one length with several batches, other batches.
+    masks = [batch == 1]
+    for length in np.unique(isl):
+        if np.unique(batch[isl == length]).size > 1:
+            masks.append(isl == length)
+    other = ~np.any(masks, axis=0)
+    masks += [other & (batch == size) for size in np.unique(batch[other])]
+    tokens, keys, log_seconds = batch * isl, isl / 2, np.log(seconds)
     return [
-        _rising_points(
-            (batch * isl)[member], isl[member] / 2, np.log(seconds[member]), weights[member]
-        )
-        for member in members
-        if member.any()
+        _rising_points(tokens[mask], keys[mask], log_seconds[mask], weights[mask])
+        for mask in masks
+        if mask.any()
     ]
 
 
@@ -182,13 +186,16 @@ def _decode(rows: BenchmarkRows) -> Part:
     distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
     nearest_context = distance.argmin(axis=1)
     points, seconds, counts = _sizes(rows.batch, nearest_context, seconds=rows.tbt_s)
-    batches = np.unique(points[:, 0])
-    # The measured cells of arrays [batches, contexts]: rows and columns.
-    cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
+    batches, row = np.unique(points[:, 0], return_inverse=True)
+    cells = row, points[:, 1].astype(int)  # measured ones of arrays [batches, contexts]
+
+    # Fill the other cells, then refine the batches.
     by_batch = _fill_cells((batches.size, contexts.size), cells, seconds, counts)
     knots = finer(batches, STEPS)
     by_knot = np.column_stack([interpolate(batches, column, knots) for column in by_batch.T])
     by_knot = np.maximum.accumulate(by_knot, axis=1)  # cubics of two columns may cross
+
+    # The measured contexts at each batch.
     measured = np.zeros(by_batch.shape, np.bool_)
     measured[cells] = True
     low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
@@ -238,10 +245,11 @@ def _fill_cells(
     ``cells`` are their row and column indices, ``counts`` their weights. An unmeasured cell is a
     row term plus a column term, fitted to the measured ones by weighted least squares.
     """
-    design = np.hstack([np.eye(size)[cell] for size, cell in zip(shape, cells, strict=True)])
+    (rows, columns), (row, column) = shape, cells
+    design = np.hstack([np.eye(rows)[row], np.eye(columns)[column]])  # a row term, a column term
     root_weight = np.sqrt(counts)
     terms = np.linalg.lstsq(design * root_weight[:, None], seconds * root_weight, rcond=None)[0]
-    estimated_s = np.maximum(terms[: shape[0], None] + terms[None, shape[0] :], seconds.min())
+    estimated_s = np.maximum(terms[:rows, None] + terms[rows:], seconds.min())
     estimated_s[cells] = seconds
     # Unmeasured cells yield to measured ones when the table is made to rise.
     weights = np.full(shape, 1e-3)

@@ -72,7 +72,7 @@ def weights(rows: ServedRows) -> FloatArray:
     A group of 10 rows or more weighs as the square root of its size.
     """
     groups = list(
-        zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
+        zip(rows.shape, rows.gpu, rows.loop.disaggregated, rows.engine, rows.precision, strict=True)
     )
     sizes = Counter(groups)
     weight = np.where(rows.unsure | (rows.source == "ML.ENERGY"), UNSURE, 1.0)
@@ -290,7 +290,7 @@ def table_of(rows: ServedRows, predicted: PredictedSeconds, kept: Rows) -> Error
     """Return the error table of the rows ``kept``."""
     part = rows.take(kept)
     return error_table(
-        cell_selectors(part.loop.split, part.users, part.engine, part.speculative),
+        cell_selectors(part.loop.disaggregated, part.users, part.engine, part.speculative),
         np.abs(predicted.tbt_s[kept] / part.tbt_s - 1.0),
         np.abs(predicted.ttft_s[kept] / part.ttft_s - 1.0),
         groups=np.char.add(

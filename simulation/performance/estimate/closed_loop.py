@@ -69,24 +69,26 @@ def demands(
     only some attention ranks have a prompt.
     """
     totals = {name: np.zeros(iteration.decodes.shape) for name in DEMANDS}
-    for op in graph.operators:
-        if op.axis == "encoder":
+    is_foreign = gpu.family not in NEAREST
+    for operator in graph.operators:
+        if operator.axis == "encoder":
             continue
-        seen = routed if routed is not None and isinstance(op, Experts) else iteration
-        seconds = op.count * kernel_s(op, seen, gpu, efficiencies)
-        calls = op.count * (op.rows(iteration) > 0)
-        if isinstance(op, Collective):
-            between_nodes = link_bytes_s(op, gpu) != gpu.link_bytes_s
-            totals["far"] += calls * between_nodes
+        own_iteration = iteration
+        if routed is not None and isinstance(operator, Experts):
+            own_iteration = routed
+        seconds = operator.count * kernel_s(operator, own_iteration, gpu, efficiencies)
+        if unpacks_weights(operator, gpu):
+            totals["unpacked"] += seconds
+        elif scaled_by_block(operator, gpu):
+            totals["scaled"] += seconds
         else:
+            totals["busy"] += seconds
+        totals["foreign"] += seconds * is_foreign
+        calls = operator.count * (operator.rows(iteration) > 0)
+        if not isinstance(operator, Collective):
             totals["kernels"] += calls
-        slowed = "busy"
-        if unpacks_weights(op, gpu):
-            slowed = "unpacked"
-        elif scaled_by_block(op, gpu):
-            slowed = "scaled"
-        totals[slowed] += seconds
-        totals["foreign"] += seconds * (gpu.family not in NEAREST)
+        elif link_bytes_s(operator, gpu) != gpu.link_bytes_s:  # between nodes
+            totals["far"] += calls
     return totals
 
 
@@ -98,7 +100,7 @@ class ClosedLoop:
     """
 
     engine: IntArray  # index into ENGINES
-    split: BoolArray  # True if disaggregated
+    disaggregated: BoolArray
     isl: FloatArray
     osl: FloatArray
     users: FloatArray  # concurrency of the deployment
@@ -107,29 +109,29 @@ class ClosedLoop:
     prefill_workers: FloatArray  # nan: enough to keep up with decode
     transfer_s: FloatArray  # of a prompt's cache from a prefill to a decode worker
     prefill_ranks: FloatArray  # prompts that one prefill worker computes at once, one per rank
-    abreast: FloatArray  # prompts per rank in one iteration if many wait
+    prompts_per_rank: FloatArray  # in one iteration, if many prompts wait
     decode_ranks: FloatArray  # attention ranks that share a decode worker's sequences
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
     drafted: FloatArray  # draft tokens per sequence and iteration
     accepted: FloatArray  # accepted ones of them; nan: unknown
     layers: FloatArray  # of the model; drafting a token computes one more
-    median: BoolArray  # TTFT is a median of requests, not the mean
-    equal: BoolArray  # all requests have the same lengths
+    median_ttft: BoolArray  # TTFT is a median of requests, not the mean
+    equal_lengths: BoolArray  # all requests have the same lengths
     recv_interval: FloatArray  # decode iterations between two polls for requests
     persistent: BoolArray  # latent attention by AITER's persistent kernel
     decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
-    lone: Demands  # an iteration of one prompt on one of the ranks, which the others wait for
-    crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
+    lone_prompt: Demands  # an iteration of one prompt on one of the ranks; the others wait for it
+    joint_prompts: Demands  # an iteration of ``prompts_per_rank * prefill_ranks`` prompts
     mixed: Demands  # an iteration of ``decode`` and ``prefill`` together
 
 
-def iteration_s(loop: ClosedLoop, work: Demands, c: Calibration) -> FloatArray:
+def iteration_s(loop: ClosedLoop, work: Demands, calibration: Calibration) -> FloatArray:
     """Return the seconds of an iteration with ``work`` in each deployment of ``loop``, ``[n]``."""
-    scaled = np.array([c.scaled_by(engine) for engine in ENGINES])[loop.engine]
-    seconds = work["busy"] + c.unpacked * work["unpacked"] + scaled * work["scaled"]
-    seconds = seconds + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
-    return np.asarray(seconds + c.iteration_s)
+    scaled = np.array([calibration.scaled_by(engine) for engine in ENGINES])[loop.engine]
+    seconds = work["busy"] + calibration.unpacked * work["unpacked"] + scaled * work["scaled"]
+    seconds = seconds + (calibration.foreign - 1.0) * work["foreign"]
+    return np.asarray(seconds + calibration.far_s * work["far"] + calibration.iteration_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,43 +149,45 @@ class SteadyState:
 class _Iterations(NamedTuple):
     """Seconds of the iterations of each deployment, ``[n]`` each."""
 
-    kernels: FloatArray  # GPU time of a decode iteration
-    host: FloatArray  # time of the host for it, which overlaps with the GPU's
-    drafting: FloatArray  # to draft tokens before it
-    decode: FloatArray  # a whole decode iteration
-    prompt: FloatArray  # an iteration of one prompt per prefill rank
-    lone: FloatArray  # an iteration of one prompt on one of the ranks
-    eager: FloatArray  # of the host to launch the kernels of an iteration with prompts
-    crowd: FloatArray  # waiting prompts computed together, without scheduling
-    per_crowd_prompt: FloatArray  # the part of one prompt in it, limited by the host
+    kernels_s: FloatArray  # GPU time of a decode iteration
+    host_s: FloatArray  # time of the host for it, which overlaps with the GPU's
+    drafting_s: FloatArray  # to draft tokens before it
+    decode_s: FloatArray  # a whole decode iteration
+    prompt_s: FloatArray  # an iteration of one prompt per prefill rank
+    lone_prompt_s: FloatArray  # an iteration of one prompt on one of the ranks
+    launch_s: FloatArray  # of the host to launch the kernels of an iteration with prompts
+    joint_prompts_s: FloatArray  # waiting prompts computed together, without scheduling
+    joint_prompt_s: FloatArray  # the part of one prompt in it, limited by the host
 
 
-def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
+def _iterations(loop: ClosedLoop, calibration: Calibration) -> _Iterations:
     """Return the seconds of iterations with decodes only, and of those with prompts only."""
-    kernels = iteration_s(loop, loop.decode, c) + c.persistent_s * loop.layers * loop.persistent
-    kernels = kernels * np.where(loop.split, c.split_decode, 1.0)
+    decode_s = iteration_s(loop, loop.decode, calibration)
+    kernels_s = decode_s + calibration.persistent_s * loop.layers * loop.persistent
+    kernels_s = kernels_s * np.where(loop.disaggregated, calibration.split_decode, 1.0)
     # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
     # the captured graph, so its host does nothing for a draft.
     prepared = np.where((loop.engine == SGLANG) & (loop.drafted > 0.0), 2.0, 1.0)
     # Engines prepare the next iteration while the GPU computes (overlap or async scheduling).
-    host = prepared * c.sequence_s * loop.batch / loop.decode_ranks
-    one_layer = (iteration_s(loop, loop.decode, c) - c.iteration_s) / loop.layers
-    draft_s = np.where(loop.engine == TRTLLM, 0.0, c.draft_s)
-    drafting = loop.drafted * (draft_s + one_layer)
+    host_s = prepared * calibration.sequence_s * loop.batch / loop.decode_ranks
+    layer_s = (decode_s - calibration.iteration_s) / loop.layers
+    host_draft_s = np.where(loop.engine == TRTLLM, 0.0, calibration.draft_s)
+    drafting_s = loop.drafted * (host_draft_s + layer_s)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
-    eager = c.eager_s * loop.prefill["kernels"]
-    crowd = iteration_s(loop, loop.crowd, c) - c.iteration_s
+    launch_s = calibration.eager_s * loop.prefill["kernels"]
+    joint_prompts_s = iteration_s(loop, loop.joint_prompts, calibration) - calibration.iteration_s
+    joint_prompts = loop.prompts_per_rank * loop.prefill_ranks
     return _Iterations(
-        kernels,
-        host,
-        drafting,
-        decode=overlapped_seconds(kernels, host) + drafting,
-        prompt=iteration_s(loop, loop.prefill, c),
-        lone=iteration_s(loop, loop.lone, c),
-        eager=eager,
-        crowd=crowd,
-        per_crowd_prompt=np.maximum(crowd, eager) / (loop.abreast * loop.prefill_ranks),
+        kernels_s,
+        host_s,
+        drafting_s,
+        decode_s=overlapped_seconds(kernels_s, host_s) + drafting_s,
+        prompt_s=iteration_s(loop, loop.prefill, calibration),
+        lone_prompt_s=iteration_s(loop, loop.lone_prompt, calibration),
+        launch_s=launch_s,
+        joint_prompts_s=joint_prompts_s,
+        joint_prompt_s=np.maximum(joint_prompts_s, launch_s) / joint_prompts,
     )
 
 
@@ -194,11 +198,11 @@ def _are_in_step(loop: ClosedLoop) -> BoolArray:
     prompts come before a request's first token, and the other half between its first and second
     token.
     """
-    return np.asarray(loop.equal & ~loop.split & (loop.engine == SGLANG))
+    return np.asarray(loop.equal_lengths & ~loop.disaggregated & (loop.engine == SGLANG))
 
 
 def _added_to_decode(
-    loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray
+    loop: ClosedLoop, calibration: Calibration, times: _Iterations, mix: FloatArray
 ) -> FloatArray:
     """Return the mean seconds that prompts of other users add to a decode iteration, ``[n]``.
 
@@ -211,15 +215,18 @@ def _added_to_decode(
     mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     prompts = mix * loop.batch / loop.osl  # in an iteration
     # The weights that the first prompt needs are read for the decodes anyway.
-    first = np.maximum(iteration_s(loop, loop.mixed, c) - iteration_s(loop, loop.decode, c), 0.0)
-    first = np.where(in_step, times.per_crowd_prompt, first / loop.prefill_ranks)
-    further = np.maximum(prompts - 1.0, 0.0) * times.crowd / (loop.abreast * loop.prefill_ranks)
-    with_prompts = overlapped_seconds(times.kernels + first + further, times.host) + times.drafting
+    mixed_s = iteration_s(loop, loop.mixed, calibration)
+    first_s = np.maximum(mixed_s - iteration_s(loop, loop.decode, calibration), 0.0)
+    first_s = np.where(in_step, times.joint_prompt_s, first_s / loop.prefill_ranks)
+    joint_prompts = loop.prompts_per_rank * loop.prefill_ranks
+    further_s = np.maximum(prompts - 1.0, 0.0) * times.joint_prompts_s / joint_prompts
+    kernels_s = times.kernels_s + first_s + further_s
+    with_prompts_s = overlapped_seconds(kernels_s, times.host_s) + times.drafting_s
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
-    launching = np.where((loop.engine == VLLM) | in_step, 0.0, times.eager)
-    added = overlapped_seconds(with_prompts, launching) - times.decode
-    return np.asarray(np.minimum(prompts, 1.0) * added)
+    launch_s = np.where((loop.engine == VLLM) | in_step, 0.0, times.launch_s)
+    added_s = overlapped_seconds(with_prompts_s, launch_s) - times.decode_s
+    return np.asarray(np.minimum(prompts, 1.0) * added_s)
 
 
 def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
@@ -230,16 +237,16 @@ def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatA
     at the worker.
     """
     other_ranks = loop.prefill_ranks - 1.0
-    added_by_rank = (times.prompt - times.lone) / np.maximum(other_ranks, 1.0)
+    added_by_rank = (times.prompt_s - times.lone_prompt_s) / np.maximum(other_ranks, 1.0)
     # An iteration with prompts on ``arrived`` other ranks lasts lone + arrived * added_by_rank.
     # In that time per_s times as many arrive. This solves for arrived.
-    arrived = per_s * times.lone / np.maximum(1.0 - per_s * added_by_rank, 1e-9)
-    return np.asarray(times.lone + added_by_rank * np.minimum(arrived, other_ranks))
+    arrived = per_s * times.lone_prompt_s / np.maximum(1.0 - per_s * added_by_rank, 1e-9)
+    return np.asarray(times.lone_prompt_s + added_by_rank * np.minimum(arrived, other_ranks))
 
 
 def _ttft_without_queue(
     loop: ClosedLoop,
-    c: Calibration,
+    calibration: Calibration,
     times: _Iterations,
     start: FloatArray,
     others: FloatArray,
@@ -250,20 +257,24 @@ def _ttft_without_queue(
     ``start`` is the engine's time before the first iteration. ``others`` is the number of other
     requests at the same prefill worker. ``prompt`` is the time of the prompt's iteration.
     """
-    start = start * np.where(loop.split, c.split_start, 1.0)
-    ttft = start + overlapped_seconds(prompt, times.eager) + np.where(loop.split, 0.0, times.decode)
-    # TensorRT-LLM delays a prompt for those of other attention ranks.
+    start = start * np.where(loop.disaggregated, calibration.split_start, 1.0)
+    running_s = np.where(loop.disaggregated, 0.0, times.decode_s)
+    ttft_s = start + overlapped_seconds(prompt, times.launch_s) + running_s
+    # Decode iterations before the prompt's own. TensorRT-LLM delays a prompt for those of other
+    # attention ranks, and SGLang polls for requests only now and then.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
-    delay_iterations = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
-    ttft = ttft + np.where(loop.split, 0.0, delay_iterations * times.decode)
+    delay_iterations = np.where(gathers, calibration.gather, 0.0)
+    delay_iterations = delay_iterations + calibration.polls * loop.recv_interval
+    ttft_s = ttft_s + np.where(loop.disaggregated, 0.0, delay_iterations * times.decode_s)
     # Requests of equal lengths keep their order of start, so each meets the prompts before it.
-    in_train = loop.equal & ~loop.split & ~_are_in_step(loop)
-    per_prompt = np.maximum(times.prompt - c.iteration_s, times.eager) / loop.prefill_ranks
-    ttft = ttft + np.where(in_train, np.minimum(c.train, others), 0.0) * per_prompt
-    return np.asarray(ttft + np.where(loop.split, loop.transfer_s, 0.0))
+    keeps_order = loop.equal_lengths & ~loop.disaggregated & ~_are_in_step(loop)
+    prompts_before = np.where(keeps_order, np.minimum(calibration.train, others), 0.0)
+    rank_prompt_s = np.maximum(times.prompt_s - calibration.iteration_s, times.launch_s)
+    ttft_s = ttft_s + prompts_before * (rank_prompt_s / loop.prefill_ranks)
+    return np.asarray(ttft_s + np.where(loop.disaggregated, loop.transfer_s, 0.0))
 
 
-def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
+def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
 
     TBT is a decode iteration, plus the time that prompts of other users add. TTFT is the sum of the
@@ -272,37 +283,43 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     # By engine: the share of others' prompts that falls between a request's tokens, the seconds
     # before its first iteration, and the share of the others whose prompts it waits for.
     mix, start, share_ahead = (
-        np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
+        np.array([calibration.of(constant, engine) for engine in ENGINES])[loop.engine]
+        for constant in PER_ENGINE
     )
-    times = _iterations(loop, c)
-    tbt = _tbt_s(loop, c, times, mix)
-    # Each user with a place in the batch sends a prompt every osl tokens.
+    times = _iterations(loop, calibration)
+    tbt = _tbt_s(loop, calibration, times, mix)
+
+    # Prefill workers and their load. Each user with a place in the batch sends a prompt every osl
+    # tokens. Unless stated, there are as many workers as compute these prompts.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    # Unless stated, as many prefill workers as compute these prompts.
-    enough_workers = np.maximum(in_service * times.per_crowd_prompt / (loop.osl * tbt), 1.0)
+    enough_workers = np.maximum(in_service * times.joint_prompt_s / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough_workers, loop.prefill_workers)
-    queued = np.where(loop.split, in_service / workers, loop.batch)
+    queued = np.where(loop.disaggregated, in_service / workers, loop.batch)
     others = np.maximum(queued, 1.0) - 1.0
-    per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
-    prompt = _prompt_s(loop, times, per_s)
-    ttft = _ttft_without_queue(loop, c, times, start, others, prompt)
-    share_ahead = share_ahead * np.where(loop.split, c.split_order, 1.0)
+    prompt_workers = np.where(loop.disaggregated, workers, loop.decode_workers)
+    prompts_per_s = in_service / prompt_workers / (loop.osl * tbt)  # of each worker
+
+    # TTFT, and the wait for the prompts of other users.
+    prompt = _prompt_s(loop, times, prompts_per_s)
+    ttft = _ttft_without_queue(loop, calibration, times, start, others, prompt)
+    share_ahead = share_ahead * np.where(loop.disaggregated, calibration.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    share_ahead = np.where(loop.median & ~loop.split, 0.0, share_ahead)
+    share_ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, share_ahead)
     # All requests of the first round arrive at once; with more rounds it counts less.
     share_before = np.where(_are_in_step(loop), QUEUE_AHEAD, share_ahead * ROUNDS / loop.rounds)
-    first_wait = share_before * others * times.per_crowd_prompt
+    first_wait = share_before * others * times.joint_prompt_s
     decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
     # A user's TTFT and decoding last at least as long as the prompts of all users of the worker.
-    least_ttft = queued * times.per_crowd_prompt - decoding
-    queue = _prefill_queue_s(least_ttft, times.per_crowd_prompt, decoding)
+    least_ttft = queued * times.joint_prompt_s - decoding
+    queue = _prefill_queue_s(least_ttft, times.joint_prompt_s, decoding)
     split_ttft = ttft + overlapped_seconds(queue, first_wait)
-    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, least_ttft))
+    ttft = np.where(loop.disaggregated, split_ttft, np.maximum(ttft + first_wait, least_ttft))
+
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + decoding
     wait = stay * (loop.users / in_service - 1.0)
     tokens_per_s = loop.osl * in_service / stay
-    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode, times.prompt, workers)
+    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode_s, times.prompt_s, workers)
 
 
 def _prefill_queue_s(
@@ -318,10 +335,13 @@ def _prefill_queue_s(
     return np.asarray(np.maximum((least_ttft + root) / 2.0 - prompt_s, 0.0))
 
 
-def _tbt_s(loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray) -> FloatArray:
+def _tbt_s(
+    loop: ClosedLoop, calibration: Calibration, times: _Iterations, mix: FloatArray
+) -> FloatArray:
     """Return the mean seconds between two tokens of a request; for ``mix`` see Calibration."""
     # A drafted token counts only if all before it are accepted: the sum of acceptance ** 1, 2, ...
-    expected = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
+    acceptance = calibration.acceptance
+    expected = acceptance * (1.0 - acceptance**loop.drafted) / (1.0 - acceptance)
     accepted = np.where(np.isnan(loop.accepted), expected, loop.accepted)
-    added_by_prompts = np.where(loop.split, 0.0, _added_to_decode(loop, c, times, mix))
-    return np.asarray(times.decode / (1.0 + accepted) + added_by_prompts)
+    added_s = np.where(loop.disaggregated, 0.0, _added_to_decode(loop, calibration, times, mix))
+    return np.asarray(times.decode_s / (1.0 + accepted) + added_s)

@@ -136,12 +136,13 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
     weights = gpu_weight_bytes(shape, arranged.decode)
-    mean, longest = (  # of a sequence at half of its output, and at its end
-        gpu_kv_bytes(shape, round(deployment.isl + share * deployment.osl), arranged.decode)
-        for share in (0.5, 1.0)
-    )
+    # Cache of a sequence at half of its output, and at its end.
+    half, end = (round(deployment.isl + share * deployment.osl) for share in (0.5, 1.0))
+    mean = gpu_kv_bytes(shape, half, arranged.decode)
     # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
-    cache = longest if deployment.engine == "trtllm" else mean
+    cache = mean
+    if deployment.engine == "trtllm":
+        cache = gpu_kv_bytes(shape, end, arranged.decode)
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
@@ -176,32 +177,36 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     """Return the deployments as arrays for ``closed_loop``, one row each.
 
     Decoding sequences have their mean context. A prompt computes only the tokens that are not in
-    the prefix cache. ``crowd`` are the waiting prompts that one iteration computes together.
+    the prefix cache.
     """
     deployments, arranged = [p.deployment for p in placed], [p.arranged for p in placed]
     isl = np.array([d.isl for d in deployments], np.float64)
     osl = np.array([d.osl for d in deployments], np.float64)
     batch = np.array([p.batch for p in placed])
     ranks = np.array([float(a.prefill.attention_dp) for a in arranged])
+    # Of a prompt: tokens to compute, and their pairs with earlier tokens.
+    hit_rate = np.array([d.prefix_hit_rate for d in deployments])
+    tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
+    chunk_tokens = np.array([a.chunk_tokens for a in arranged])
+    most_per_rank = np.maximum(batch / ranks - 1.0, 1.0)
+    prompts_per_rank = np.clip(chunk_tokens / tokens, 1.0, most_per_rank)
+    joint_prompts = prompts_per_rank * ranks
+
+    # Iterations: decodes, their context, prompt tokens (or drafted ones) and pairs.
     zeros = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
     drafted_each = np.array([d.drafted for d in deployments])
     drafted = batch * drafted_each
-    hit_rate = np.array([d.prefix_hit_rate for d in deployments])
-    tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
     decode = iteration(batch, context, drafted, zeros)
     prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
-    prompt = iteration(zeros, zeros, tokens, pairs)
+    lone = iteration(zeros, zeros, tokens, pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
-    chunk = np.array([a.chunk_tokens for a in arranged])
-    abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
-    crowd_prompts = abreast * ranks
-    crowd = iteration(zeros, zeros, crowd_prompts * tokens, crowd_prompts * pairs)
+    joint = iteration(zeros, zeros, joint_prompts * tokens, joint_prompts * pairs)
     decode_side, prefill_side = [a.decode for a in arranged], [a.prefill for a in arranged]
     demands_on = partial(_demands_of, deployments, efficiencies)
     return ClosedLoop(
         engine=np.array([ENGINES.index(d.engine) for d in deployments]),
-        split=np.array([a.split for a in arranged]),
+        disaggregated=np.array([a.split for a in arranged]),
         isl=isl,
         osl=osl,
         users=np.array([d.concurrency for d in deployments], np.float64),
@@ -210,20 +215,20 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         prefill_workers=np.array([a.prefill_workers for a in arranged]),
         transfer_s=np.array([_transfer_s(p) for p in placed]),
         prefill_ranks=ranks,
-        abreast=abreast,
+        prompts_per_rank=prompts_per_rank,
         decode_ranks=np.array([float(a.decode.attention_dp) for a in arranged]),
         rounds=np.array([d.rounds for d in deployments]),
         drafted=drafted_each,
         accepted=np.array([d.accepted for d in deployments]),
         layers=np.array([float(d.shape.layers) for d in deployments]),
-        median=np.array([d.median_ttft for d in deployments]),
-        equal=np.array([a.equal for a in arranged]),
+        median_ttft=np.array([d.median_ttft for d in deployments]),
+        equal_lengths=np.array([a.equal for a in arranged]),
         recv_interval=np.array([a.recv_interval for a in arranged]),
         persistent=np.array([_is_persistent(d) for d in deployments]),
         decode=demands_on(decode_side, decode),
         prefill=demands_on(prefill_side, prefill),
-        lone=demands_on(prefill_side, prefill, prompt),
-        crowd=demands_on(prefill_side, crowd),
+        lone_prompt=demands_on(prefill_side, prefill, lone),
+        joint_prompts=demands_on(prefill_side, joint),
         mixed=demands_on(decode_side, mixed),
     )
 

@@ -186,8 +186,8 @@ def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
     for few, many in itertools.pairwise(rows):
         assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-9)
     loop = loop_of([fit_into_memory(replace(apart, concurrency=16384.0))], KERNELS)
-    assert loop.abreast[0] == MAX_BATCH_TOKENS / apart.isl == 8.0
-    most = apart.osl * 8.0 / float(loop.crowd["busy"][0])  # eight prompts an iteration
+    assert loop.prompts_per_rank[0] == MAX_BATCH_TOKENS / apart.isl == 8.0
+    most = apart.osl * 8.0 / float(loop.joint_prompts["busy"][0])  # eight prompts an iteration
     assert rows[-1].tokens_per_s <= most * (1 + 1e-9)
 
 
@@ -288,12 +288,12 @@ def test_ranks_with_a_prompt_each_take_longer_than_one_of_them(moe_tp: int, moe_
     spread = Arrangement(attention_dp=8, moe_tp=moe_tp, moe_ep=moe_ep, weights="fp8")
     lone = replace(DEEPSEEK, decode=spread, isl=8192.0, concurrency=1.0, rounds=np.inf)
     loop = loop_of([fit_into_memory(lone)], KERNELS)
-    assert loop.lone["kernels"] == loop.prefill["kernels"]
-    assert loop.lone["scaled"] < loop.prefill["scaled"]
+    assert loop.lone_prompt["kernels"] == loop.prefill["kernels"]
+    assert loop.lone_prompt["scaled"] < loop.prefill["scaled"]
     prompts = [one(replace(lone, concurrency=users, osl=64.0)) for users in (1.0, 4.0, 64.0)]
     assert (np.diff([estimated.ttft_s for estimated in prompts]) > 0).all()
     without_spread = loop_of([fit_into_memory(replace(lone, decode=DEEPSEEK.decode))], KERNELS)
-    assert without_spread.lone["busy"] == pytest.approx(without_spread.prefill["busy"])
+    assert without_spread.lone_prompt["busy"] == pytest.approx(without_spread.prefill["busy"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -324,7 +324,7 @@ def test_caps_chunks_and_hits_change_an_estimate() -> None:
         loop_of([fit_into_memory(replace(busy, chunk_tokens=tokens))], KERNELS)
         for tokens in (8192.0, 2048.0)
     )
-    assert whole.abreast[0] == 4.0 * chunked.abreast[0]
+    assert whole.prompts_per_rank[0] == 4.0 * chunked.prompts_per_rank[0]
     with pytest.raises(SimulationError, match="prefix_hit_rate"):
         replace(LLAMA, prefix_hit_rate=1.0)
 
@@ -359,7 +359,7 @@ def test_served_deployments_are_met_as_the_catalogue_says() -> None:
     for mode, apart in (("agg", False), ("disagg", True)):
         kept = rows_to_score(rows)
         shown = estimate_fit().errors["seen"].cells[mode]
-        assert shown.rows == (rows.loop.split[kept] == apart).sum()
+        assert shown.rows == (rows.loop.disaggregated[kept] == apart).sum()
         found = table_of(rows, PredictedSeconds(steady.tbt_s, steady.ttft_s), kept).cells[mode]
         for name in ("tbt", "ttft", "tbt_90", "ttft_90"):
             assert getattr(found, name) == pytest.approx(getattr(shown, name), rel=0.02), name
@@ -423,12 +423,12 @@ def test_prompts_of_others_ride_on_iterations_that_read_the_weights_anyway() -> 
 def test_prompts_that_wait_are_computed_together() -> None:
     """Eight of 1,024 tokens read the experts once: less than eight alone, no less than one."""
     loop = loop_of([fit_into_memory(replace(DEEPSEEK, concurrency=64.0))], KERNELS)
-    alone, crowd = float(loop.prefill["busy"][0]), float(loop.crowd["busy"][0])
-    assert loop.abreast[0] == 8.0
+    alone, crowd = float(loop.prefill["busy"][0]), float(loop.joint_prompts["busy"][0])
+    assert loop.prompts_per_rank[0] == 8.0
     assert alone < crowd < 8.0 * alone
     two = loop_of([fit_into_memory(replace(DEEPSEEK, concurrency=2.0))], KERNELS)
-    assert two.abreast[0] == 1.0  # nobody else waits
-    assert float(two.crowd["busy"][0]) == float(two.prefill["busy"][0])
+    assert two.prompts_per_rank[0] == 1.0  # nobody else waits
+    assert float(two.joint_prompts["busy"][0]) == float(two.prefill["busy"][0])
 
 
 @pytest.mark.parametrize(
