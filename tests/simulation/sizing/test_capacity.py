@@ -83,7 +83,7 @@ def test_trickle_that_misses_says_which_limit_and_what_the_profile_gives():
     fixed = (np.full(10, 1000), np.full(10, 200))
     with pytest.raises(SimulationError, match=r"TTFT limit of 100 ms.*up to 150 ms"):
         capacity(SizingCase(LARGE, fixed, Tier("t", ttft_s=0.1)))
-    with pytest.raises(SimulationError, match=r"TBT limit of 20 ms.*up to 30 ms"):
+    with pytest.raises(SimulationError, match=r"TPOT limit of 20 ms.*up to 30 ms"):
         capacity(SizingCase(LARGE, fixed, Tier("t", tbt_s=0.02)))
 
 
