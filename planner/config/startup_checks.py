@@ -47,15 +47,15 @@ def applied_migrations() -> set[str]:
         return {name for (name,) in cursor.fetchall()}
 
 
-def own_migrations() -> tuple[set[str], set[str]]:
-    """Return the names of the migrations of this version, and of those that they replace."""
+def own_migrations() -> dict[str, set[str]]:
+    """Return the migrations of this version by name, each with the names of those it replaces."""
     package = import_module(f"{APP}.migrations")
-    names = {module.name for module in iter_modules(package.__path__)}
-    replaced: set[str] = set()
-    for name in names:
-        migration = getattr(import_module(f"{package.__name__}.{name}"), "Migration", None)
-        replaced |= {old for app, old in getattr(migration, "replaces", ()) if app == APP}
-    return names, replaced
+    replaced: dict[str, set[str]] = {}
+    for module in iter_modules(package.__path__):
+        migration = getattr(import_module(f"{package.__name__}.{module.name}"), "Migration", None)
+        replaces = getattr(migration, "replaces", ())
+        replaced[module.name] = {old for app, old in replaces if app == APP}
+    return replaced
 
 
 def unknown_migrations() -> list[str]:
@@ -63,8 +63,11 @@ def unknown_migrations() -> list[str]:
 
     A migration is known if its file is here, or if ``replaces`` of a file here lists it.
     """
-    known, replaced = own_migrations()
-    return sorted(applied_migrations() - known - replaced)
+    return _unknown(applied_migrations(), own_migrations())
+
+
+def _unknown(applied: set[str], own: dict[str, set[str]]) -> list[str]:
+    return sorted(applied.difference(own, *own.values()))
 
 
 def check_migrations() -> None:
@@ -87,11 +90,12 @@ def check_migrations() -> None:
         if opened_here:  # the web server forks later, and children must not share a connection
             connection.close()
     if applied:
-        on_disk, replaced = own_migrations()
-        if unknown := sorted(applied - on_disk - replaced):
+        own = own_migrations()
+        if unknown := _unknown(applied, own):
             raise UnfitDatabase(_newer_sentence(unknown))
-        if applied & replaced and (missing := sorted(replaced - applied)):
-            raise UnfitDatabase(_older_sentence(missing))
+        for replaced in own.values():
+            if applied & replaced and (missing := sorted(replaced - applied)):
+                raise UnfitDatabase(_older_sentence(missing))
     knew_all_migrations = True
 
 

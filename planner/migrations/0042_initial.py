@@ -758,7 +758,7 @@ class Migration(migrations.Migration):
                 "constraints": [once("schedule_name_once", "workspace", "name")],
             },
             name=models.CharField(max_length=120),
-            kind=models.CharField(default="plan", max_length=16),  # choices: see 0046
+            kind=models.CharField(default="plan", max_length=16),  # choices: see 0047
             options=models.JSONField(blank=True, default=dict),
             policy=models.CharField(blank=True, max_length=161),
             cron=models.CharField(max_length=120),
