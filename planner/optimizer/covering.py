@@ -84,18 +84,15 @@ class Covering:
             count, added, price_per_token = self._price_next(
                 candidates, remaining[uncovered], side, single
             )
+            # The cheapest pool of each need. A need for which nothing fits stays uncovered.
             best = np.argmin(price_per_token, axis=1)
-            rows = np.arange(len(uncovered))
-            # A need for which nothing fits stays uncovered.
-            possible = np.isfinite(price_per_token[rows, best])
-            uncovered, rows, best = uncovered[possible], rows[possible], best[possible]
-            chosen = tuple(index[rows, best] for index in candidates.index)
-            added_counts = count[rows, best]
-            self.target[chosen] += added_counts
-            model, region, column = chosen
-            gpus = added_counts * self._problem.gpus_per_instance[model, column]
+            can_add = np.isfinite(price_per_token[np.arange(len(best)), best])
+            uncovered, chosen = uncovered[can_add], (np.flatnonzero(can_add), best[can_add])
+            model, region, column = (index[chosen] for index in candidates.index)
+            self.target[model, region, column] += count[chosen]
+            gpus = count[chosen] * self._problem.gpus_per_instance[model, column]
             self.free[region, self._problem.rows[column]] -= gpus
-            remaining[uncovered] -= added[rows, best]
+            remaining[uncovered] -= added[chosen]
             if single:
                 break
             uncovered = uncovered[remaining[uncovered] > slack[uncovered]]
@@ -113,17 +110,22 @@ class Covering:
         problem, index, need = self._problem, pools.index, need[:, None]
         model, region, column = index
         chosen = self.target[index]
+
+        # Most further instances, by free GPUs and maximums.
         gpus_each = problem.gpus_per_instance[model, column]
         that_fit = self.free[region, problem.rows[column]] // gpus_each
         most = np.where(pools.usable, np.minimum(problem.maximum[index] - chosen, that_fit), 0)
         # Running instances cost no start. Take them first and price new ones in a later round.
         still_running = problem.current[index] - chosen  # not yet in the target
         limit = np.where(still_running > 0, np.minimum(most, still_running), most)
+
+        # Instances that the need uses in full, and the tokens/s that they add.
         before = self._capacity_after_loss(pools, chosen, side)
         fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
         count = fully_used + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
         added = self._capacity_after_loss(pools, chosen + count, side) - before
+
         start_cost = np.where(still_running > 0, 0.0, self._start[index])
         charge = (self._hourly[index] + start_cost) / self._side_count[column] * count
         useful = np.minimum(added, need)

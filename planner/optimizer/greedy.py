@@ -67,25 +67,27 @@ def _remove_unneeded(
         served_here = served_tps[:, model, region]  # by side
         elsewhere = np.delete(served_tps[:, model].min(axis=0), region)
         # Capacity of the other regions, without the largest if a region may be lost.
-        others_tps = elsewhere.sum() - (elsewhere.max(initial=0.0) if problem.lose_region else 0.0)
+        others_tps = elsewhere.sum()
+        if problem.lose_region:
+            others_tps -= elsewhere.max(initial=0.0)
         # This region has to serve its own demand, and the joint demand that others cannot.
         demand_here = max(local[model, region], joint[model] - others_tps)
         required = min(float(served_here.min()), demand_here)
+
+        # Remove the most instances that leave every side with enough.
         present = int(target[model, region, column])
         least = int(problem.minimum[model, region, column])
+        removed = present - least
         lost_tps = {}  # by side: tokens/s lost with 0, 1, 2, ... instances removed
         for side_index, side in enumerate(all_sides):
-            if side.columns[column]:
-                # Tokens/s with 0 to ``present`` instances.
-                curve = capacity_curve(problem, model, column, present, int(side.lost[column]))
-                pool_tps = curve / side.share
-                lost_tps[side_index] = pool_tps[present] - pool_tps[least : present + 1][::-1]
-        # Remove the most instances that leave every side with enough.
-        spare = np.maximum(0.0, served_here - required)  # by side
-        removed = min(
-            int(np.searchsorted(lost, spare[side_index], side="right")) - 1
-            for side_index, lost in lost_tps.items()
-        )
+            if not side.columns[column]:
+                continue
+            curve = capacity_curve(problem, model, column, present, int(side.lost[column]))
+            pool_tps = curve / side.share  # with 0 to ``present`` instances
+            lost = pool_tps[present] - pool_tps[least : present + 1][::-1]
+            spare = max(0.0, served_here[side_index] - required)
+            removed = min(removed, int((lost <= spare).sum()) - 1)
+            lost_tps[side_index] = lost
         target[model, region, column] -= removed
         for side_index, lost in lost_tps.items():
             served_tps[side_index, model, region] -= lost[removed]
@@ -126,8 +128,9 @@ def _largest_other_region(served: FloatArray) -> FloatArray:
 
     ``served [model, region]`` is in tokens/s. The result is 0 with a single region.
     """
-    ranked = np.argsort(served, axis=1)
-    largest = np.take_along_axis(served, ranked[:, -1:], axis=1)
-    second = np.take_along_axis(served, ranked[:, -2:-1], axis=1)
-    is_largest = np.arange(served.shape[1]) == ranked[:, -1:]
-    return np.where(is_largest, second if second.size else 0.0, largest)
+    if served.shape[1] == 1:
+        return np.zeros(served.shape)
+    largest_region = np.argsort(served, axis=1)[:, -1:]
+    second, largest = np.split(np.sort(served, axis=1)[:, -2:], 2, axis=1)
+    is_largest = np.arange(served.shape[1]) == largest_region
+    return np.where(is_largest, second, largest)

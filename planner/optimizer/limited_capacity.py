@@ -9,9 +9,8 @@ tiers, a workload is the part of such a need that belongs to tiers of equal weig
 valuable tiers can then come before another model's, and its other tiers after.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 
@@ -127,17 +126,15 @@ def _greedy_by_policy(
                 fleet.restore(before)
                 fleet.skip(workload)
         return fleet.target
-    groups: list[Sequence[_Workload]] = [workloads]
-    if policy == PRIORITY_ROUND_ROBIN:
-        groups = [
-            list(group) for _, group in groupby(workloads, key=lambda workload: workload.weight)
-        ]
-    for group in groups:
-        waiting = list(group)
+    groups: dict[float, list[_Workload]] = {}  # served one after the other, in this order
+    for workload in workloads:
+        group = workload.weight if policy == PRIORITY_ROUND_ROBIN else 0.0
+        groups.setdefault(group, []).append(workload)
+    for waiting in groups.values():
         while waiting:
-            before_pass = fleet.target.sum()
+            instances_before = fleet.target.sum()
             waiting = [workload for workload in waiting if fleet.serve(workload, single=True) > 0]
-            if fleet.target.sum() == before_pass:  # no instance fits for any workload
+            if fleet.target.sum() == instances_before:  # no instance fits for any workload
                 break
     return fleet.target
 
@@ -265,12 +262,15 @@ def _split_by_weight(
         yield _Workload(float(weight[model]), model, region, need, need)
         return
     tier_tps, tier_weights = tiers
+    # Demand ``[tier, bin]`` in the region, or in all regions together.
     demand_tps = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
     peak = float(demand_tps.sum(axis=0).max())
-    need_before = 0.0
-    for lowest_weight in np.unique(tier_weights[:, model])[::-1]:
-        included = demand_tps[tier_weights[:, model] >= lowest_weight]
-        need_now = need * float(included.sum(axis=0).max()) / peak if peak > 0 else 0.0
+    if peak <= 0:
+        return
+    need_before = 0.0  # of the tiers of higher weight
+    for weight_of_tier in np.unique(tier_weights[:, model])[::-1]:
+        included = demand_tps[tier_weights[:, model] >= weight_of_tier]
+        need_now = need * float(included.sum(axis=0).max()) / peak
         if need_now > need_before:
-            yield _Workload(float(lowest_weight), model, region, need_now, need_now - need_before)
+            yield _Workload(float(weight_of_tier), model, region, need_now, need_now - need_before)
         need_before = need_now

@@ -73,10 +73,10 @@ def polish(cells: Cells, *, begin: Prices, until: float, check: Callable[[], Non
     prices, first_step = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
         trial = prices.demand if of_demand else prices.capacity
-        best, step = trial.copy(), np.full(trial.shape, first_step)
-        last_direction = np.zeros(trial.shape)
+        step, last_direction = np.full(trial.shape, first_step), np.zeros(trial.shape)
         priced = cells.solve_at(prices)
-        highest = _bound_parts(cells, priced, of_demand)
+        # Best prices so far, and the highest part of the bound of each model or region.
+        best, highest = trial.copy(), _bound_parts(cells, priced, of_demand)
         for _ in range(ROUND):
             if perf_counter() >= until:
                 break
@@ -85,11 +85,13 @@ def polish(cells: Cells, *, begin: Prices, until: float, check: Callable[[], Non
             direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
             turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
             step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
-            last_direction, trial = direction, np.maximum(0.0, trial + direction * step)
+            last_direction = direction
+            trial = np.maximum(0.0, trial + direction * step)
             priced = cells.solve_at(_with_prices(prices, trial, of_demand))
             bound_parts = _bound_parts(cells, priced, of_demand)
             is_better = bound_parts > highest
-            highest, best[is_better] = np.where(is_better, bound_parts, highest), trial[is_better]
+            highest = np.where(is_better, bound_parts, highest)
+            best[is_better] = trial[is_better]
         prices = _with_prices(prices, best, of_demand)
     return cells.solve_at(prices)
 

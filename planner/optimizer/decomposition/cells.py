@@ -45,13 +45,19 @@ class Prices:
 
     def towards(self, other: Prices, step: float) -> Prices:
         """Return the prices ``self + step * other``, none below 0."""
-        pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*(np.maximum(0.0, price + step * change) for price, change in pairs))
+        return Prices(
+            np.maximum(0.0, self.capacity + step * other.capacity),
+            np.maximum(0.0, self.demand + step * other.demand),
+            np.maximum(0.0, self.caps + step * other.caps),
+        )
 
     def midway(self, other: Prices) -> Prices:
         """Return the mean of both prices."""
-        pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*((price + other_price) / 2 for price, other_price in pairs))
+        return Prices(
+            (self.capacity + other.capacity) / 2,
+            (self.demand + other.demand) / 2,
+            (self.caps + other.caps) / 2,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +161,9 @@ class Cells:
         A lower bound above this value proves that there is no plan.
         """
         usd_per_gpu = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
+        by_column = usd_per_gpu.max(axis=0)  # [region, GPU column]
         dearest = np.zeros(self.free_gpus.shape)  # [region, capacity row]
-        np.maximum.at(dearest.T, self.rows, usd_per_gpu.max(axis=0).T)
+        np.maximum.at(dearest.T, self.rows, by_column.T)
         return self.fixed_usd + 1.0 + float((self.free_gpus * dearest).sum())
 
     @property
@@ -210,16 +217,16 @@ class Cells:
         """Return the arrays of the cells at ``prices`` for compiled code."""
         first, further = self.instance_charges(prices)
         arrays = PricedArrays(
-            theta=self.curves.theta,
-            known=self.curves.known,
-            steepest=self.curves.steepest,
-            token_value=prices.demand / self.mean_tps,
-            first=first,
-            further=further,
-            running=self.running,
+            theta_tps=self.curves.theta,
+            known_tps=self.curves.known,
+            steepest_tps=self.curves.steepest,
+            token_usd=prices.demand / self.mean_tps,
+            running_usd=first,
+            new_usd=further,
+            running_count=self.running,
             minimum=self.minimum,
             max_extra=self.max_extra,
-            need=self.need,
+            need_tps=self.need,
         )
         # Kernels would be compiled again for another memory layout, within the time limit.
         return PricedArrays(*map(np.ascontiguousarray, arrays))
@@ -229,10 +236,9 @@ class Cells:
 
         ``cell [n]`` is the number of the cell (a model in a region) of each candidate.
         """
-        usd, start_usd, running = (
-            values.reshape(-1, x.shape[1])[cell] for values in (self.usd, self.start, self.running)
-        )
-        started = np.maximum(0, x - running)
+        gpus = x.shape[1]
+        usd, start_usd = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
+        started = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
         cost: FloatArray = (usd * x + start_usd * started).sum(axis=1)
         return cost
 
@@ -242,22 +248,23 @@ class Cells:
         The result is ``[n, cap]``, in mean instances. ``cell [n]`` is the number of the cell (a
         model in a region) of each candidate.
         """
-        by_cell = (len(self.cap_rest), self.need.size, x.shape[1])
-        started = np.maximum(0, x - self.running.reshape(by_cell[1:])[cell])
-        # Sums over the GPU columns g.
-        by_instances = np.einsum("kng,ng->nk", self.cap_x.reshape(by_cell)[:, cell], x)
-        by_starts = np.einsum("kng,ng->nk", self.cap_start.reshape(by_cell)[:, cell], started)
-        use: FloatArray = by_instances + by_starts
-        return use
+        cells, gpus = self.need.size, x.shape[1]
+        started = np.maximum(0, x - self.running.reshape(cells, gpus)[cell])
+        # Uses of each candidate's cell, [cap, n, GPU column], summed over the GPU columns (g).
+        per_instance = self.cap_x.reshape(-1, cells, gpus)[:, cell]
+        per_start = self.cap_start.reshape(-1, cells, gpus)[:, cell]
+        by_instances = np.einsum("kng,ng->nk", per_instance, x)
+        return np.asarray(by_instances + np.einsum("kng,ng->nk", per_start, started))
 
     def served_tps(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
         """Return the tokens/s that instances ``x [n, GPU column]`` add to the minimums, ``[n]``.
 
         ``cell [n]`` is the number of the cell (a model in a region) of each row of ``x``.
         """
+        # The pools with instances: row of ``x``, GPU column, model, and minimum of each.
         row, gpu = np.nonzero(x)
-        minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
         model = cell[row] // self.need.shape[1]  # cells are numbered by model, then by region
+        minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
         before = self.curves.capacity_tps(model, gpu, minimum)
         after = self.curves.capacity_tps(model, gpu, minimum + x[row, gpu])
         return np.bincount(row, after - before, len(cell)).astype(float)

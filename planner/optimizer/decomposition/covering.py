@@ -34,16 +34,16 @@ class PricedArrays(NamedTuple):
     Axes: l models, r regions, g GPU columns. The arrays of one cell (``one_cell``) only have g.
     """
 
-    theta: Any  # [l, g] tokens/s that an instance adds beyond the known counts
-    known: Any  # [l, g, n + 1] tokens/s of 0 to n instances
-    steepest: Any  # [l, g] most tokens/s that one instance adds
-    token_value: Any  # [l] value of a token/s that serves joint demand
-    first: Any  # [l, r, g] cost of an instance that already runs
-    further: Any  # [l, r, g] cost of an instance that must start
-    running: Any  # [l, r, g] instances that already run
+    theta_tps: Any  # [l, g] tokens/s that an instance adds beyond the known counts
+    known_tps: Any  # [l, g, n + 1] tokens/s of 0 to n instances
+    steepest_tps: Any  # [l, g] most tokens/s that one instance adds
+    token_usd: Any  # [l] value of a token/s that serves joint demand
+    running_usd: Any  # [l, r, g] cost of an instance that already runs
+    new_usd: Any  # [l, r, g] cost of an instance that must start
+    running_count: Any  # [l, r, g] instances that already run
     minimum: Any  # [l, r, g] instances that are always there
     max_extra: Any  # [l, r, g] most instances beyond the minimums
-    need: Any  # [l, r] tokens/s to cover
+    need_tps: Any  # [l, r] tokens/s to cover
 
 
 class Tables(NamedTuple):
@@ -66,7 +66,7 @@ class Items(NamedTuple):
     """
 
     steps: Any  # [step, field] RATIO, CARRIES, PRICE, TYPE, by rising cost per token/s
-    n: int  # rows of ``steps`` in use
+    step_count: int  # rows of ``steps`` in use
     rank: Any  # [g] place of a type in ``order``
     order: Any  # [g] types by their cheapest step, those without steps last
     types: int  # number of types with steps
@@ -77,25 +77,31 @@ def one_cell(cells: Any, model: int, region: int) -> Any:
     """Return the arrays of the cell of ``model`` in ``region``."""
     cell = (model, region)
     return PricedArrays(
-        cells.theta[model],
-        cells.known[model],
-        cells.steepest[model],
-        cells.token_value[model],
-        cells.first[cell],
-        cells.further[cell],
-        cells.running[cell],
+        cells.theta_tps[model],
+        cells.known_tps[model],
+        cells.steepest_tps[model],
+        cells.token_usd[model],
+        cells.running_usd[cell],
+        cells.new_usd[cell],
+        cells.running_count[cell],
         cells.minimum[cell],
         cells.max_extra[cell],
-        cells.need[cell],
+        cells.need_tps[cell],
     )
 
 
 @inlined_kernel
-def carried_tps(cell: Any, g: int, count: int) -> Any:
-    """Return the tokens/s of the minimum and ``count`` more instances of type ``g``."""
-    known, total = cell.known[g], cell.minimum[g] + count
+def carried_tps(cell: Any, gpu: int, count: int) -> Any:
+    """Return the tokens/s of the minimum and ``count`` more instances of type ``gpu``."""
+    known, total = cell.known_tps[gpu], cell.minimum[gpu] + count
     last = known.size - 1
-    return known[total] if total <= last else known[last] + cell.theta[g] * (total - last)
+    return known[total] if total <= last else known[last] + cell.theta_tps[gpu] * (total - last)
+
+
+@inlined_kernel
+def added_tps(cell: Any, gpu: int, count: int, more: int) -> Any:
+    """Return the tokens/s that ``more`` instances of type ``gpu`` add to ``count``."""
+    return carried_tps(cell, gpu, count + more) - carried_tps(cell, gpu, count)
 
 
 @kernel
@@ -110,109 +116,110 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
     # First the types whose instances may be worth more than they cost. Other types cost least at
     # 0 instances, so ``base`` is then known.
     for paying_types in (True, False):
-        for g in range(filled_to.size):
-            pays = cell.first[g] - cell.token_value * cell.steepest[g] <= 0.0
+        for gpu in range(filled_to.size):
+            pays = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
             if pays != paying_types:
                 continue
             cheapest = 0
-            for x in range(cell.max_extra[g] + 1):
-                gain[g, x] = carried_tps(cell, g, x) - carried_tps(cell, g, 0)
-                must_start = max(0, x - cell.running[g])
-                instances_cost = (x - must_start) * cell.first[g] + must_start * cell.further[g]
+            for count in range(cell.max_extra[gpu] + 1):
+                gain[gpu, count] = added_tps(cell, gpu, 0, count)
+                new = max(0, count - cell.running_count[gpu])  # instances that must start
+                usd = (count - new) * cell.running_usd[gpu] + new * cell.new_usd[gpu]
                 # The value of the tokens that they serve is deducted.
-                cost[g, x] = instances_cost - cell.token_value * gain[g, x]
-                filled_to[g] = x
-                if cost[g, x] <= cost[g, cheapest]:
-                    cheapest = x
+                cost[gpu, count] = usd - cell.token_usd * gain[gpu, count]
+                filled_to[gpu] = count
+                if cost[gpu, count] <= cost[gpu, cheapest]:
+                    cheapest = count
                 # Each further instance only costs more, and no more capacity is needed.
-                if not pays and gain[g, x] >= cell.need and cost[g, x] > limit - base[1]:
+                is_too_dear = cost[gpu, count] > limit - base[1]
+                if not pays and gain[gpu, count] >= cell.need_tps and is_too_dear:
                     break
-            origin[g] = cheapest
-            origin_gain, origin_cost = gain[g, cheapest], cost[g, cheapest]
-            for x in range(filled_to[g] + 1):
-                gain[g, x] -= origin_gain
-                cost[g, x] -= origin_cost
+            origin[gpu] = cheapest
+            origin_gain, origin_cost = gain[gpu, cheapest], cost[gpu, cheapest]
+            for count in range(filled_to[gpu] + 1):
+                gain[gpu, count] -= origin_gain
+                cost[gpu, count] -= origin_cost
             base[0] += origin_gain
             base[1] += origin_cost
 
 
 @kernel
-def _lower_hull(tables: Any, g: int, hull: Any) -> int:
-    """Fill ``hull`` with the counts of type ``g`` on the lower hull of cost over tokens/s.
+def _lower_hull(tables: Any, gpu: int, hull: Any) -> int:
+    """Fill ``hull`` with the counts of type ``gpu`` on the lower hull of cost over tokens/s.
 
     Returns the index in ``hull`` of the last count. Costs per token/s between neighbours rise along
     the hull.
     """
     gain, cost, origin, filled_to, _ = tables
     end = 0
-    hull[0] = origin[g]
-    for x in range(origin[g] + 1, filled_to[g] + 1):
-        if gain[g, x] <= gain[g, hull[end]]:
-            if cost[g, x] >= cost[g, hull[end]]:
+    hull[0] = origin[gpu]
+    for count in range(origin[gpu] + 1, filled_to[gpu] + 1):
+        if gain[gpu, count] <= gain[gpu, hull[end]]:
+            if cost[gpu, count] >= cost[gpu, hull[end]]:
                 continue
             end -= 1
         while end > 0:
             a, b = hull[end - 1], hull[end]
-            # Point b stays if the slope from a to b is below that from a to x.
-            slope_to_b = (cost[g, b] - cost[g, a]) * (gain[g, x] - gain[g, a])
-            if slope_to_b < (cost[g, x] - cost[g, a]) * (gain[g, b] - gain[g, a]):
+            # Point b stays if the slope from a to b is below that from a to ``count``.
+            slope_to_b = (cost[gpu, b] - cost[gpu, a]) * (gain[gpu, count] - gain[gpu, a])
+            if slope_to_b < (cost[gpu, count] - cost[gpu, a]) * (gain[gpu, b] - gain[gpu, a]):
                 break
             end -= 1
         end += 1
-        hull[end] = x
+        hull[end] = count
     return end
 
 
 @kernel
-def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
+def _hull_steps(tables: Any, steps: Any, orders: Any, hull: Any) -> Any:
     """Return the ``Items`` of a cell: steps along each type's lower hull, and the order of types.
 
-    A step leads from one count of a type to a larger one. Steps are written to ``item``, by rising
+    A step leads from one count of a type to a larger one. They are written to ``steps``, by rising
     cost per token/s. Types are in the order of their first step, and those without steps come last.
     ``orders`` and ``hull`` are work arrays.
     """
     gain, cost = tables.gain, tables.cost
+    count = 0
+    for gpu in range(gain.shape[0]):
+        for i in range(_lower_hull(tables, gpu, hull)):
+            step_gain = gain[gpu, hull[i + 1]] - gain[gpu, hull[i]]
+            step_cost = cost[gpu, hull[i + 1]] - cost[gpu, hull[i]]
+            _insert_step(steps, count, step_gain, step_cost, gpu)
+            count += 1
     rank, order = orders[0], orders[1]  # rank of each type, and the types by rank
-    n = 0
-    for g in range(rank.size):
-        for i in range(_lower_hull(tables, g, hull)):
-            step_gain = gain[g, hull[i + 1]] - gain[g, hull[i]]
-            step_cost = cost[g, hull[i + 1]] - cost[g, hull[i]]
-            _insert_step(item, n, step_gain, step_cost, g)
-            n += 1
     rank[:] = -1
     types = 0
-    for i in range(n):
-        types = _rank_next(rank, order, types, int(item[i, TYPE]))
+    for i in range(count):
+        types = _rank_next(rank, order, types, int(steps[i, TYPE]))
     ranked = types
-    for g in range(rank.size):
-        ranked = _rank_next(rank, order, ranked, g)
-    return Items(item, n, rank, order, types)
+    for gpu in range(rank.size):
+        ranked = _rank_next(rank, order, ranked, gpu)
+    return Items(steps, count, rank, order, types)
 
 
 @inlined_kernel
-def _insert_step(item: Any, n: int, gain: float, cost: float, g: int) -> None:
-    """Insert a step of type ``g``, of ``gain`` tokens/s for ``cost``, into ``item``.
+def _insert_step(steps: Any, count: int, gain: float, cost: float, gpu: int) -> None:
+    """Insert a step of type ``gpu``, of ``gain`` tokens/s for ``cost``, into ``steps``.
 
-    The first ``n`` rows of ``item`` are sorted by cost per token/s.
+    The first ``count`` rows of ``steps`` are sorted by cost per token/s.
     """
-    ratio, position = cost / gain, n
-    while position > 0 and item[position - 1, RATIO] > ratio:
-        item[position] = item[position - 1]
+    ratio, position = cost / gain, count
+    while position > 0 and steps[position - 1, RATIO] > ratio:
+        steps[position] = steps[position - 1]
         position -= 1
-    item[position, RATIO], item[position, CARRIES] = ratio, gain
-    item[position, PRICE], item[position, TYPE] = cost, g
+    steps[position, RATIO], steps[position, CARRIES] = ratio, gain
+    steps[position, PRICE], steps[position, TYPE] = cost, gpu
 
 
 @inlined_kernel
-def _rank_next(rank: Any, order: Any, ranked: int, g: int) -> Any:
-    """Give type ``g`` the next rank if it has none; return the new number of ranked types.
+def _rank_next(rank: Any, order: Any, ranked: int, gpu: int) -> Any:
+    """Give type ``gpu`` the next rank if it has none; return the new number of ranked types.
 
     ``ranked`` is the number before. ``rank [type]`` and ``order [rank]`` change in place.
     """
-    if rank[g] >= 0:
+    if rank[gpu] >= 0:
         return ranked
-    rank[g], order[ranked] = ranked, g
+    rank[gpu], order[ranked] = ranked, gpu
     return ranked + 1
 
 
@@ -223,34 +230,33 @@ def _hull_cost(items: Any, after: int, missing: float) -> Any:
     It is a lower bound on the cost of whole instances. Only types ranked beyond ``after`` are used,
     along the steps of their lower hulls. The result is infinite if they do not suffice.
     """
-    item, n, rank = items.steps, items.n, items.rank
-    paid = 0.0
-    for j in range(n):  # the cheapest step per token/s first
+    steps, paid = items.steps, 0.0
+    for i in range(items.step_count):  # the cheapest step per token/s first
         if missing <= 0.0:
             break
-        if rank[int(item[j, TYPE])] <= after:
+        if items.rank[int(steps[i, TYPE])] <= after:
             continue
-        if item[j, CARRIES] >= missing:
-            return paid + missing * item[j, RATIO]
-        paid += item[j, PRICE]
-        missing -= item[j, CARRIES]
+        if steps[i, CARRIES] >= missing:  # a fraction of this step is enough
+            return paid + missing * steps[i, RATIO]
+        paid += steps[i, PRICE]
+        missing -= steps[i, CARRIES]
     return paid if missing <= 0.0 else np.inf
 
 
 @kernel
-def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return the smallest and the cheapest count of type ``g`` that add ``missing`` tokens/s.
+def _cheapest_alone(tables: Any, gpu: int, missing: float) -> Any:
+    """Return the smallest and the cheapest count of type ``gpu`` that add ``missing`` tokens/s.
 
     A larger count can be cheaper, as costs are net of the value of the tokens. Both are
-    ``tables.filled_to[g] + 1`` if the type does not suffice alone.
+    ``tables.filled_to[gpu] + 1`` if the type does not suffice alone.
     """
-    enough = tables.origin[g]
-    while enough <= tables.filled_to[g] and tables.gain[g, enough] < missing:
+    enough = tables.origin[gpu]
+    while enough <= tables.filled_to[gpu] and tables.gain[gpu, enough] < missing:
         enough += 1
     cheapest = enough
-    for x in range(enough + 1, tables.filled_to[g] + 1):
-        if tables.cost[g, x] < tables.cost[g, cheapest]:
-            cheapest = x
+    for count in range(enough + 1, tables.filled_to[gpu] + 1):
+        if tables.cost[gpu, count] < tables.cost[gpu, cheapest]:
+            cheapest = count
     return enough, cheapest
 
 
@@ -264,59 +270,59 @@ def _cheapest_cover(
     the search takes more than ``NODES`` nodes. The bound is infinite if all types together do not
     suffice. ``linear`` states that every instance of a type adds the same tokens/s.
 
-    The search is depth-first. Depth i decides the count of type ``items.order[i]``, and row i of
-    the work array ``state`` belongs to it. Counts fall from the one that covers the rest alone.
+    The search is depth-first. Each depth decides the count of type ``items.order[depth]``, and has
+    a row of the work array ``state``. Counts fall from the one that covers the rest alone.
     """
     gain, cost, origin, filled_to, _ = tables
     order, types = items.order, items.types
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
-    i = 0
+    depth = 0
     _enter_depth(state, 0, need, 0.0)
-    while i >= 0:
-        g, missing, paid = order[i], state[i, MISSING], state[i, PAID]
-        if state[i, TAKEN] < 0:  # the first visit of this depth
-            enough, cheapest = _cheapest_alone(tables, g, missing)
-            state[i, TAKEN] = enough
-            if enough <= filled_to[g] and paid + cost[g, cheapest] < best:
-                best = paid + cost[g, cheapest]
+    while depth >= 0:
+        gpu, missing, paid = order[depth], state[depth, MISSING], state[depth, PAID]
+        if state[depth, TAKEN] < 0:  # the first visit of this depth
+            enough, cheapest = _cheapest_alone(tables, gpu, missing)
+            state[depth, TAKEN] = enough
+            if enough <= filled_to[gpu] and paid + cost[gpu, cheapest] < best:
+                best = paid + cost[gpu, cheapest]
                 for j in range(types):
-                    chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
-                chosen[g] = cheapest
+                    chosen[order[j]] = int(state[j, TAKEN]) if j < depth else origin[order[j]]
+                chosen[gpu] = cheapest
         # Take one instance less, and leave the rest to the types that follow.
-        state[i, TAKEN] -= 1
-        x = int(state[i, TAKEN])
-        if x < origin[g] or i == types - 1:
-            i -= 1
+        state[depth, TAKEN] -= 1
+        count = int(state[depth, TAKEN])
+        if count < origin[gpu] or depth == types - 1:
+            depth -= 1
             continue
-        bound = paid + cost[g, x] + _hull_cost(items, i, missing - gain[g, x])
+        bound = paid + cost[gpu, count] + _hull_cost(items, depth, missing - gain[gpu, count])
         if bound >= best * (1.0 - tolerance):  # no cover with this count can be cheaper
             lower = min(lower, bound)
             # Costs are convex. With linear capacity, so is the bound: it rises from here on.
-            if linear and bound >= state[i, BOUND]:
-                i -= 1
+            if linear and bound >= state[depth, BOUND]:
+                depth -= 1
             else:
-                state[i, BOUND] = bound
+                state[depth, BOUND] = bound
             continue
         nodes += 1
         if nodes % NODES == 0:
             tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
-        state[i, BOUND] = bound
-        i += 1
-        _enter_depth(state, i, missing - gain[g, x], paid + cost[g, x])
+        state[depth, BOUND] = bound
+        depth += 1
+        _enter_depth(state, depth, missing - gain[gpu, count], paid + cost[gpu, count])
     return min(best, lower)
 
 
 @inlined_kernel
-def _enter_depth(state: Any, i: int, missing: float, paid: float) -> None:
-    """Begin depth ``i`` of a search: ``missing`` tokens/s to cover, ``paid`` dollars so far."""
-    state[i, MISSING], state[i, PAID] = missing, paid
-    state[i, TAKEN], state[i, BOUND] = -1.0, np.inf
+def _enter_depth(state: Any, depth: int, missing: float, paid: float) -> None:
+    """Begin ``depth`` of a search: ``missing`` tokens/s to cover, ``paid`` dollars so far."""
+    state[depth, MISSING], state[depth, PAID] = missing, paid
+    state[depth, TAKEN], state[depth, BOUND] = -1.0, np.inf
 
 
 @kernel
 def _work_arrays(cells: Any) -> Any:
     """Allocate the arrays to search one cell: tables, steps, hull, state and three of counts."""
-    gpus, width = cells.first.shape[2], cells.max_extra.max() + 1
+    gpus, width = cells.running_usd.shape[2], cells.max_extra.max() + 1
     tables = Tables(
         np.empty((gpus, width)),
         np.empty((gpus, width)),
@@ -337,25 +343,26 @@ def _best_single_type(cell: Any) -> Any:
     large plans without a search.
     """
     least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
-    for g in range(cell.theta.size):
-        if cell.max_extra[g] <= 0:
+    for gpu in range(cell.theta_tps.size):
+        if cell.max_extra[gpu] <= 0:
             continue
-        usd = cell.first[g] if cell.running[g] > 0 else cell.further[g]
-        # Every instance costs this much or more, and carries ``steepest`` at most.
-        cost = usd - cell.token_value * cell.steepest[g]
+        usd = cell.running_usd[gpu] if cell.running_count[gpu] > 0 else cell.new_usd[gpu]
+        # Every instance costs this much or more, and carries ``steepest_tps`` at most.
+        cost = usd - cell.token_usd * cell.steepest_tps[gpu]
         if cost < 0.0:
             return -1, 0.0, 0.0
         least_cost = min(least_cost, cost)
-        least_per_token = min(least_per_token, cost / cell.steepest[g])
-        if cost >= least_alone or cell.steepest[g] < cell.need:
+        least_per_token = min(least_per_token, cost / cell.steepest_tps[gpu])
+        if cost >= least_alone or cell.steepest_tps[gpu] < cell.need_tps:
             continue
-        gain = carried_tps(cell, g, 1) - carried_tps(cell, g, 0)
-        if gain >= cell.need and usd - cell.token_value * gain < least_alone:
-            least_alone, best, carried = usd - cell.token_value * gain, g, gain
-    if cell.need <= 0.0:
+        gain = added_tps(cell, gpu, 0, 1)
+        net_usd = usd - cell.token_usd * gain
+        if gain >= cell.need_tps and net_usd < least_alone:
+            least_alone, best, carried = net_usd, gpu, gain
+    if cell.need_tps <= 0.0:
         return -2, 0.0, 0.0
     # Any other cover has two instances or more, and pays the least cost per token or more.
-    others_cost = max(2.0 * least_cost, cell.need * least_per_token)
+    others_cost = max(2.0 * least_cost, cell.need_tps * least_per_token)
     return (best if least_alone <= others_cost else -1), least_alone, carried
 
 
@@ -367,9 +374,9 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
     tokens/s that they add, and ``low [model, region]`` with a proven lower bound on the cost. The
     bound is infinite for a cell that cannot be covered.
     """
-    models, regions, gpus = cells.first.shape
+    models, regions, gpus = cells.running_usd.shape
     tables, item, hull, state, counts = _work_arrays(cells)
-    linear = cells.known.shape[2] == 1
+    linear = cells.known_tps.shape[2] == 1
     orders, chosen = counts[:2], counts[2]
     for model in range(models):
         for region in range(regions):
@@ -383,13 +390,13 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
                 continue
             _fill_tables(cell, -np.inf, tables)
             chosen[:] = tables.origin
-            low[model, region], missing = tables.base[1], cell.need - tables.base[0]
+            low[model, region], missing = tables.base[1], cell.need_tps - tables.base[0]
             if missing > 0.0:
                 items = _hull_steps(tables, item, orders, hull)
                 low[model, region] += _cheapest_cover(items, tables, missing, linear, chosen, state)
-            for g in range(gpus):
-                x[model, region, g] = chosen[g]
-                served[model, region] += carried_tps(cell, g, chosen[g]) - carried_tps(cell, g, 0)
+            for gpu in range(gpus):
+                x[model, region, gpu] = chosen[gpu]
+                served[model, region] += added_tps(cell, gpu, 0, chosen[gpu])
 
 
 @kernel
@@ -404,24 +411,24 @@ def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -
     gain, cost, _, filled_to, _ = tables
     (missing, max_cost), (x, row, end) = need, rows
     order, gpus, visits = items.order, filled_to.size, VISITS * (end - row)
-    i = 0
+    depth = 0
     _enter_depth(state, 0, missing, 0.0)
-    while i >= 0:
-        state[i, TAKEN] += 1
-        g, count = order[i], int(state[i, TAKEN])
-        if count > filled_to[g]:
-            i -= 1
+    while depth >= 0:
+        state[depth, TAKEN] += 1
+        gpu, count = order[depth], int(state[depth, TAKEN])
+        if count > filled_to[gpu]:
+            depth -= 1
             continue
         visits -= 1
         if visits < 0:
             return -1
-        paid = state[i, PAID] + cost[g, count]
-        left = state[i, MISSING] - gain[g, count]
-        if paid + _hull_cost(items, i, left) > max_cost:
+        paid = state[depth, PAID] + cost[gpu, count]
+        left = state[depth, MISSING] - gain[gpu, count]
+        if paid + _hull_cost(items, depth, left) > max_cost:
             continue
-        if i < gpus - 1:
-            i += 1
-            _enter_depth(state, i, left, paid)
+        if depth < gpus - 1:
+            depth += 1
+            _enter_depth(state, depth, left, paid)
             continue
         if row == end:
             return -1
@@ -439,7 +446,7 @@ def enumerate_columns(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
     regions + region has the rows ``begins[c]`` up to ``begins[c + 1]``. Returns False if ``x`` has
     too few rows.
     """
-    models, regions = cells.need.shape
+    models, regions = cells.need_tps.shape
     tables, item, hull, state, counts = _work_arrays(cells)
     row = 0
     begins[0] = 0
@@ -448,7 +455,7 @@ def enumerate_columns(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
             cell, max_cost = one_cell(cells, model, region), limit[model, region]
             _fill_tables(cell, max_cost, tables)
             items = _hull_steps(tables, item, counts[:2], hull)
-            need = cell.need - tables.base[0], max_cost - tables.base[1]
+            need = cell.need_tps - tables.base[0], max_cost - tables.base[1]
             row = _append_columns(items, tables, need, state, (x, row, x.shape[0]))
             if row < 0:
                 return False

@@ -20,7 +20,7 @@ from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solvers.arrays import INF, Builder, Entry
 from planner.optimizer.solvers.deadline import solve_program
 from planner.optimizer.solvers.highs import loaded_highs, run
-from simulation.arrays import BoolArray, Int32Array, IntArray
+from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 
 GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough
 # penalty per GPU or mean instance of a violated constraint, as a multiple of the dearest instance
@@ -77,10 +77,11 @@ def columns_near(
     A column is a choice of instance counts of a cell. None: there are more than ``max_columns``, or
     listing them takes too long.
     """
+    # Cost of each cell's solution, less the value of the joint demand that it serves.
     prices = priced.prices
-    usd_running, usd_new = cells.instance_charges(prices)
+    running_usd, new_usd = cells.instance_charges(prices)
     started = np.maximum(0, priced.x - cells.running)
-    cost = ((priced.x - started) * usd_running + started * usd_new).sum(axis=2)
+    cost = ((priced.x - started) * running_usd + started * new_usd).sum(axis=2)
     cost -= (prices.demand / cells.mean_tps)[:, None] * priced.served
     # If a cell's branch and bound was cut short, the solution can cost more than its bound.
     max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
@@ -150,19 +151,20 @@ def relax(
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solution = highs.getSolution()
-    values = np.array(solution.col_value)
-    # Skip the duals of the "cell" rows. Rows of the form <= have duals <= 0, hence the signs below.
-    duals = np.array(solution.row_dual)[cells.need.size :]
-    gpus = cells.free_gpus.size
-    capacity, demand, caps = np.split(duals, [gpus, gpus + len(cells.joint)])
+    # Rows are those of cells, capacities, joint demands and caps. Rows of the form <= have duals
+    # <= 0, hence the signs below.
+    capacity_rows, demand_rows = cells.free_gpus.size, len(cells.joint)
+    ends = np.cumsum([cells.need.size, capacity_rows, demand_rows])
+    _, capacity, demand, caps = np.split(np.array(solution.row_dual), ends)
     prices = Prices(
         np.maximum(0.0, -capacity).reshape(cells.free_gpus.shape),
         np.maximum(0.0, demand),
         np.maximum(0.0, -caps),
     )
+    # Variables are the shares of columns, then the violations of rows.
+    shares, violations = np.split(np.array(solution.col_value), [len(columns)])
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
-    used, rows_violation = values[: len(columns)] > 0, float(values[len(columns) :].sum())
-    return RelaxedPlan(usd, prices, used, rows_violation)
+    return RelaxedPlan(usd, prices, shares > 0, float(violations.sum()))
 
 
 def combine(
@@ -182,9 +184,9 @@ def combine(
     None: none.
     """
     begin = None
-    if start is not None:
-        in_start = (columns.x == start.reshape(cells.need.size, -1)[columns.cell]).all(axis=1)
-        begin = in_start.astype(float)
+    if start is not None:  # 1 for the column of each cell that has the counts of ``start``
+        start_counts = start.reshape(cells.need.size, -1)[columns.cell]
+        begin = (columns.x == start_counts).all(axis=1).astype(float)
     solved = solve_program(
         _master_program(cells, columns).program(),
         gap=gap,
@@ -219,25 +221,34 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
     cost = cells.column_usd(columns.x, columns.cell)
     chosen = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
     builder.add("cell", [(columns.cell, chosen, 1.0)], 1.0, 1.0, cells.need.size)
-    model, region = np.divmod(columns.cell, cells.need.shape[1])
-    # Tokens/s are counted in mean instances of the model.
-    serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
-    types, all_caps = cells.free_gpus.shape[1], np.arange(len(cells.cap_rest))
-    capacity_row = region[:, None] * types + np.arange(types)
-    used: Entry = capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])
-    served: Entry = model, chosen, serves
-    cap_use: Entry = all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)
-    joint = cells.joint / cells.mean_tps
-    for family, entry, lower, upper, rows in (
-        ("capacity", used, -INF, cells.free_gpus.ravel(), cells.free_gpus.size),
-        ("joint", served, joint, INF, len(joint)),
-        ("caps", cap_use, -INF, cells.cap_rest, len(all_caps)),
-    ):
+
+    def add_joint_rows(
+        family: str,
+        entry: Entry,
+        lower: FloatArray | float,
+        upper: FloatArray | IntArray | float,
+        rows: int,
+    ) -> None:
+        """Add rows with ``entry``; a violation adds to what is served, or takes from what is used.
+
+        The rows with a lower bound ask for tokens/s, the others limit GPUs or caps.
+        """
         entries = [entry]
         if penalty is not None:
-            # A violation adds to the tokens/s served, or takes from the GPUs or caps used.
             sign = 1.0 if family == "joint" else -1.0
-            violation = builder.variables(rows, cost=penalty)
-            entries.append((np.arange(rows), violation, sign))
+            entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
         builder.add(family, entries, lower, upper, rows)
+
+    model, region = np.divmod(columns.cell, cells.need.shape[1])
+    types = cells.free_gpus.shape[1]
+    capacity_row = region[:, None] * types + np.arange(types)
+    used: Entry = capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])
+    add_joint_rows("capacity", used, -INF, cells.free_gpus.ravel(), cells.free_gpus.size)
+    # Tokens/s are counted in mean instances of the model.
+    serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
+    joint = cells.joint / cells.mean_tps
+    add_joint_rows("joint", (model, chosen, serves), joint, INF, len(joint))
+    all_caps = np.arange(len(cells.cap_rest))
+    cap_use: Entry = all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)
+    add_joint_rows("caps", cap_use, -INF, cells.cap_rest, len(all_caps))
     return builder

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.optimizer.decomposition.cells import Cells, PricedCells
-from planner.optimizer.decomposition.covering import PricedArrays, carried_tps, one_cell
+from planner.optimizer.decomposition.covering import PricedArrays, added_tps, one_cell
 from simulation.arrays import IntArray
 from simulation.compiler import cached_kernel, kernel
 
@@ -31,18 +31,18 @@ class RepairProblem(NamedTuple):
     """The parts of ``Cells`` that a repair needs, as arrays for compiled code."""
 
     cells: Any  # PricedArrays, at the prices of caps alone
-    size: Any  # [l, g] GPUs of an instance
-    rows: Any  # [g] capacity row that a GPU column takes its GPUs from
-    joint: Any  # [l] joint demand in tokens/s
+    size: Any  # [model, GPU column] GPUs of an instance
+    rows: Any  # [GPU column] capacity row that it takes its GPUs from
+    joint: Any  # [model] joint demand in tokens/s
 
 
 class PlanState(NamedTuple):
     """A plan while it is repaired, its free GPUs, and the tokens/s that it serves."""
 
-    x: Any  # [l, r, g] instances beyond the minimums
-    free: Any  # [r, t] free GPUs; negative: over capacity
-    served_tps: Any  # [l, r] tokens/s that ``x`` adds
-    surplus: Any  # [l] tokens/s beyond the joint demand; negative: short
+    x: Any  # [model, region, GPU column] instances beyond the minimums
+    free: Any  # [region, capacity row] free GPUs; negative: over capacity
+    served_tps: Any  # [model, region] tokens/s that ``x`` adds
+    surplus: Any  # [model] tokens/s beyond the joint demand; negative: short
 
 
 class Move(NamedTuple):
@@ -82,26 +82,25 @@ def repair_plan(cells: Cells, priced: PricedCells) -> IntArray | None:
 
 
 @kernel
-def _cost_change(cell: Any, g: int, count: int, more: int) -> Any:
-    """Return the change in cost from ``more`` instances of column ``g`` on top of ``count``.
+def _cost_change(cell: Any, gpu: int, count: int, more: int) -> Any:
+    """Return the change in cost from ``more`` instances of column ``gpu`` on top of ``count``.
 
     A negative ``more`` removes instances. Instances beyond the running ones cost a start.
     """
-    starts_before = max(0, count - cell.running[g])
-    starts_after = max(0, count + more - cell.running[g])
-    start_cost = cell.further[g] - cell.first[g]
-    return more * cell.first[g] + (starts_after - starts_before) * start_cost
+    starts_before = max(0, count - cell.running_count[gpu])
+    starts_after = max(0, count + more - cell.running_count[gpu])
+    start_cost = cell.new_usd[gpu] - cell.running_usd[gpu]
+    return more * cell.running_usd[gpu] + (starts_after - starts_before) * start_cost
 
 
 @kernel
-def _fewest_additional(cell: Any, g: int, count: int, missing: float, largest: int) -> int:
-    """Return the fewest instances beyond ``count`` of column ``g`` that add ``missing`` tokens/s.
+def _fewest_additional(cell: Any, gpu: int, count: int, missing: float, largest: int) -> int:
+    """Return the fewest instances beyond ``count`` of column ``gpu`` that add ``missing`` tokens/s.
 
     A result above ``largest`` means that ``largest`` instances do not suffice.
     """
-    carried = carried_tps(cell, g, count)
-    more = max(1, int(np.ceil(missing / cell.steepest[g] - SHARE)))
-    while more <= largest and carried_tps(cell, g, count + more) - carried < missing:
+    more = max(1, int(np.ceil(missing / cell.steepest_tps[gpu] - SHARE)))  # no fewer suffice
+    while more <= largest and added_tps(cell, gpu, count, more) < missing:
         more += 1
     return more
 
@@ -119,50 +118,51 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
     best = Move(np.inf, -1, 0, -1, 0)
-    slack = now.served_tps[model, region] - cell.need
-    spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need)
-    for g in range(x.size):
-        if x[g] == 0 or (row != ANY_ROW and rows[g] != row):
+    # Tokens/s that the cell may lose, by its own need and by the joint demand.
+    slack = now.served_tps[model, region] - cell.need_tps
+    spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need_tps)
+    for gpu in range(x.size):
+        if x[gpu] == 0 or (row != ANY_ROW and rows[gpu] != row):
             continue
-        for k in range(1, min(x[g], AT_ONCE) + 1):
-            missing = carried_tps(cell, g, x[g]) - carried_tps(cell, g, x[g] - k) - spare
-            change, freed = _cost_change(cell, g, x[g], -k), k * size[g]
+        for removed in range(1, min(x[gpu], AT_ONCE) + 1):
+            lost_tps = -added_tps(cell, gpu, x[gpu], -removed)
+            missing = lost_tps - spare
+            usd, freed = _cost_change(cell, gpu, x[gpu], -removed), removed * size[gpu]
             if missing <= 0.0:
-                key = change if row == ANY_ROW else change / freed
+                key = usd if row == ANY_ROW else usd / freed
                 if key < best.key:
-                    best = Move(key, g, k, -1, 0)
+                    best = Move(key, gpu, removed, -1, 0)
                 continue
             for other in range(x.size):
-                if (
-                    other == g
-                    or cell.theta[other] <= 0.0
-                    or (row != ANY_ROW and rows[other] == row)
-                ):
+                takes_same_gpus = row != ANY_ROW and rows[other] == row
+                if other == gpu or cell.theta_tps[other] <= 0.0 or takes_same_gpus:
                     continue
-                room = now.free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
-                largest = min(cell.max_extra[other] - x[other], room // size[other])
+                free_gpus = now.free[region, rows[other]]
+                if rows[other] == rows[gpu]:
+                    free_gpus += freed
+                largest = min(cell.max_extra[other] - x[other], free_gpus // size[other])
                 count = _fewest_additional(cell, other, x[other], missing, largest)
                 if count > largest:
                     continue
-                in_all = change + _cost_change(cell, other, x[other], count)
-                key = in_all if row == ANY_ROW else in_all / freed
+                total_usd = usd + _cost_change(cell, other, x[other], count)
+                key = total_usd if row == ANY_ROW else total_usd / freed
                 if key < best.key:
-                    best = Move(key, g, k, other, count)
+                    best = Move(key, gpu, removed, other, count)
     return best
 
 
 @kernel
-def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
-    """Add ``more`` instances of GPU column ``g`` (negative: remove) to the plan ``now``.
+def _apply_change(problem: Any, now: Any, model: int, region: int, gpu: int, more: int) -> None:
+    """Add ``more`` instances of GPU column ``gpu`` (negative: remove) to the plan ``now``.
 
     The free GPUs and served tokens/s of ``now`` change too.
     """
-    cell, count = one_cell(problem.cells, model, region), now.x[model, region, g]
-    added_tps = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
-    now.x[model, region, g] += more
-    now.free[region, problem.rows[g]] -= more * problem.size[model, g]
-    now.served_tps[model, region] += added_tps
-    now.surplus[model] += added_tps
+    cell = one_cell(problem.cells, model, region)
+    added = added_tps(cell, gpu, now.x[model, region, gpu], more)
+    now.x[model, region, gpu] += more
+    now.free[region, problem.rows[gpu]] -= more * problem.size[model, gpu]
+    now.served_tps[model, region] += added
+    now.surplus[model] += added
 
 
 @kernel
@@ -200,17 +200,18 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
     best, best_region, best_type = np.inf, -1, -1
     for region in range(now.x.shape[1]):
         cell, x = one_cell(problem.cells, model, region), now.x[model, region]
-        for g in range(x.size):
-            if cell.theta[g] <= 0.0 or x[g] >= cell.max_extra[g]:
+        for gpu in range(x.size):
+            if cell.theta_tps[gpu] <= 0.0 or x[gpu] >= cell.max_extra[gpu]:
                 continue
-            if now.free[region, problem.rows[g]] < problem.size[model, g]:
+            if now.free[region, problem.rows[gpu]] < problem.size[model, gpu]:
                 continue
-            carried = carried_tps(cell, g, x[g] + 1) - carried_tps(cell, g, x[g])
-            if carried <= 0.0:
+            added = added_tps(cell, gpu, x[gpu], 1)
+            if added <= 0.0:
                 continue
-            key = _cost_change(cell, g, x[g], 1) / min(carried, -now.surplus[model])
-            if key < best:
-                best, best_region, best_type = key, region, g
+            useful_tps = min(added, -now.surplus[model])
+            usd_per_tps = _cost_change(cell, gpu, x[gpu], 1) / useful_tps
+            if usd_per_tps < best:
+                best, best_region, best_type = usd_per_tps, region, gpu
     if best_region < 0:
         return False
     _apply_change(problem, now, model, best_region, best_type, 1)
