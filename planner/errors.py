@@ -1,7 +1,8 @@
 """Define the expected errors of the application, each one sentence with the remedy.
 
 Everything in EXPECTED ends as a sentence in the browser, problem+json in the API and exit 2 on the
-command line. Any other error is a bug and keeps its traceback.
+command line. Page and API answer with the status in HTTP_STATUS. Any other error is a bug and keeps
+its traceback.
 """
 
 import errno
@@ -18,14 +19,12 @@ class PlannerError(ValueError):
     """Base of the application's expected errors."""
 
     exit_code = 2
-    http_status = 400  # of the REST API's answer
     title = "The request could not be carried out"
 
 
 class ScenarioError(PlannerError):
     """The scenario is not valid; the message names the line and field."""
 
-    http_status = 422
     title = "The scenario is not valid"
 
 
@@ -65,7 +64,6 @@ class OptionsRefused(PlannerError):
 class IngestError(PlannerError):
     """A file cannot be read; the message names the file, the line and the remedy."""
 
-    http_status = 422
     title = "The file could not be read"
 
 
@@ -108,14 +106,12 @@ class Ambiguous(IngestError):
 class SourceError(PlannerError):
     """A live source cannot be read, or its description is not valid; the message says why."""
 
-    http_status = 422
     title = "The source could not be read"
 
 
 class CatalogueError(PlannerError):
     """The description of a GPU, model or profile is not valid; the message names the field."""
 
-    http_status = 422
     title = "The description is not valid"
 
 
@@ -123,7 +119,6 @@ class Infeasible(PlannerError):
     """No plan meets every demand within every limit; the message names the conflict."""
 
     exit_code = 3
-    http_status = 409
     title = "No plan is feasible"
 
 
@@ -136,14 +131,12 @@ class SolverFailed(PlannerError):
 class NotFound(PlannerError):
     """A named trace, scenario or run does not exist or is not visible to the user."""
 
-    http_status = 404
     title = "Not found"
 
 
 class NotReady(PlannerError):
     """The thing exists but is not in a state that allows this."""
 
-    http_status = 409
     title = "Not possible at this stage"
 
 
@@ -162,14 +155,12 @@ class DamagedFile(NotReady):
 class NotAllowed(PlannerError):
     """The user's role does not allow this; the message says which one would."""
 
-    http_status = 403
     title = "Not allowed"
 
 
 class TooManyAttempts(NotAllowed):
     """Something that can be guessed was tried too often; the message names the delay."""
 
-    http_status = 429
     title = "Too many attempts"
 
     def __init__(self, wait_s: int, sentence: str = "") -> None:
@@ -180,14 +171,12 @@ class TooManyAttempts(NotAllowed):
 class VersionConflict(NotReady):
     """Somebody else changed the thing since it was read; nothing was overwritten."""
 
-    http_status = 412
     title = "Changed meanwhile"
 
 
 class KeyReused(PlannerError):
     """An idempotency key was sent again with another request."""
 
-    http_status = 422
     title = "The idempotency key was used for another request"
 
     @classmethod
@@ -223,22 +212,46 @@ class MalformedInput(PlannerError):
 class NoRoom(PlannerError):
     """The disk is full or read-only; nothing of the request was stored."""
 
-    http_status = 507
     title = "The disk is full"
 
 
 class BucketUnreachable(PlannerError):
     """The bucket for arrays does not answer; a later try may work."""
 
-    http_status = 503
     title = "Kept arrays cannot be reached"
 
 
 class Away(PlannerError):
     """A server that this one needs does not answer; a later try may work."""
 
-    http_status = 503
     title = "Not now"
+
+
+HTTP_STATUS: dict[type, int] = {
+    PlannerError: 400,
+    ForecastError: 422,
+    SimulationError: 422,
+    ScenarioError: 422,
+    IngestError: 422,
+    SourceError: 422,
+    CatalogueError: 422,
+    KeyReused: 422,
+    NotAllowed: 403,
+    TooManyAttempts: 429,
+    NotFound: 404,
+    Infeasible: 409,
+    NotReady: 409,
+    VersionConflict: 412,
+    Away: 503,
+    BucketUnreachable: 503,
+    NoRoom: 507,
+}
+
+
+def status_of(problem: Exception) -> int:
+    """Return the HTTP status of an expected error: that of its nearest class in HTTP_STATUS."""
+    statuses = [HTTP_STATUS[kind] for kind in type(problem).__mro__ if kind in HTTP_STATUS]
+    return statuses[0]
 
 
 # Messages of django and psycopg for a connection that is missing or was lost.

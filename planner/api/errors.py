@@ -10,7 +10,7 @@ from django.http import Http404, JsonResponse
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
-from planner.errors import EXPECTED, TooManyAttempts, input_error_of, server_error_of
+from planner.errors import EXPECTED, TooManyAttempts, input_error_of, server_error_of, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -86,11 +86,9 @@ def _as_drf_error(error: Exception) -> Exception:
 
 def _response_to_expected(error: Exception, path: str) -> JsonResponse:
     """Return the response to an expected error."""
-    # Errors of the forecasts and of the simulator have no status. They are faults of the input.
-    status = getattr(error, "http_status", 422)
     title = getattr(error, "title", "The request could not be carried out")
     choices = [choice._asdict() for choice in getattr(error, "choices", ())]
-    answer = problem(status, str(error), path, title=title, choices=choices)
+    answer = problem(status_of(error), str(error), path, title=title, choices=choices)
     if isinstance(error, TooManyAttempts):
         answer["Retry-After"] = str(error.wait_s)
     return answer

@@ -17,13 +17,9 @@ from django.views.defaults import server_error as default_error
 from planner.errors import (
     EXPECTED,
     Away,
-    BucketUnreachable,
-    NoRoom,
-    NotAllowed,
-    NotFound,
-    NotReady,
     input_error_of,
     server_error_of,
+    status_of,
 )
 from planner.models import User
 from planner.models.workspace import current_workspace
@@ -36,27 +32,10 @@ logger = logging.getLogger(__name__)
 View = Callable[..., HttpResponseBase]
 
 
-STATUS = (
-    (NotAllowed, 403),
-    (NotFound, 404),
-    (NotReady, 409),
-    (Away, 503),
-    (BucketUnreachable, 503),
-    (NoRoom, 507),
-)
-
-
-def status_of(problem: Exception) -> int:
-    """Return the HTTP status of an expected error."""
-    for kind, status in STATUS:
-        if isinstance(problem, kind):
-            return status
-    return 400
-
-
-def problem_response(request: HttpRequest, problem: Exception, status: int) -> HttpResponse:
+def problem_response(request: HttpRequest, problem: Exception) -> HttpResponse:
     """Show the error as a page or, for htmx, as a message at the top of the current page."""
     title = getattr(problem, "title", "The request could not be carried out")
+    status = status_of(problem)
     context = {"title": title, "sentences": str(problem).splitlines(), "status": status}
     if request.headers.get("HX-Request"):
         response = render(request, "web/_problem.html", context, status=status)
@@ -86,12 +65,12 @@ def page(view: View, *, everywhere: bool = False) -> View:
             messages.warning(request, str(problem))
             return redirect("web:second-factor")
         except EXPECTED as problem:
-            return problem_response(request, problem, status_of(problem))
+            return problem_response(request, problem)
         except Exception as error:
             if (explained := input_error_of(error)) is None:
                 raise
             logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
-            return problem_response(request, explained, status_of(explained))
+            return problem_response(request, explained)
 
     @wraps(view)
     def uncached(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -114,8 +93,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     problem = (input_error_of(error) or server_error_of(error)) if error is not None else None
     if problem is None:
         return default_error(request)
-    status = status_of(problem)
     if request.path.startswith("/api/"):
+        status = status_of(problem)
         body = {"type": "about:blank", "title": problem.title, "detail": str(problem)}
         return JsonResponse(
             {**body, "status": status}, status=status, content_type="application/problem+json"
@@ -123,7 +102,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if isinstance(problem, Away):  # the usual page would query the database, which may be away
         page = get_template("503.html").render({"sentence": str(problem)})
         return HttpResponse(page, status=503, headers={"Retry-After": "30"})
-    return problem_response(request, problem, status)
+    return problem_response(request, problem)
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:

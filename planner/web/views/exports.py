@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.domain.reports.policies import span_text
-from planner.errors import NotReady, PlannerError
+from planner.errors import NotReady, PlannerError, status_of
 from planner.models import ActivePlan, Run
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
@@ -22,7 +22,7 @@ from planner.selectors.active_plans import active_plan_of_policy, active_plan_of
 from planner.selectors.runs import run_get, run_result, stored_result
 from planner.services.active_plans import plan_activate
 from planner.services.exports import deployment_names_save, run_export
-from planner.web.errors import planners_only, status_of
+from planner.web.errors import planners_only
 from planner.web.form_responses import attachment
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.request import Request, TemplateContext
@@ -102,7 +102,7 @@ def _max_replicas_text(run: Run, to: str, options: ExportOptions) -> str:
     if "most" not in getattr(MANIFESTS.get(to), "own", ()):
         return ""
     plan = plan_of(run, options, timezone.now())
-    limits = [pool.ceiling for pool in plan.pools if pool.guard]
+    limits = [pool.max_with_guard for pool in plan.pools if pool.guard]
     return span_text((min(limits), max(limits))) if limits else ""
 
 
@@ -206,8 +206,8 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
             field.widget.attrs["data-for"] = CLAIMS
         return form
     initial = {"timezone": zone_name()}
-    limit = MOST_OF_PEAK * max((pool.most for pool in plan.pools), default=0) if plan else 0
-    if plan and any(pool.ceiling > limit for pool in plan.pools):
+    limit = MOST_OF_PEAK * max((pool.max_replicas for pool in plan.pools), default=0) if plan else 0
+    if plan and any(pool.max_with_guard > limit for pool in plan.pools):
         initial["most"] = str(max(limit, 1))
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat

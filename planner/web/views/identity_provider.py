@@ -16,7 +16,7 @@ from planner.errors import NotAllowed, PlannerError
 from planner.services import oidc
 from planner.services.passwords import mark_verified
 from planner.services.second_factor import factor_of, provider_checks_factor
-from planner.web.errors import problem_response, status_of
+from planner.web.errors import problem_response
 from planner.web.views.second_factor import BACKEND, half_signed_in
 
 PENDING = "at-the-provider"
@@ -31,7 +31,7 @@ def begin(request: HttpRequest) -> HttpResponse:
             return_url=_return_url(request), verify_again=request.user.is_authenticated
         )
     except PlannerError as problem:
-        return problem_response(request, problem, status_of(problem))
+        return problem_response(request, problem)
     request.session[PENDING] = {**asdict(pending), "goal": _next_page(request)}
     return redirect(url)
 
@@ -52,7 +52,7 @@ def finish(request: HttpRequest) -> HttpResponse:
             return_url=_return_url(request),
         )
     except PlannerError as problem:
-        return problem_response(request, problem, status_of(problem))
+        return problem_response(request, problem)
     if factor_of(user) is not None and not provider_checks_factor(user):
         return half_signed_in(request, user, goal)
     login(request, user, backend=BACKEND)

@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, status_of
 from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import policy_report
@@ -30,7 +30,7 @@ from planner.services import proposals
 from planner.services.access import check_may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.approval import MAX_APPROVALS, rules_change
-from planner.web.errors import planners_only, status_of
+from planner.web.errors import planners_only
 from planner.web.forms.widgets import DressedForm
 from planner.web.pages.proposal import STATE_COLOURS, Verdict, proposal_context, verdict_of
 from planner.web.paging import SHORT, is_short, page_of

@@ -16,7 +16,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_in, options_of
 from planner.domain.provisioning.figures import LEVEL_NAMES
 from planner.domain.sizing.arrivals import MOST_BURSTY, POISSON, TRACE
-from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError
+from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError, status_of
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.analyses import usual_seconds
@@ -24,7 +24,7 @@ from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.quick_size import SizeQuestion, quick_size
 from planner.services.scenarios import scenario_run
-from planner.web.errors import require_planner, status_of
+from planner.web.errors import require_planner
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names

@@ -6,6 +6,7 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 
+from planner.errors import EXPECTED, HTTP_STATUS, TooManyAttempts, VersionConflict, status_of
 from planner.models import Scenario, User
 from planner.services.login_limits import NAME_ATTEMPTS
 from planner.services.refused_requests import MAX_RECORDS, limits_reached, record_limit_reached
@@ -21,6 +22,11 @@ WRONG = {"username": "pia", "password": "guess"}
 @pytest.fixture(autouse=True)
 def emptied() -> None:
     cache.clear()
+
+
+def test_every_expected_error_has_one_status_for_pages_and_api() -> None:
+    assert HTTP_STATUS.keys() >= set(EXPECTED)
+    assert status_of(VersionConflict("")) == 412 and status_of(TooManyAttempts(9)) == 429
 
 
 def sentences(user: User) -> list[str]:

@@ -236,7 +236,7 @@ def test_a_file_opens_in_the_editor_and_comes_back_the_same(
     assert form_values(opened)["document"] == [DOCUMENT]
     wrong = SimpleUploadedFile("a.yaml", b"\xff\xfe\x00\x01")
     answer = client.post(reverse("web:scenario-new"), {"file": wrong})
-    assert answer.status_code == 400 and "not UTF-8" in text_of(answer)
+    assert answer.status_code == 422 and "not UTF-8" in text_of(answer)
 
 
 def test_copies_are_named_and_scenarios_removed(client: Client, pools: Scenario) -> None:
