@@ -21,7 +21,9 @@ class DiskCache(FileBasedCache):
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         # Memory first: a value there is newer than the file that could not be replaced.
         value = self._memory.get(key, _ABSENT, version)
-        return super().get(key, default, version) if value is _ABSENT else value
+        if value is not _ABSENT:
+            return value
+        return super().get(key, default, version)
 
     def set(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> None:
         try:

@@ -48,26 +48,27 @@ def _use_django_logging(**_: Any) -> None:
 
 def _report_predecessor(**_: Any) -> None:
     """Queue again the runs of the worker that this one replaces, with how it ended."""
-    if not (ended := os.environ.pop("HEADROOM_WORKER_ENDED", "")):
+    predecessor = os.environ.pop("HEADROOM_WORKER_ENDED", "")
+    if not predecessor:
         return
     from django.db import Error
 
     from planner.services.database_retry import with_database_retries
     from planner.services.runs import WorkerEnd, worker_ended
 
-    last = json.loads(ended)
+    ended = json.loads(predecessor)
+    worker, end = ended["worker"], WorkerEnd(ended["cause"])
     try:
-        with_database_retries(
-            lambda: worker_ended(worker=last["worker"], end=WorkerEnd(last["cause"]))
-        )
+        with_database_retries(lambda: worker_ended(worker=worker, end=end))
     except Error as problem:  # the sweep will take its runs up later
         logging.getLogger(__name__).warning("how a worker ended is not recorded: %s", problem)
 
 
 def _tell_ready(**_: Any) -> None:
     """Create the file HEADROOM_WORKER_READY, if set, for which health checks wait."""
-    if ready := os.environ.get("HEADROOM_WORKER_READY"):
-        Path(ready).touch()
+    ready_file = os.environ.get("HEADROOM_WORKER_READY")
+    if ready_file:
+        Path(ready_file).touch()
 
 
 app.on_configure.connect(_load_settings)

@@ -106,20 +106,19 @@ CGROUP_LIMITS = (  # cgroup v2 and v1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-ENGINES = ("django.db.backends.postgresql", "django.db.backends.sqlite3")
+POSTGRESQL, SQLITE = "django.db.backends.postgresql", "django.db.backends.sqlite3"
 
 
 def check_names() -> None:
     """Raise ImproperlyConfigured for a misspelt HEADROOM_ variable; warn of other unknown ones."""
     known = {*NAMES, *(f"{name}_FILE" for name in IN_FILES)}
+    # Compared without the prefix, which would make all names similar.
+    by_short_name = {setting.removeprefix(PREFIX): setting for setting in known}
     for name in sorted(os.environ):
-        if (
-            not name.startswith(PREFIX) or name in known
-            or name.startswith((OF_SOURCES, TESTS)) or KUBERNETES.fullmatch(name)
-        ):  # fmt: skip
+        if not name.startswith(PREFIX) or name in known:
             continue
-        # Compared without the prefix, which would make all names similar.
-        by_short_name = {setting.removeprefix(PREFIX): setting for setting in known}
+        if name.startswith((OF_SOURCES, TESTS)) or KUBERNETES.fullmatch(name):
+            continue
         similar = get_close_matches(name.removeprefix(PREFIX), by_short_name, n=1, cutoff=0.85)
         if similar:
             raise ImproperlyConfigured(
@@ -135,29 +134,28 @@ def read_secret_files() -> None:
     """
     for variable in [name for name in os.environ if name.endswith("_FILE")]:
         name = variable.removesuffix("_FILE")
-        if name not in IN_FILES and not name.startswith(OF_SOURCES):
-            continue
+        is_secret = name in IN_FILES or name.startswith(OF_SOURCES)
         path = os.environ[variable].strip()
-        if not path:
+        if not is_secret or not path:
             continue
         if os.environ.get(name):
             raise ImproperlyConfigured(
                 f"{name} and {variable} are both set. Leave one of them out."
             )
-        os.environ[name] = _secret_of(Path(path), variable)
+        os.environ[name] = _secret_in(Path(path), variable)
         del os.environ[variable]
 
 
-def _secret_of(path: Path, variable: str) -> str:
+def _secret_in(path: Path, variable: str) -> str:
     """Return the secret in a file that ``variable`` names; raise ImproperlyConfigured if none."""
     try:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1).decode().strip()
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or "it is not text"
+        reason = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
-            f"{variable} is {path}, which cannot be read ({why}). Mount the secret there, readable "
-            "by the user that Headroom runs as."
+            f"{variable} is {path}, which cannot be read ({reason}). Mount the secret there, "
+            "readable by the user that Headroom runs as."
         ) from None
     if not secret or len(secret) > SECRET_BYTES:
         raise ImproperlyConfigured(
@@ -166,37 +164,40 @@ def _secret_of(path: Path, variable: str) -> str:
     return secret
 
 
-def certificates(name: str) -> str:
+def certificates(variable: str) -> str:
     """Return the path of a file of certificates (PEM), or "" if the variable is not set."""
-    path = os.environ.get(name, "").strip()
-    if path:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-        except (OSError, ValueError) as problem:  # an SSLError is an OSError
-            missing = isinstance(problem, OSError) and not isinstance(problem, ssl.SSLError)
-            why = getattr(problem, "strerror", None) if missing else "it holds no certificate"
-            raise ImproperlyConfigured(
-                f"{name} is {path[:200]!r}, which cannot be used ({why or problem}). Give a file "
-                "of certificates in PEM format."
-            ) from None
-    return path
+    path = os.environ.get(variable, "").strip()
+    if not path:
+        return ""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (ssl.SSLError, ValueError):
+        reason = "it holds no certificate"
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+    else:
+        return path
+    raise ImproperlyConfigured(
+        f"{variable} is {path[:200]!r}, which cannot be used ({reason}). Give a file of "
+        "certificates in PEM format."
+    )
 
 
-def folder(name: str, path: Path, *, written: bool = True) -> Path:
-    """Return the folder ``path``, created if needed; ``written``: it must be writable.
+def folder(setting: str, path: Path, *, must_be_writable: bool = True) -> Path:
+    """Return the folder ``path``, created if needed.
 
-    ``name`` is the setting that the error names.
+    Raises ImproperlyConfigured, which names the ``setting``, if it cannot be used.
     """
     try:
         path = path.resolve()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if written and not os.access(path, os.W_OK | os.X_OK):
+        if must_be_writable and not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(0, "Not writable")
     except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of links
-        why = getattr(problem, "strerror", None) or "not a path"
+        reason = getattr(problem, "strerror", None) or "not a path"
         raise ImproperlyConfigured(
-            f"{name}: {str(path)[:200]} cannot be used as a folder ({why}). Choose a folder that "
-            "this user may write, or change its owner."
+            f"{setting}: {str(path)[:200]} cannot be used as a folder ({reason}). Choose a folder "
+            "that this user may write, or change its owner."
         ) from None
     return path
 
@@ -207,20 +208,21 @@ def database(data_dir: Path) -> dict[str, Any]:
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
         path = data_dir / "headroom.sqlite3"
-        return {"ENGINE": ENGINES[1], "NAME": str(path), **connection_options}
+        return {"ENGINE": SQLITE, "NAME": str(path), **connection_options}
     try:
         config: dict[str, Any] = dj_database_url.parse(url) | connection_options
     except ValueError:
         config = {}
-    if config.get("ENGINE") not in ENGINES or not config.get("NAME"):
+    if config.get("ENGINE") not in (POSTGRESQL, SQLITE) or not config.get("NAME"):
         raise ImproperlyConfigured(
             "DATABASE_URL is not the address of a database. Give one such as "
             "postgresql://USER:PASSWORD@HOST:5432/NAME, or leave it out for SQLite."
         )
-    if config["ENGINE"] == ENGINES[1] and not Path(config["NAME"]).parent.is_dir():
+    sqlite_folder = Path(config["NAME"]).parent
+    if config["ENGINE"] == SQLITE and not sqlite_folder.is_dir():
         raise ImproperlyConfigured(
-            f"DATABASE_URL: the folder {Path(config['NAME']).parent} of the SQLite file does not "
-            "exist. Create it, or leave DATABASE_URL out."
+            f"DATABASE_URL: the folder {sqlite_folder} of the SQLite file does not exist. Create "
+            "it, or leave DATABASE_URL out."
         )
     return config
 
@@ -228,15 +230,7 @@ def database(data_dir: Path) -> dict[str, Any]:
 def redis_url() -> str:
     """Return REDIS_URL, or "" if it is not set."""
     url = os.environ.get("REDIS_URL", "").strip()
-    try:
-        parts = urlsplit(url)
-        usable = (
-            parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
-            and is_host(parts.hostname or "") and re.fullmatch(r"/?|/[0-9]{1,4}", parts.path)
-        )  # fmt: skip
-    except ValueError:
-        usable = False
-    if url and not usable:
+    if url and not _is_redis_url(url):
         raise ImproperlyConfigured(
             "REDIS_URL is not the address of a Redis server. Give one such as "
             "redis://:PASSWORD@HOST:6379/0, or leave it out for a queue in the data folder."
@@ -244,7 +238,19 @@ def redis_url() -> str:
     return url
 
 
-def compiled_folder(checkout: Path, data: Path) -> Path:
+def _is_redis_url(url: str) -> bool:
+    """Return whether ``url`` has the form redis://HOST:PORT/DATABASE."""
+    try:
+        parts = urlsplit(url)
+        is_scheme_known = parts.scheme in ("redis", "rediss")
+        is_port_valid = parts.port != 0
+    except ValueError:
+        return False
+    is_path_valid = re.fullmatch(r"/?|/[0-9]{1,4}", parts.path) is not None
+    return is_scheme_known and is_port_valid and is_path_valid and is_host(parts.hostname or "")
+
+
+def compiled_folder(checkout: Path, data_dir: Path) -> Path:
     """Return the folder of the compiled simulator.
 
     It is in the checkout, so that another data folder needs no new compilation. If this user may
@@ -253,20 +259,21 @@ def compiled_folder(checkout: Path, data: Path) -> Path:
     var = checkout / "var"
     with suppress(OSError):
         var.mkdir(mode=0o700, exist_ok=True)
-    writable = (
-        var.is_dir() and var.stat().st_uid == os.geteuid() and os.access(var, os.W_OK | os.X_OK)
-    )
-    return (var if writable else data) / "numba"
+    if not var.is_dir() or not os.access(var, os.W_OK | os.X_OK):
+        return data_dir / "numba"
+    is_owner = var.stat().st_uid == os.geteuid()
+    return (var if is_owner else data_dir) / "numba"
 
 
-def container_mb(limits: Sequence[Path] = CGROUP_LIMITS) -> int | None:
+def container_mb(limit_files: Sequence[Path] = CGROUP_LIMITS) -> int | None:
     """Return the memory limit of this container in MB; None if it has no limit."""
     limits_mb = []
-    for path in limits:
+    for path in limit_files:
         with suppress(OSError, ValueError):  # "max" in the file: no limit
             limits_mb.append(int(path.read_text(encoding="ascii")) // MB)
-    lowest = min(limits_mb, default=0)
-    return lowest if 0 < lowest < _machine_mb() else None
+    lowest_mb = min(limits_mb, default=0)
+    is_limit = 0 < lowest_mb < _machine_mb()
+    return lowest_mb if is_limit else None
 
 
 def memory_mb() -> int:
@@ -286,9 +293,9 @@ def worker_count(concurrency: int) -> int:
     return concurrency + 1
 
 
-def run_memory_mb(memory: int, concurrency: int) -> int:
-    """Return the memory (MB) that each worker may use for a run: 90% of ``memory``, divided."""
-    return max(1, memory * 9 // 10 // worker_count(concurrency))
+def run_memory_mb(total_mb: int, concurrency: int) -> int:
+    """Return the memory (MB) that each worker may use for a run: 90% of ``total_mb``, divided."""
+    return max(1, total_mb * 9 // 10 // worker_count(concurrency))
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
@@ -324,9 +331,9 @@ def smtp_server(address: str, *, site: str) -> dict[str, Any]:
     """
     try:
         parts = urlsplit(address)
-        port = parts.port or SMTP_PORTS.get(parts.scheme, 0)
+        port = parts.port or SMTP_PORTS.get(parts.scheme)
     except ValueError:
-        parts, port = urlsplit(""), 0
+        port = None
     if not port or not is_host(parts.hostname or ""):
         raise ImproperlyConfigured(
             "HEADROOM_SMTP is not the address of a mail server. Give one such as "
@@ -353,15 +360,16 @@ def secret_key(data_dir: Path) -> str:
 
     Machines that serve one database need the same SECRET_KEY.
     """
-    if key := os.environ.get("SECRET_KEY", ""):
+    key = os.environ.get("SECRET_KEY", "")
+    if key:
         return key
     path = data_dir / "secret-key.txt"
     try:
         return stored_secret(path, random_bytes=48)
     except (OSError, ValueError) as problem:
-        why = getattr(problem, "strerror", None) or "it is not text"
+        reason = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
-            f"{path} cannot be used ({why}). Let this user read it, or set SECRET_KEY."
+            f"{path} cannot be used ({reason}). Let this user read it, or set SECRET_KEY."
         ) from None
 
 
@@ -370,14 +378,14 @@ def stored_secret(path: Path, *, random_bytes: int) -> str:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        only_for_owner = 0o600
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, only_for_owner)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(random_bytes))
         try:
             # Unlike rename(), link() never replaces a file that another process just made.
-            os.link(draft, path)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.link(draft, path)
         finally:
             draft.unlink()
     return path.read_text(encoding="ascii").strip()

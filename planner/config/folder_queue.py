@@ -15,16 +15,22 @@ import json
 import logging
 import os
 import time
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from queue import Empty
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 from kombu.transport import virtual
 
 logger = logging.getLogger(__name__)
+
+
+class TakenMessage(NamedTuple):
+    """A message that a worker took and has not acknowledged."""
+
+    path: Path
+    descriptor: int  # of the locked file
 
 
 class Channel(virtual.Channel):
@@ -33,8 +39,7 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
         self._folder = Path(connection.client.transport_options["folder"])
-        # The file and the locked descriptor of each message that was taken, by its delivery tag.
-        self._taken: dict[str, tuple[Path, int]] = {}
+        self._taken: dict[str, TakenMessage] = {}  # by delivery tag
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         super().basic_ack(delivery_tag, multiple)  # type: ignore[no-untyped-call]
@@ -65,25 +70,28 @@ class Channel(virtual.Channel):
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """Return the oldest message that no other worker holds; raise Empty if there is none."""
         for path in self._messages(queue):
-            if (descriptor := _lock(path)) is None:
+            descriptor = _lock(path)
+            if descriptor is None:
                 continue
-            if (message := _read(path)) is None:
+            message = _read(path)
+            if message is None:
                 _unlock(descriptor)
                 continue
-            self._taken[message["properties"]["delivery_tag"]] = path, descriptor
+            delivery_tag = message["properties"]["delivery_tag"]
+            self._taken[delivery_tag] = TakenMessage(path, descriptor)
             return message
         raise Empty
 
     def _restore(self, message: Any) -> None:
         """Put a taken message back by unlocking its file."""
-        _, descriptor = self._taken.pop(message.delivery_tag)
-        _unlock(descriptor)
+        taken = self._taken.pop(message.delivery_tag)
+        _unlock(taken.descriptor)
 
     def _finish(self, delivery_tag: str) -> None:
         """Remove the file of a message that was handled, and its lock."""
-        path, descriptor = self._taken.pop(delivery_tag)
-        path.unlink(missing_ok=True)
-        _unlock(descriptor)
+        taken = self._taken.pop(delivery_tag)
+        taken.path.unlink(missing_ok=True)
+        _unlock(taken.descriptor)
 
     def _size(self, queue: str) -> int:
         return len(self._messages(queue))
@@ -136,30 +144,36 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _check(message: Any) -> None:
     """Raise an error for a message that Kombu or Celery cannot read, which would end the worker."""
     properties = message["properties"]
-    fields = (
+    headers = message["headers"]
+    for value, kind in (
         (message["body"], str),
-        (message["headers"], dict),
+        (headers, dict),
         (message["content-type"], str),
         (message["content-encoding"], str),
         (properties["delivery_tag"], str),
         (properties["delivery_info"], dict),
-    )
-    if not all(isinstance(value, kind) for value, kind in fields):
-        raise TypeError
+    ):
+        if not isinstance(value, kind):
+            raise TypeError
     if properties.get("body_encoding", "base64") != "base64":
         raise ValueError
     base64.b64decode(message["body"], validate=True)
-    headers = message["headers"]
     if "task" in headers:
-        # These conversions raise an error for a wrong value.
-        hard_limit_s, soft_limit_s = headers.get("timelimit") or (None, None)
-        float(hard_limit_s or 0.0), float(soft_limit_s or 0.0)
-        int(headers.get("retries") or 0)
-        for moment in ("eta", "expires"):
-            if headers.get(moment) is not None:
-                datetime.fromisoformat(headers[moment])
-        if not (isinstance(headers["task"], str) and isinstance(headers["id"], str)):
-            raise TypeError
+        _check_task(headers)
+
+
+def _check_task(headers: dict[str, Any]) -> None:
+    """Raise an error for headers of a task that Celery cannot read."""
+    if not isinstance(headers["task"], str) or not isinstance(headers["id"], str):
+        raise TypeError
+    # These conversions raise an error for a wrong value.
+    int(headers.get("retries") or 0)
+    hard_limit_s, soft_limit_s = headers.get("timelimit") or (None, None)
+    float(hard_limit_s or 0.0)
+    float(soft_limit_s or 0.0)
+    for name in ("eta", "expires"):
+        if headers.get(name) is not None:
+            datetime.fromisoformat(headers[name])
 
 
 def _lock(path: Path) -> int | None:
@@ -168,13 +182,14 @@ def _lock(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    with suppress(BlockingIOError, FileNotFoundError):
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The holder may have removed the file between our opening and locking it.
         path.stat()
-        return descriptor
-    os.close(descriptor)
-    return None
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _unlock(descriptor: int) -> None:

@@ -33,14 +33,15 @@ def ready(request: HttpRequest) -> JsonResponse:
     """
     try:
         executor = MigrationExecutor(connection)
-        behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+        latest_migrations = executor.loader.graph.leaf_nodes()
+        missing = executor.migration_plan(latest_migrations)
         unknown = unknown_migrations()
     except DatabaseError:
         return _health_response("down", database="down")
     if unknown:
         status = "ok" if serves_while_upgraded() else "down"
         return _health_response(status, database="migrated by a newer version. Start that version")
-    if behind:
+    if missing:
         return _health_response("down", database="migrations are missing. Run manage.py migrate")
     return _health_response("ok", database="ok")
 
@@ -63,14 +64,13 @@ def work_stalled() -> bool:
 
     They do if no run is running, one has waited for WAITS_S, and none has finished since.
     """
-    since = timezone.now() - timedelta(seconds=WAITS_S)
+    limit = timezone.now() - timedelta(seconds=WAITS_S)
     running = Run.everywhere.filter(state=Run.State.RUNNING)
-    if running.filter(heartbeat_at__lt=since).exists():
-        return True
     if running.exists():
-        return False
-    waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__lt=since)
-    return waiting.exists() and not Run.everywhere.filter(finished_at__gte=since).exists()
+        return running.filter(heartbeat_at__lt=limit).exists()
+    waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__lt=limit)
+    finished = Run.everywhere.filter(finished_at__gte=limit)
+    return waiting.exists() and not finished.exists()
 
 
 def _health_response(status: str, **parts: str) -> JsonResponse:

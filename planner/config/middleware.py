@@ -30,13 +30,13 @@ class SessionsMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        before = request.session.get(SESSION_KEY)
-        if before is not None:
+        user_before = request.session.get(SESSION_KEY)
+        if user_before is not None:
             session_touch(request)
         response = self.get_response(request)
-        now = request.session.get(SESSION_KEY)
-        if now is not None and now != before:
-            remember_browser(response, now)
+        user_after = request.session.get(SESSION_KEY)
+        if user_after is not None and user_after != user_before:  # just signed in
+            remember_browser(response, user_after)
         return response
 
 
@@ -92,22 +92,23 @@ def _body_refusal(request: HttpRequest) -> HttpResponse | None:
             request, 411, "Length needed", "The body has no Content-Length. Send it with one."
         )
     length = request.META.get("CONTENT_LENGTH") or "0"
-    size = int(length) if length.isdecimal() else 0
-    if size == 0:
+    body_bytes = int(length) if length.isdecimal() else 0
+    if body_bytes == 0:
         return None
+    sentence = ""
     if _is_signed_in(request):
-        limit = settings.HEADROOM_MAX_UPLOAD_BYTES
-        sentence = (
-            f"The upload has {size:,} bytes and the limit is {limit:,}. Compress the file (.gz or "
-            ".zst), split it by time, or ask for a larger HEADROOM_MAX_UPLOAD_BYTES."
-        )
-        return _refusal(request, 413, "Too large", sentence) if size > limit else None
-    if not _is_public(request):
-        return _log_in_first(request, size)
-    if size > MAX_BODY_BYTES_SIGNED_OUT:
+        max_bytes = settings.HEADROOM_MAX_UPLOAD_BYTES
+        if body_bytes > max_bytes:
+            sentence = (
+                f"The upload has {body_bytes:,} bytes and the limit is {max_bytes:,}. Compress the "
+                "file (.gz or .zst), split it by time, or ask for a larger "
+                "HEADROOM_MAX_UPLOAD_BYTES."
+            )
+    elif not _is_public(request):
+        return _log_in_first(request, body_bytes)
+    elif body_bytes > MAX_BODY_BYTES_SIGNED_OUT:
         sentence = f"Sign in to send more than {MAX_BODY_BYTES_SIGNED_OUT:,} bytes."
-        return _refusal(request, 413, "Too large", sentence)
-    return None
+    return _refusal(request, 413, "Too large", sentence) if sentence else None
 
 
 def _is_signed_in(request: HttpRequest) -> bool:
@@ -120,20 +121,22 @@ def _is_signed_in(request: HttpRequest) -> bool:
 
 
 def _is_public(request: HttpRequest) -> bool:
+    """Return whether the address needs no session or token."""
     try:
         return resolve(request.path_info).view_name in PUBLIC
     except Resolver404:
         return False
 
 
-def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
-    """Return the answer to a body of ``size`` bytes from somebody who has not signed in.
+def _log_in_first(request: HttpRequest, body_bytes: int) -> HttpResponse:
+    """Return the answer to a body from somebody who has not signed in.
 
     A form of a page, whose session has probably ended, leads to the sign-in form.
     """
-    if size <= MAX_BODY_BYTES_SIGNED_OUT and not _is_script(request):
-        if request.headers.get("HX-Request"):
-            return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    is_form = body_bytes <= MAX_BODY_BYTES_SIGNED_OUT and not _is_script(request)
+    if is_form and request.headers.get("HX-Request"):
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+    if is_form:
         return redirect_to_login(request.get_full_path())
     sentence = "Log in first, with a session or a token that is valid. The body was not read."
     answer = _refusal(request, 401, "Log in first", sentence)
@@ -153,5 +156,6 @@ def _refusal(request: HttpRequest, status: int, title: str, sentence: str) -> Ht
 
 
 def _is_script(request: HttpRequest) -> bool:
+    """Return whether the request is of the API, or of a script of a page."""
     is_api = request.path_info.startswith(API)
     return is_api or request.headers.get("Accept") == "application/json"

@@ -275,7 +275,7 @@ STATIC_URL = "static/"
 STATIC_ROOT = folder(
     "HEADROOM_STATIC_DIR",
     Path(env_text("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static"),
-    written=False,  # read-only in the container image
+    must_be_writable=False,  # read-only in the container image
 )
 STATICFILES_DIRS = [
     BASE_DIR / "static",

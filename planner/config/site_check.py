@@ -19,7 +19,7 @@ CSRF_TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 LOGIN_FIELD = 'name="password"'
 FILE_TAG = re.compile(r'<script[^>]*\ssrc="[^>]*>|<img[^>]*>|<link[^>]*rel="stylesheet"[^>]*>')
 FILE = re.compile(r'\s(?:src|href)="([^"]+)"')
-DEMO_RUN = re.compile(r'data-demo-run="([^"]*)"\s+data-demo-results="([^"]*)"')
+DEMO_RUN = re.compile(r'data-demo-run="(?P<state>[^"]*)"\s+data-demo-results="(?P<results>[^"]*)"')
 CHART = 'id="over-time-1"'
 
 
@@ -58,10 +58,12 @@ def page_check(url: str, *, say: Callable[[str], None]) -> None:
     """
     visitor = Visitor()
     login, _ = _login_page(visitor, url)
-    linked = [file for tag in FILE_TAG.findall(login.html) for file in FILE.findall(tag)]
-    for file in linked:
+    linked_files = []
+    for tag in FILE_TAG.findall(login.html):
+        linked_files += FILE.findall(tag)
+    for file in linked_files:
         visitor.get(urljoin(login.url, file))
-    say(f"the login page and its {len(linked)} files answer")
+    say(f"the login page and its {len(linked_files)} files answer")
 
 
 def worker_check(
@@ -99,18 +101,19 @@ def demo_check(
     While this waits for the demo's run, it calls ``still_alive``, which may raise Stopped.
     """
     visitor = Visitor()
-    login, token = _login_page(visitor, url)
-    fields = {"username": user, "password": password, "next": "/", "csrfmiddlewaretoken": token}
-    home = visitor.get(login.url, fields)
+    login, csrf_token = _login_page(visitor, url)
+    home = visitor.get(
+        login.url,
+        {"username": user, "password": password, "next": "/", "csrfmiddlewaretoken": csrf_token},
+    )
     if LOGIN_FIELD in home.html:
         raise Stopped("Check: the site refused the demo login.")
     say("the demo login works")
 
     deadline = time.monotonic() + DEMO_WITHIN_S
-    while True:
-        state, results_path = (DEMO_RUN.findall(home.html) or [("missing", "")])[0]
-        if state == "completed":
-            break
+    demo_run = DEMO_RUN.search(home.html)
+    while demo_run is None or demo_run["state"] != "completed":
+        state = demo_run["state"] if demo_run else "missing"
         if state in ("missing", *OVER):
             raise Stopped(f"Check: the home page shows the demo's run as {state}.")
         if time.monotonic() > deadline:
@@ -118,9 +121,10 @@ def demo_check(
         still_alive()
         time.sleep(3.0)  # each poll renders the home page
         home = visitor.get(f"{url}/")
+        demo_run = DEMO_RUN.search(home.html)
     say("the demo's run is completed")
 
-    results = visitor.get(urljoin(home.url, results_path))
+    results = visitor.get(urljoin(home.url, demo_run["results"]))
     if CHART not in results.html:
         raise Stopped(f"Check: {results.url} shows no chart of recommended replicas.")
     say(f"{results.url} shows the recommended replicas")

@@ -50,12 +50,12 @@ def applied_migrations() -> set[str]:
 def own_migrations() -> dict[str, set[str]]:
     """Return the migrations of this version by name, each with the names of those it replaces."""
     package = import_module(f"{APP}.migrations")
-    replaced: dict[str, set[str]] = {}
+    replaced_by: dict[str, set[str]] = {}
     for module in iter_modules(package.__path__):
         migration = getattr(import_module(f"{package.__name__}.{module.name}"), "Migration", None)
         replaces = getattr(migration, "replaces", ())
-        replaced[module.name] = {old for app, old in replaces if app == APP}
-    return replaced
+        replaced_by[module.name] = {old_name for app, old_name in replaces if app == APP}
+    return replaced_by
 
 
 def unknown_migrations() -> list[str]:
@@ -67,7 +67,9 @@ def unknown_migrations() -> list[str]:
 
 
 def _unknown(applied: set[str], own: dict[str, set[str]]) -> list[str]:
-    return sorted(applied.difference(own, *own.values()))
+    """Return those of ``applied`` that are neither in ``own`` nor replaced by one of these."""
+    known = set(own).union(*own.values())
+    return sorted(applied - known)
 
 
 def check_migrations() -> None:
@@ -91,18 +93,20 @@ def check_migrations() -> None:
             connection.close()
     if applied:
         own = own_migrations()
-        if unknown := _unknown(applied, own):
-            raise UnfitDatabase(_newer_sentence(unknown))
+        unknown = _unknown(applied, own)
+        if unknown:
+            raise UnfitDatabase(_newer_sentence(unknown[-1]))
         for replaced in own.values():
-            if applied & replaced and (missing := sorted(replaced - applied)):
+            missing = sorted(replaced - applied)
+            if missing and applied & replaced:
                 raise UnfitDatabase(_older_sentence(missing))
     knew_all_migrations = True
 
 
-def _newer_sentence(unknown: list[str]) -> str:
-    """Return the sentence about a database with ``unknown`` migrations."""
+def _newer_sentence(newest: str) -> str:
+    """Return the sentence about a database with migrations up to the unknown ``newest``."""
     return (
-        f"A newer version of Headroom has migrated {_database()} ({unknown[-1]}), which this "
+        f"A newer version of Headroom has migrated {_database()} ({newest}), which this "
         f"version ({VERSION}) cannot use. Start the newer version. Or restore a backup of this one "
         "into an empty data folder and database."
     )
@@ -126,6 +130,6 @@ def serves_while_upgraded() -> bool:
 
 
 def _database() -> str:
-    if connection.vendor == "sqlite":
-        return str(connection.settings_dict["NAME"])
-    return f"the database {connection.settings_dict['NAME']}"
+    """Return the database as messages name it: its file, or its name on the server."""
+    name = str(connection.settings_dict["NAME"])
+    return name if connection.vendor == "sqlite" else f"the database {name}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import InMemoryStorage
@@ -41,29 +41,39 @@ def markup_files() -> Iterator[Path]:
         yield from (ROOT / "planner" / folder).rglob("*.py")
 
 
+class ComposedClass(NamedTuple):
+    """The fixed parts of a class that a template composes, such as bg-{{ colour }}-lt."""
+
+    begin: str
+    end: str
+
+
 @dataclass(frozen=True)
 class UsedClasses:
     """The CSS classes that pages may have, as found in templates, scripts and modules."""
 
     words: frozenset[str]  # every word there, since it may be a class
-    composed: frozenset[tuple[str, str]]  # beginning and end of classes that templates compose
+    composed: frozenset[ComposedClass]
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> UsedClasses:
         """Collect the classes from the ``texts`` of templates, scripts and modules."""
-        return cls(
-            frozenset(word for text in texts for word in WORD.findall(text)),
-            frozenset(ends for text in texts for ends in COMPOSED.findall(text)),
-        )
+        words: set[str] = set()
+        composed: set[ComposedClass] = set()
+        for text in texts:
+            words.update(WORD.findall(text))
+            composed.update(ComposedClass(begin, end) for begin, end in COMPOSED.findall(text))
+        return cls(frozenset(words), frozenset(composed))
 
     def has(self, name: str) -> bool:
         """Return whether a page may have the class ``name``, as a word or composed of one."""
-        middles = {
-            name.removeprefix(begin).removesuffix(end)
-            for begin, end in self.composed
-            if name.startswith(begin) and name.endswith(end) and len(name) > len(begin + end)
-        }
-        return not self.words.isdisjoint({name, *middles})
+        if name in self.words:
+            return True
+        for begin, end in self.composed:
+            fits = name.startswith(begin) and name.endswith(end) and len(name) > len(begin + end)
+            if fits and name.removeprefix(begin).removesuffix(end) in self.words:
+                return True
+        return False
 
 
 def trim(sheet: str, used: UsedClasses) -> str:
@@ -75,7 +85,9 @@ def trim(sheet: str, used: UsedClasses) -> str:
         if selectors is None or selectors.lstrip().startswith("@"):  # a comment, or @font-face
             return rule[0]
         needed = [selector for selector in _selectors(selectors) if _may_match(selector, used)]
-        return f"{','.join(needed)}{{{declarations}}}" if needed and declarations else ""
+        if not needed or not declarations:
+            return ""
+        return f"{','.join(needed)}{{{declarations}}}"
 
     trimmed = RULE.sub(with_needed_selectors, sheet)
     while EMPTY_GROUP.search(trimmed):  # a group may hold groups
@@ -85,19 +97,30 @@ def trim(sheet: str, used: UsedClasses) -> str:
 
 def trim_variables(sheet: str, texts: Sequence[str]) -> str:
     """Return the CSS text ``sheet`` without variables that neither it nor one of ``texts`` uses."""
-    values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
-    used = {name for text in (*texts, values) for name in VARIABLE.findall(text)}
-    shorter = SETTING.sub(lambda setting: setting[0] if setting[1] in used else "", sheet)
+    without_names = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
+    used: set[str] = set()
+    for text in (*texts, without_names):
+        used.update(VARIABLE.findall(text))
+
+    def if_used(setting: re.Match[str]) -> str:
+        """Return a variable and its value if it is used, else ""."""
+        return setting[0] if setting[1] in used else ""
+
+    trimmed = SETTING.sub(if_used, sheet)
     # Repeat, since the values of removed variables may be the only users of others.
-    return sheet if shorter == sheet else trim_variables(shorter, texts)
+    return sheet if trimmed == sheet else trim_variables(trimmed, texts)
 
 
-def _selectors(prelude: str) -> list[str]:
+def _selectors(selector_list: str) -> list[str]:
     """Return the selectors in a list with commas; commas within parentheses separate none."""
-    selectors, depth = [""], 0
-    for letter in prelude:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == "," and not depth:
+    selectors = [""]
+    open_parentheses = 0
+    for letter in selector_list:
+        if letter == "(":
+            open_parentheses += 1
+        elif letter == ")":
+            open_parentheses -= 1
+        if letter == "," and not open_parentheses:
             selectors.append("")
         else:
             selectors[-1] += letter
@@ -115,14 +138,18 @@ class StaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
     """Compressed files with a digest in their names, and a style sheet without unused rules."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Any:
-        """Replace the style sheet by its trimmed text, then name and compress all files."""
+        """Replace the style sheet by its trimmed text, then name and compress all files.
+
+        ``paths`` has (storage, path there) of each file by its name.
+        """
         if SHEET in paths and not dry_run:
             storage, path = paths[SHEET]
             with storage.open(path) as file:
                 sheet = file.read().decode()
-            texts = [file.read_text() for file in markup_files()]
-            ours = [file.read_text() for file in (FILES / "static" / "css").glob("*.css")]
-            sheet = trim_variables(trim(sheet, UsedClasses.from_texts(texts)), [*texts, *ours])
+            markup = [file.read_text() for file in markup_files()]
+            own_sheets = [file.read_text() for file in (FILES / "static" / "css").glob("*.css")]
+            sheet = trim(sheet, UsedClasses.from_texts(markup))
+            sheet = trim_variables(sheet, [*markup, *own_sheets])
             trimmed = InMemoryStorage()
             trimmed.save(path, ContentFile(sheet.encode()))
             paths = paths | {SHEET: (trimmed, path)}

@@ -45,15 +45,15 @@ class _Child:
 
     name: str
     command: list[str]
-    inherits: list[int]  # file descriptors
+    inherited_files: list[int]  # descriptors
     failure_message: str  # shown if it fails; "": it is restarted whenever it ends
-    worker: bool = False  # it executes runs, and learns its id and how its predecessor ended
+    executes_runs: bool = False  # then it learns its id and how its predecessor ended
     worker_id: str = ""
     last_end: str = ""  # JSON for HEADROOM_WORKER_ENDED
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | None = None  # None: it waits for its restart
     started_s: float = 0.0  # seconds of the monotonic clock
     restart_s: float = 0.0  # time of the next start, on the same clock
-    ends: int = 0  # ends in a row
+    ends_in_a_row: int = 0
 
 
 class Children:
@@ -73,19 +73,19 @@ class Children:
         *arguments: str,
         inherits: socket.socket | IO[str] | None = None,
         failure_message: str = "",
-        worker: bool = False,
+        executes_runs: bool = False,
     ) -> None:
         """Start ``python ARGUMENTS`` as a child process; it may inherit an open file or socket.
 
         ``name`` is what messages call it. It is restarted when it ends, unless ``failure_message``
-        is given. Then that is shown if its exit status is not 0. A ``worker`` executes runs, and
-        gets an id and the cause of its predecessor's end in its environment.
+        is given. Then that is shown if its exit status is not 0. One that ``executes_runs`` gets an
+        id and the cause of its predecessor's end in its environment.
         """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
-        child = _Child(name, command, descriptors, failure_message, worker)
+        child = _Child(name, command, descriptors, failure_message, executes_runs)
         self._children.append(child)
-        _run(child)
+        _start_process(child)
 
     def stop(self) -> None:
         """Have the next ``check`` raise KeyboardInterrupt; for a signal handler.
@@ -105,17 +105,18 @@ class Children:
         for child in list(self._children):
             if child.process is None:
                 if now_s >= child.restart_s:
-                    _run(child)
+                    _start_process(child)
                 continue
-            status = child.process.poll()
-            if status is None:
+            exit_status = child.process.poll()
+            if exit_status is None:  # it still runs
                 continue
-            if child.failure_message:
-                if status:
-                    _say(f"The {child.name} process {_end_words(status)}: {child.failure_message}")
-                self._children.remove(child)
-            else:
-                _schedule_restart(child, status, now_s)
+            if not child.failure_message:
+                _schedule_restart(child, exit_status, now_s)
+                continue
+            self._children.remove(child)
+            if exit_status:
+                words = _end_words(exit_status)
+                _say(f"The {child.name} process {words}: {child.failure_message}")
 
     def watch(self) -> None:
         """Call ``check`` until it raises Stopped or KeyboardInterrupt."""
@@ -141,15 +142,13 @@ class Children:
             process.wait()
 
 
-def _run(child: _Child) -> None:
+def _start_process(child: _Child) -> None:
     """Start a child process in its own group, which ends with this process."""
     environment = dict(os.environ)
-    if child.worker:
+    if child.executes_runs:
         child.worker_id = uuid4().hex
-        environment |= {
-            "HEADROOM_WORKER_ID": child.worker_id,
-            "HEADROOM_WORKER_ENDED": child.last_end,
-        }
+        environment["HEADROOM_WORKER_ID"] = child.worker_id
+        environment["HEADROOM_WORKER_ENDED"] = child.last_end
     child.process = subprocess.Popen(  # noqa: S603 - our own modules
         child.command,
         env=environment,
@@ -157,45 +156,50 @@ def _run(child: _Child) -> None:
         stdout=sys.stderr,  # standard output is for the address and the login
         start_new_session=True,
         preexec_fn=die_with_parent,
-        pass_fds=child.inherits,
+        pass_fds=child.inherited_files,
     )
     child.started_s = time.monotonic()
 
 
-def _schedule_restart(child: _Child, status: int, now_s: float) -> None:
-    """Schedule the restart of a child that ended with ``status``; raise Stopped after MAX_ENDS."""
+def _schedule_restart(child: _Child, exit_status: int, now_s: float) -> None:
+    """Schedule the restart of a child that ended; raise Stopped after MAX_ENDS."""
     assert child.process is not None
     _end_group(child.process)  # its own children may still run
     child.process = None
-    if child.worker:
-        child.last_end = json.dumps({"worker": child.worker_id, "cause": cause_of(status)})
-    if status == ENDED_WITH_RUN:  # a planned end, however often
-        child.ends, child.restart_s = 0, now_s
+    if child.executes_runs:
+        end = {"worker": child.worker_id, "cause": cause_of(exit_status)}
+        child.last_end = json.dumps(end)
+    if exit_status == ENDED_WITH_RUN:  # a planned end, however often
+        child.ends_in_a_row = 0
+        child.restart_s = now_s
         return
-    child.ends = 1 if now_s - child.started_s >= STEADY_S else child.ends + 1
-    if child.ends >= MAX_ENDS:
+    had_started_well = now_s - child.started_s >= STEADY_S
+    child.ends_in_a_row = 1 if had_started_well else child.ends_in_a_row + 1
+    words = _end_words(exit_status)
+    if child.ends_in_a_row >= MAX_ENDS:
         raise Stopped(
-            f"The {child.name} process {_end_words(status)}, {child.ends} times in a row within "
+            f"The {child.name} process {words}, {child.ends_in_a_row} times in a row within "
             f"{STEADY_S:.0f} s of its start, so everything was stopped. See its last messages "
             "above."
         )
-    wait_s = FIRST_WAIT_S * 2 ** (child.ends - 1)
+    wait_s = FIRST_WAIT_S * 2 ** (child.ends_in_a_row - 1)
     child.restart_s = now_s + wait_s
-    _say(f"The {child.name} process {_end_words(status)} and is started again in {wait_s:g} s.")
+    _say(f"The {child.name} process {words} and is started again in {wait_s:g} s.")
 
 
-def _end_words(status: int) -> str:
-    """Return in words how a process ended; a negative ``status`` is the number of a signal."""
-    if status < 0:
-        return f"was killed by signal {-status} ({signal.Signals(-status).name})"
-    return f"ended with status {status}"
+def _end_words(exit_status: int) -> str:
+    """Return in words how a process ended; a negative status is the number of a signal."""
+    if exit_status < 0:
+        number = -exit_status
+        return f"was killed by signal {number} ({signal.Signals(number).name})"
+    return f"ended with status {exit_status}"
 
 
-def cause_of(status: int) -> str:
+def cause_of(exit_status: int) -> str:
     """Return in words how a child ended: by a signal, its own exit, or the memory limit."""
-    if status == -signal.SIGKILL and memory_kills.has_risen():
+    if exit_status == -signal.SIGKILL and memory_kills.has_risen():
         return f"was killed at the memory limit of its container ({memory_mb():,} MB)"
-    return _end_words(status)
+    return _end_words(exit_status)
 
 
 class MemoryKills:
@@ -288,19 +292,22 @@ def start_workers(children: Children) -> None:
     killed while it holds a lock of a pool, or be forked while a thread of a library holds one.
     Either would stop the others forever.
     """
-    numbers = range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1)
-    alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    for name, queues in (("short", "short"), *((str(number), "long,short") for number in numbers)):
-        options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}", *alone)
-        children.start(f"worker {name}", *CELERY, "worker", *options, worker=True)
+    queues_of_worker = {"short": "short"}
+    for number in range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1):
+        queues_of_worker[str(number)] = "long,short"
+    unconnected = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    for name, queues in queues_of_worker.items():
+        options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}")
+        command = (*CELERY, "worker", *options, *unconnected)
+        children.start(f"worker {name}", *command, executes_runs=True)
 
 
-def only_one(folder: Path) -> IO[str]:
+def only_one(data_dir: Path) -> IO[str]:
     """Lock the data folder for this process; raise Stopped if the product runs on it already.
 
     The lock holds as long as the returned file is open.
     """
-    file = (folder / "serving").open("a+")
+    file = (data_dir / "serving").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -308,7 +315,7 @@ def only_one(folder: Path) -> IO[str]:
         address = file.read().strip() or "is being started"
         file.close()
         raise Stopped(
-            f"Headroom already runs on {folder} ({address}). Stop it, or give this one a "
+            f"Headroom already runs on {data_dir} ({address}). Stop it, or give this one a "
             "different folder in HEADROOM_DATA_DIR."
         ) from None
     file.truncate(0)
@@ -317,18 +324,19 @@ def only_one(folder: Path) -> IO[str]:
 
 def start_compiler(children: Children) -> None:
     """Start a process that compiles the simulator if needed; see services.kernel_compilation."""
-    if lock := kernel_compilation.compile_lock():
-        with lock:  # the child inherits the lock and holds it from here on
-            children.start(
-                "compiler",
-                "-m",
-                "planner.installation",
-                inherits=lock,
-                failure_message=(
-                    "the simulator is not compiled. See its messages above. The first run "
-                    "tries again."
-                ),
-            )
+    lock = kernel_compilation.compile_lock()
+    if lock is None:
+        return
+    with lock:  # the child inherits the lock and holds it from here on
+        children.start(
+            "compiler",
+            "-m",
+            "planner.installation",
+            inherits=lock,
+            failure_message=(
+                "the simulator is not compiled. See its messages above. The first run tries again."
+            ),
+        )
 
 
 def start_scheduler(children: Children) -> None:

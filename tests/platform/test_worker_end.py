@@ -25,7 +25,7 @@ def test_the_next_worker_hears_how_the_last_one_ended(tmp_path: Path) -> None:
         "os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     with supervisor.Children() as children:
-        children.start("worker", "-c", code, worker=True)
+        children.start("worker", "-c", code, executes_runs=True)
         with pytest.raises(supervisor.Stopped):
             children.watch()
     first, second, *_ = told.read_text().splitlines()
