@@ -28,6 +28,8 @@ from planner.models.workspace import use_workspace
 from planner.version import VERSION
 
 LINE_EVERY_S = 10.0  # seconds between lines of progress in a log
+BAR_CHARACTERS = 30
+ERASE_LINE = "\r\033[K"  # ANSI
 Document = dict[str, Any]  # a JSON object that a command prints
 
 
@@ -79,40 +81,38 @@ class HeadroomCommand(HelpedCommand):
             answer = self.answer(options)
         except EXPECTED as problem:
             self._clear_line()
-            # A script that reads JSON also gets the conflict as JSON.
-            if isinstance(problem, Infeasible) and options.json:
-                self.stdout.write(json.dumps(infeasible_document(problem)))
-            if isinstance(problem, Ambiguous) and options.json:
-                choices = [choice._asdict() for choice in problem.choices]
-                self.stdout.write(json.dumps({"question": problem.question, "choices": choices}))
+            document = error_document(problem)
+            # A script that reads JSON also gets these errors as JSON.
+            if document is not None and options.json:
+                self.stdout.write(json.dumps(document))
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:  # PanicException of Polars is no Exception
-            expected = _of_input(error) or server_error_of(error) or _of_database(error)
+            expected = _input_problem(error) or server_error_of(error) or _migration_problem(error)
             if expected is None:
                 raise
             self._clear_line()
             self.stderr.write(str(expected))
             sys.exit(2)
         self._clear_line()
-        self.stdout.write(json.dumps(_plain(answer)) if options.json else self.words(answer))
+        text = json.dumps(_plain(answer)) if options.json else self.words(answer)
+        self.stdout.write(text)
 
     def progress(self, fraction: float, stage: str) -> None:
         """Show a progress bar on a terminal; elsewhere, print a line every ``LINE_EVERY_S``."""
-        if not sys.stderr.isatty():
-            if monotonic() >= self._next_line_s:
-                self._next_line_s = monotonic() + LINE_EVERY_S
-                sys.stderr.write(f"{fraction:4.0%} {stage}\n")
-            return
-        filled = round(30 * fraction)
-        bar = "#" * filled + "-" * (30 - filled)
-        sys.stderr.write(f"\r\033[K[{bar}] {fraction:4.0%} {stage}")
-        sys.stderr.flush()
+        if sys.stderr.isatty():
+            filled = round(BAR_CHARACTERS * fraction)
+            bar = "#" * filled + "-" * (BAR_CHARACTERS - filled)
+            sys.stderr.write(f"{ERASE_LINE}[{bar}] {fraction:4.0%} {stage}")
+            sys.stderr.flush()
+        elif monotonic() >= self._next_line_s:
+            self._next_line_s = monotonic() + LINE_EVERY_S
+            sys.stderr.write(f"{fraction:4.0%} {stage}\n")
 
     def _clear_line(self) -> None:
         """Erase the progress bar."""
         if sys.stderr.isatty():
-            sys.stderr.write("\r\033[K")
+            sys.stderr.write(ERASE_LINE)
 
 
 def _plain(answer: Any) -> Any:
@@ -122,22 +122,25 @@ def _plain(answer: Any) -> Any:
     return as_json(answer)
 
 
-def _of_input(error: BaseException) -> PlannerError | None:
+def _input_problem(error: BaseException) -> PlannerError | None:
     """Return the error to print if the input caused ``error``; None for a bug."""
-    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
-        return input_error_of(error) or PlannerError(
-            f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
-        )
-    return input_error_of(error)
+    problem = input_error_of(error)
+    if problem is not None or not isinstance(error, OSError):
+        return problem
+    if not isinstance(error.filename, str) or not error.strerror:
+        return None
+    return PlannerError(
+        f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
+    )
 
 
-def _of_database(error: BaseException) -> PlannerError | None:
+def _migration_problem(error: BaseException) -> PlannerError | None:
     """Return the error to print if missing migrations caused ``error``, else None."""
     if not isinstance(error, OperationalError | ProgrammingError):
         return None
     executor = MigrationExecutor(connection)
-    # Without pending migrations the error has another cause.
-    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+    pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if not pending:  # the error has another cause
         return None
     return PlannerError(
         "The database is not set up, or is of an earlier version. Use `bin/manage`, which "
@@ -145,20 +148,28 @@ def _of_database(error: BaseException) -> PlannerError | None:
     )
 
 
+def error_document(problem: Exception) -> Document | None:
+    """Return an error as JSON data, if scripts need more of it than its sentence; else None."""
+    if isinstance(problem, Infeasible):
+        return infeasible_document(problem)
+    if isinstance(problem, Ambiguous):
+        choices = [choice._asdict() for choice in problem.choices]
+        return {"question": problem.question, "choices": choices}
+    return None
+
+
 def infeasible_document(problem: Infeasible) -> Document:
     """Return the answer of ``plan`` if no plan is feasible: the usual keys with empty values."""
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE
 
-    without_value = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
-    return {
-        "status": INFEASIBLE,
-        "conflict": str(problem),
-        **dict.fromkeys((*without_value, "solve_seconds", "recommended")),
-        "decisions": [],
-        "binding": [],
-        "assumptions": [],
-    }
+    document: Document = {"status": INFEASIBLE, "conflict": str(problem)}
+    for key in ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",
+                "solve_seconds", "recommended"):  # fmt: skip
+        document[key] = None
+    for key in ("decisions", "binding", "assumptions"):
+        document[key] = []
+    return document
 
 
 def wants_colour(stream: TextIO | OutputWrapper) -> bool:

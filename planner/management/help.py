@@ -28,12 +28,13 @@ class HelpFormatter(RawDescriptionHelpFormatter):
     """Keep the lines of examples, and state the default of every option that has one."""
 
     def _get_help_string(self, action: Action) -> str:
-        text = action.help or ""
+        help_text = action.help or ""
+        states_default = "efault:" in help_text
         has_default = action.default not in (None, False, "", [], "==SUPPRESS==")
-        if not (action.option_strings and has_default) or "efault:" in text:
-            return text
+        if not action.option_strings or not has_default or states_default:
+            return help_text
         value = "%(default)g" if isinstance(action.default, float) else "%(default)s"
-        return f"{text}. Default: {value}"
+        return f"{help_text}. Default: {value}"
 
 
 class HelpedCommand(BaseCommand):
@@ -54,9 +55,9 @@ class HelpedCommand(BaseCommand):
         )
         # "serve" is what the start command runs, so its help names that command.
         parser.prog = START if subcommand == "serve" else f"{COMMAND} {subcommand}"
-        examples = "\n".join(f"  {_program(line)} {line}".rstrip() for line in self.examples)
-        parser.description = f"{fill(self.help, WIDTH)}\n\nexamples:\n{examples}"
-        parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
+        examples = "".join(f"\n  {_program(line)} {line}".rstrip() for line in self.examples)
+        parser.description = f"{fill(self.help, WIDTH)}\n\nexamples:{examples}"
+        parser.print_usage = _print_nothing  # type: ignore[method-assign]
         self.add_output(parser)
         return parser
 
@@ -64,9 +65,13 @@ class HelpedCommand(BaseCommand):
         """Add the options on the output, which come after all others."""
 
 
-def _program(line: str) -> str:
-    """Return the program that an example calls; a line without a command starts the product."""
-    return START if line.startswith("-") or not line else COMMAND
+def _print_nothing(file: object = None) -> None:
+    """Print no usage, in place of ``print_usage`` of a parser."""
+
+
+def _program(arguments: str) -> str:
+    """Return the program that an example calls; one without a command starts the product."""
+    return START if arguments.startswith("-") or not arguments else COMMAND
 
 
 def overview() -> str:
@@ -89,5 +94,6 @@ def purpose(name: str) -> str:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Assign(targets=[ast.Name(id="help")], value=ast.Constant(value=str(text))):
-                return text.split(". ")[0].rstrip(".")
+                first_sentence = text.split(". ")[0]
+                return first_sentence.rstrip(".")
     return ""

@@ -31,8 +31,8 @@ def name_and_value(flag: str, text: str, form: str = "NAME=VALUE") -> tuple[str,
 
     Raises PlannerError without a name or "=". The message says to write ``form`` behind ``flag``.
     """
-    name, sign, value = text.partition("=")
-    if not (name.strip() and sign):
+    name, equals, value = text.partition("=")
+    if not name.strip() or not equals:
         raise PlannerError(f"{flag} {text}: write {form}.")
     return name.strip(), value
 
@@ -68,27 +68,31 @@ def add_options(
     ``alone`` has, by option, the value that a flag without a value stands for. ``groups`` has the
     options of each group of the help, by title. ``aliases`` has a second flag by option.
     """
-    group_of: dict[str, argparse._ArgumentGroup] = {}
+    group_of_option: dict[str, argparse._ArgumentGroup] = {}
     for title, names in (groups or {}).items():
-        group_of |= dict.fromkeys(names, parser.add_argument_group(title))
+        group = parser.add_argument_group(title)
+        for name in names:
+            group_of_option[name] = group
     for name, option in options.items():
         if name in leave_out:
             continue
         # argparse formats help texts with %, so double it.
         settings: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
         if option.type == "boolean":
-            # None means not given, so that the default of the option applies.
-            settings |= {"action": "store_true", "default": None}
-        elif option.choices and not option.many and checked:
-            settings |= {"choices": option.choices, "required": option.required}
+            settings["action"] = "store_true"
+            settings["default"] = None  # not given, so that the default of the option applies
         else:
-            settings |= {"metavar": name.upper(), "required": option.required and checked}
+            settings["required"] = option.required and checked
+            if option.choices and not option.many and checked:
+                settings["choices"] = option.choices
+            else:
+                settings["metavar"] = name.upper()
         if alone and name in alone:
             settings |= {"nargs": "?", "const": alone[name]}
         flags = [flag_of(name)]
         if aliases and name in aliases:
             flags.append(aliases[name])
-        group_of.get(name, parser).add_argument(*flags, **settings)
+        group_of_option.get(name, parser).add_argument(*flags, **settings)
 
 
 def options_from_command_line(declared: type[RunOptions], given: Namespace) -> dict[str, Any]:
@@ -99,18 +103,20 @@ def options_from_command_line(declared: type[RunOptions], given: Namespace) -> d
     """
     values = {}
     for name, option in options_in(declared).items():
-        if (value := getattr(given, name, None)) is None:
+        value = getattr(given, name, None)
+        if value is None:
             continue
         if option.many:
             separator = ":" if option.fewest == option.largest else ","
             value = [item.strip() for item in value.split(separator) if item.strip()]
-        # An empty list counts as an option that was not given.
-        if value != []:
+        is_empty_list = value == []  # counts as an option that was not given
+        if not is_empty_list:
             values[name] = value
     try:
         return options_of(declared, values).explicit_values()
     except OptionsRefused as refused:
-        faults = [
-            f._replace(value=str(getattr(given, f.name, None) or f.value)) for f in refused.faults
-        ]
+        faults = []
+        for fault in refused.faults:
+            as_typed = getattr(given, fault.name, None) or fault.value
+            faults.append(fault._replace(value=str(as_typed)))
         raise OptionsRefused.of(faults, flag_of) from None

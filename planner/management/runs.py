@@ -43,10 +43,8 @@ def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
     Elsewhere, sentences stay on one line, and tables are as wide as the environment variable
     COLUMNS says, else WIDTH.
     """
-    width = get_terminal_size((WIDTH, 0)).columns
-    return terminal_text(
-        report, colour=wants_colour(stream), width=width, wraps_text=stream.isatty()
-    )
+    has_colour, width = wants_colour(stream), get_terminal_size((WIDTH, 0)).columns
+    return terminal_text(report, colour=has_colour, width=width, wraps_text=stream.isatty())
 
 
 class ReportCommand(HeadroomCommand):
@@ -102,7 +100,8 @@ def run_scenario(kind: str, source: str, options: Document, progress: Progress) 
 def execute(run: Run, progress: Progress) -> Document:
     """Execute a run in this process and return the result document; raise as ``run_scenario``."""
     with library_output_on_stderr():
-        result: Document = run_execute(run_id=run.pk, observer=progress, raise_errors=True).result
+        executed = run_execute(run_id=run.pk, observer=progress, raise_errors=True)
+    result: Document = executed.result
     return result
 
 
@@ -112,15 +111,16 @@ def library_output_on_stderr() -> Iterator[None]:
 
     SciPy's HiGHS prints lines for its developers, although its output is off.
     """
+    stdout, stderr = 1, 2  # file descriptors
     sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
+    kept_stdout = os.dup(stdout)
+    os.dup2(stderr, stdout)
     try:
         yield
     finally:
         ctypes.CDLL(None).fflush(None)  # lines that C's printf still holds
-        os.dup2(stdout, 1)
-        os.close(stdout)
+        os.dup2(kept_stdout, stdout)
+        os.close(kept_stdout)
 
 
 def stored_scenario(source: str) -> Scenario | None:
@@ -133,9 +133,9 @@ def stored_scenario(source: str) -> Scenario | None:
     try:
         return scenario_get(source)
     except NotFound as problem:
-        known = str(problem).partition(". ")[2]
+        _, _, known_scenarios = str(problem).partition(". ")
         raise PlannerError(
-            f"{source}: no such file, and no scenario of that name. {known}"
+            f"{source}: no such file, and no scenario of that name. {known_scenarios}"
         ) from None
 
 
@@ -145,7 +145,8 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
     Traffic files that a scenario file names are imported as traces, and the returned document names
     these traces instead. A file that was imported before is recognized by its hash.
     """
-    if stored := stored_scenario(source):
+    stored = stored_scenario(source)
+    if stored is not None:
         return stored.document, stored.name
     path = Path(source)
     # Reading a pipe or a device could block, or never end.

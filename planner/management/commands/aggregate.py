@@ -47,18 +47,22 @@ class Command(HeadroomCommand):
                 f"{options.source}: {options.engine} could not read it ({first_line})."
             ) from problem
         options.out.mkdir(parents=True, exist_ok=True)
-        paths = {name: options.out / f"{name}.csv" for name in ("demand", "lengths")}
-        counts.demand.write_csv(paths["demand"])
-        counts.lengths.write_csv(paths["lengths"])
-        sums = counts.demand.select("requests", "input_tokens", "output_tokens").sum().row(0)
+        demand_path, lengths_path = options.out / "demand.csv", options.out / "lengths.csv"
+        counts.demand.write_csv(demand_path)
+        counts.lengths.write_csv(lengths_path)
+        sums = {
+            name: counts.demand[name].sum()
+            for name in ("requests", "input_tokens", "output_tokens")
+        }
         return {
             "rows": counts.rows,
             "left_out": counts.left_out,
-            **dict(zip(("requests", "input_tokens", "output_tokens"), sums, strict=True)),
+            **sums,
             "bins": len(counts.demand),
             "bin_s": options.bin,
             "columns": columns,
-            **{name: str(path) for name, path in paths.items()},
+            "demand": str(demand_path),
+            "lengths": str(lengths_path),
         }
 
     def words(self, answer: Document) -> str:

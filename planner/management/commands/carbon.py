@@ -1,6 +1,7 @@
 """``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -26,10 +27,7 @@ class Command(HeadroomCommand):
     def answer(self, options: Namespace) -> Document:
         path = Path(options.source)
         if path.is_file():
-            if path.stat().st_size > LARGEST_BYTES:
-                raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
-            text = utf8_text(path.read_bytes(), path.name, "Give CSV.", CatalogueError)
-            values = hourly_of_csv(text, path.name)
+            hourly = _hourly_of_file(path)
         elif path.suffix:
             raise CatalogueError(f"{path}: there is no such file. Give a CSV, or a country code.")
         elif options.mean is not None and not 0 <= options.mean <= MOST_G_PER_KWH:
@@ -37,10 +35,18 @@ class Command(HeadroomCommand):
         else:
             source = grid(options.source)
             mean = source.carbon_g_per_kwh if options.mean is None else options.mean
-            values = carbon_by_hour(source.cycle or source.name, mean)
-        rounded = [round(value, 1) for value in values]
+            hourly = carbon_by_hour(source.cycle or source.name, mean)
+        rounded = [round(g_per_kwh, 1) for g_per_kwh in hourly]
         return {"carbon_g_per_kwh": rounded, "mean": fmean(rounded)}
 
     def words(self, answer: Document) -> str:
         values = ", ".join(f"{value:g}" for value in answer["carbon_g_per_kwh"])
         return f"carbon_g_per_kwh: [{values}]  # by UTC hour, mean {answer['mean']:.0f}"
+
+
+def _hourly_of_file(path: Path) -> Sequence[float]:
+    """Return the mean g CO2e per kWh by UTC hour of the day, from a CSV of times and values."""
+    if path.stat().st_size > LARGEST_BYTES:
+        raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
+    text = utf8_text(path.read_bytes(), path.name, "Give CSV.", CatalogueError)
+    return hourly_of_csv(text, path.name)

@@ -44,10 +44,12 @@ class Command(HeadroomCommand):
 
     def words(self, answer: Document) -> str:
         """Return the report on the trace, by the first column that splits its traffic."""
-        labels = Counter(volume.by for volume in self.character.volumes)
-        by = next((column for column, count in labels.items() if count > 1), "all")
-        report = trace_report(self.character, by)
-        ranks = [answer["window"]["sentence"]] if answer["window"] else answer["days"]["words"]
-        notes = tuple(Note(text) for text in (*ranks, *answer["notes"]))
-        sections = (*report.sections, Section("Notes", notes)) if notes else report.sections
-        return report_text(replace(report, sections=sections), self.stdout)
+        volumes_by_column = Counter(volume.by for volume in self.character.volumes)
+        splitting = [column for column, volumes in volumes_by_column.items() if volumes > 1]
+        report = trace_report(self.character, splitting[0] if splitting else "all")
+        window = answer["window"]
+        rank_sentences = [window["sentence"]] if window else answer["days"]["words"]
+        notes = tuple(Note(text) for text in (*rank_sentences, *answer["notes"]))
+        if notes:
+            report = replace(report, sections=(*report.sections, Section("Notes", notes)))
+        return report_text(report, self.stdout)

@@ -32,9 +32,9 @@ IF_RATE = {"replicas": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
 
 def _price(text: str) -> tuple[str, float]:
     """Return (GPU type, dollars per hour) of GPU=DOLLARS."""
-    name, equals, value = text.partition("=")
+    gpu, _, dollars = text.partition("=")
     try:
-        return name.strip(), float(value if equals else "")
+        return gpu.strip(), float(dollars)
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is not GPU=DOLLARS, such as H100-SXM=2.5") from None
 
@@ -58,9 +58,8 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
-        values = options_from_command_line(DeploymentQuery, options) | {
-            "prices": dict(options.price)
-        }
+        values = options_from_command_line(DeploymentQuery, options)
+        values["prices"] = dict(options.price)
         query = options_of(DeploymentQuery, values)
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)
@@ -69,23 +68,23 @@ class Command(HeadroomCommand):
         columns = dict(COLUMNS)
         if answer.rps:
             columns = IF_RATE | columns
-        if any(row.own for row in answer.candidates):
+        if any(candidate.own for candidate in answer.candidates):
             columns |= IF_MEASURED
         lines = [
             f"{answer.model}, {answer.evaluated:,} candidates in {answer.seconds:.1f} s, ranked by "
             f"{answer.ranked_by}",
             "",
         ]
-        lines += table_lines([_candidate_texts(row) for row in answer.candidates], columns) or [
-            "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
-        ]
+        lines += table_lines(list(map(_cells, answer.candidates)), columns)
+        if not answer.candidates:
+            lines.append(
+                "No deployment meets the limits. Loosen them, or allow other GPUs or precisions."
+            )
         lines += ["", "The best of each GPU type"]
-        lines += table_lines([_candidate_texts(row) for row in answer.by_gpu], columns)
+        lines += table_lines(list(map(_cells, answer.by_gpu)), columns)
         lines += ["", "Profiles of the best, for a scenario"]
-        for candidate in answer.candidates[:1]:
-            for profile in candidate.profiles or ():
-                fields = ", ".join(f"{key}: {value}" for key, value in profile.items())
-                lines.append(f"  - {{{fields}}}")
+        if answer.candidates:
+            lines += _profile_lines(answer.candidates[0])
         lines += ["", "Ruled out"]
         lines += [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
         lines.append("")
@@ -93,29 +92,42 @@ class Command(HeadroomCommand):
         return "\n".join(lines)
 
 
-def _candidate_texts(row: Row) -> dict[str, object]:
-    """Return a candidate as a dict with the values of all COLUMNS."""
-    moved = ""  # factors of the correction by measured rows
-    if row.own:
-        moved = f"decode x {row.own.decode_factor:.2f}, prefill x {row.own.prefill_factor:.2f}"
-    return asdict(row) | {
-        "error_ttft": row.expected_error.ttft, "error_tbt": row.expected_error.tbt,
-        "deployment": deployment(row), "kw": row.power_w / 1000, "moved": moved,
-        "limit": limit_name(row.bound_by),
+def _profile_lines(candidate: Row) -> list[str]:
+    """Return the profiles of a candidate as rows of the YAML of a scenario."""
+    lines = []
+    for profile in candidate.profiles or ():
+        fields = ", ".join(f"{key}: {value}" for key, value in profile.items())
+        lines.append(f"  - {{{fields}}}")
+    return lines
+
+
+def _cells(candidate: Row) -> dict[str, object]:
+    """Return the values of a candidate, with keys for all COLUMNS."""
+    correction = ""  # by measured rows
+    if candidate.own:
+        factors = candidate.own
+        correction = f"decode x {factors.decode_factor:.2f}, prefill x {factors.prefill_factor:.2f}"
+    return asdict(candidate) | {
+        "error_ttft": candidate.expected_error.ttft, "error_tbt": candidate.expected_error.tbt,
+        "deployment": deployment(candidate), "kw": candidate.power_w / 1000, "moved": correction,
+        "limit": limit_name(candidate.bound_by),
     }  # fmt: skip
 
 
 def deployment(row: Row) -> str:
     """Return a deployment as text: "2P+3D of 4 x H200, fp8, vllm"."""
-    parts = []
-    for role, side in (("prefill", row.prefill), ("decode", row.decode)):
-        if side is not None:
-            parts.append(f"{side.instances} x {side.gpus} {row.gpu} {role}{_widths(side)}")
-    workers = " + ".join(parts) or f"{row.gpus} {row.gpu}{_widths(row)}"
-    return f"{workers}, {row.precision}, {' or '.join(row.engines)}"
+    workers = [
+        f"{side.instances} x {side.gpus} {row.gpu} {role}{_widths(side)}"
+        for role, side in (("prefill", row.prefill), ("decode", row.decode))
+        if side is not None
+    ]
+    if not workers:  # aggregated
+        workers = [f"{row.gpus} {row.gpu}{_widths(row)}"]
+    return f"{' + '.join(workers)}, {row.precision}, {' or '.join(row.engines)}"
 
 
 def _widths(side: Row | Side) -> str:
     """Return the parallelism above one in parentheses, such as " (tp 4, pp 2)"; "" if none."""
-    widths = [f"{name} {getattr(side, name)}" for name in WIDTHS if getattr(side, name) > 1]
-    return f" ({', '.join(widths)})" if widths else ""
+    widths = {name: getattr(side, name) for name in WIDTHS}
+    texts = [f"{name} {width}" for name, width in widths.items() if width > 1]
+    return f" ({', '.join(texts)})" if texts else ""

@@ -1,7 +1,6 @@
 """``bin/manage diff``: compare the settings and the figures of runs."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
 
 from planner.domain.columns import SHARE
 from planner.domain.formats import NOTHING, parameter_text, signed_percent
@@ -29,36 +28,45 @@ class Command(HeadroomCommand):
         lines = [f"run {run.run}: {run.name}. {run.answer}" for run in answer.runs]
         lines += answer.notes
         if answer.differences:
-            lines += ["", *_aligned_lines("setting", heads, map(_setting, answer.differences))]
+            rows = [_setting_cells(setting) for setting in answer.differences]
+            lines += ["", *_aligned_lines("setting", heads, rows)]
         lines.append(f"{answer.same} other settings are the same.")
         for group in answer.groups:
-            lines += ["", *_aligned_lines(group.title.lower(), heads, map(_figures, group.rows))]
-            lines += [group.note] if group.note else []
+            rows = [_figure_cells(figure) for figure in group.rows]
+            lines += ["", *_aligned_lines(group.title.lower(), heads, rows)]
+            if group.note:
+                lines.append(group.note)
         return "\n".join(lines)
 
 
-def _aligned_lines(first: str, heads: list[str], rows: Iterable[list[str]]) -> list[str]:
+def _aligned_lines(label_head: str, heads: list[str], rows: list[list[str]]) -> list[str]:
     """Return aligned lines: a line of headings, then ``rows`` of a label and a text per run.
 
-    ``first`` is the heading of the labels, ``heads`` are those of the runs.
+    ``label_head`` is the heading of the labels, ``heads`` are those of the runs.
     """
-    return align_cells([[first, *heads], *rows], [False, *[True] * len(heads)])
+    right_aligned = [False, *[True] * len(heads)]
+    return align_cells([[label_head, *heads], *rows], right_aligned)
 
 
-def _setting(row: Setting) -> list[str]:
+def _setting_cells(setting: Setting) -> list[str]:
     """Return the cells of a setting: its address, and its value in each run."""
-    return [row.key, *(NOTHING if value is None else parameter_text(value) for value in row.values)]
+    cells = [setting.key]
+    for value in setting.values:
+        cells.append(NOTHING if value is None else parameter_text(value))
+    return cells
 
 
-def _figures(row: ComparedFigure) -> list[str]:
+def _figure_cells(figure: ComparedFigure) -> list[str]:
     """Return the cells of a figure: its label, and for each run value, change and mark."""
-    cells = [row.label]
-    for value, change, mark in zip(row.values, row.changes, row.marks, strict=True):
-        text = NOTHING if value is None else figure_text(value, row.unit)
-        change_text = ""
-        if change:
-            points = f"{100 * change:+.2f} points"
-            change_text = points if row.unit == SHARE else signed_percent(change)
-        change_and_mark = " ".join(filter(None, (change_text, mark)))
-        cells.append(f"{text} ({change_and_mark})" if change_and_mark else text)
+    cells = [figure.label]
+    for value, change, mark in zip(figure.values, figure.changes, figure.marks, strict=True):
+        text = NOTHING if value is None else figure_text(value, figure.unit)
+        in_parentheses = []
+        if change and figure.unit == SHARE:
+            in_parentheses.append(f"{100 * change:+.2f} points")
+        elif change:
+            in_parentheses.append(signed_percent(change))
+        if mark:
+            in_parentheses.append(mark)
+        cells.append(f"{text} ({' '.join(in_parentheses)})" if in_parentheses else text)
     return cells

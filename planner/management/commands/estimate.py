@@ -56,61 +56,60 @@ class Command(HeadroomCommand):
             return {"rows": estimate_many(read_rows(options.rows), measured)}
         if "rate" in given and "concurrency" in given:
             raise PlannerError("--rate and --concurrency exclude each other. Give one.")
-        for name in NEEDED:
-            if name in given or (name == "concurrency" and "rate" in given):
-                continue
+        missing = [name for name in NEEDED if name not in given]
+        if "rate" in given:  # in place of the concurrency
+            missing.remove("concurrency")
+        if missing:
+            needed = ", ".join(map(flag_of, NEEDED))
             raise PlannerError(
-                f"{flag_of(name)} is missing; estimate needs {', '.join(map(flag_of, NEEDED))}, "
-                "or --rows FILE."
+                f"{flag_of(missing[0])} is missing; estimate needs {needed}, or --rows FILE."
             )
         return estimate_one(given, measured)
 
     def words(self, answer: EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]) -> str:
         if isinstance(answer, dict):
             return "\n".join(map(_line, answer["rows"]))
-        return "\n".join(
-            [
-                _line(answer),
-                f"{answer.provenance.kind}: {answer.provenance.source}",
-                *(f"assumed: {note}" for note in answer.assumptions),
-                *rate_lines(answer.at_rate),
-                *own_lines(answer),
-                *(f"note: {note}" for note in answer.expected_error.outside),
-            ]
-        )
+        lines = [_line(answer), f"{answer.provenance.kind}: {answer.provenance.source}"]
+        lines += [f"assumed: {note}" for note in answer.assumptions]
+        if answer.at_rate is not None:
+            lines.append(rate_line(answer.at_rate))
+        lines += own_lines(answer)
+        lines += [f"note: {note}" for note in answer.expected_error.outside]
+        return "\n".join(lines)
 
 
-def rate_lines(at_rate: RateAnswer | None) -> list[str]:
-    """Return the lines on a request rate; empty if the estimate is for a concurrency."""
-    if at_rate is None:
-        return []
-    tbt = "" if at_rate.tbt_p99_ms is None else f", P99 TPOT {at_rate.tbt_p99_ms:.1f} ms"
-    return [
+def rate_line(at_rate: RateAnswer) -> str:
+    """Return the line on an estimate for a request rate."""
+    tpot = "" if at_rate.tbt_p99_ms is None else f", P99 TPOT {at_rate.tbt_p99_ms:.1f} ms"
+    return (
         f"at {at_rate.rate_rps:g} requests/s (maximum {at_rate.most_rps:.3g}): "
         f"{at_rate.in_flight:.3g} in flight, P99 TTFT {at_rate.ttft_p99_ms:.0f} ms"
-        f"{tbt} ({at_rate.by}). Same requests in flight, constant: TTFT "
+        f"{tpot} ({at_rate.by}). Same requests in flight, constant: TTFT "
         f"{at_rate.closed_loop_ttft_ms:.0f} ms, TPOT {at_rate.closed_loop_tbt_ms:.1f} ms"
-    ]
+    )
 
 
 def own_lines(answer: EstimateAnswer) -> list[str]:
     """Return the lines on the effect of your measurements, and on the most useful next one."""
-    own, next_row, lines = answer.own, answer.next_measurement, list(answer.notes or ())
+    lines = list(answer.notes or ())
+    own = answer.own
     if own:
         lines.append(
             f"your measurements: {own.rows} rows of this deployment, {own.alike} of similar ones. "
             f"Without them: TTFT {own.ttft_ms_before:.0f} ms, TPOT {own.tbt_ms_before:.1f} ms, "
             f"{own.tokens_per_s_before:,.0f} tokens/s"
         )
-    if next_row is None:
-        return lines
-    (ttft, tbt), (ttft_after, tbt_after) = next_row.error, next_row.after
-    lines.append(
-        f"to measure next: {next_row.concurrency} requests in flight. Error at loads from "
-        f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
-        f"TPOT, now {ttft:.0%} and {tbt:.0%} (figures above: only this load)"
-    )
-    return [*lines, *(f"  {command}" for command in next_row.commands)]
+    to_measure = answer.next_measurement
+    if to_measure is not None:
+        ttft_error, tpot_error = to_measure.error
+        ttft_error_after, tpot_error_after = to_measure.after
+        lines.append(
+            f"to measure next: {to_measure.concurrency} requests in flight. Error at loads from "
+            f"1 to 256 in flight: then {ttft_error_after:.0%} in TTFT and {tpot_error_after:.0%} "
+            f"in TPOT, now {ttft_error:.0%} and {tpot_error:.0%} (figures above: only this load)"
+        )
+        lines += [f"  {command}" for command in to_measure.commands]
+    return lines
 
 
 def _line(row: EstimateAnswer | Refused) -> str:
@@ -126,6 +125,6 @@ def _line(row: EstimateAnswer | Refused) -> str:
     )
 
 
-def expected_error_text(half: float, nine_of_ten: float) -> str:
+def expected_error_text(half_within: float, nine_of_ten_within: float) -> str:
     """Return the errors within which half, and nine of ten, of all estimates are, as text."""
-    return f"half within {half:.0%}, nine of ten within {nine_of_ten:.0%}"
+    return f"half within {half_within:.0%}, nine of ten within {nine_of_ten_within:.0%}"

@@ -35,8 +35,12 @@ class Command(HeadroomCommand):
 
     def answer(self, options: Namespace) -> Document:
         run = _run(options.plan)
-        chosen = options_of(ExportOptions, options_from_command_line(ExportOptions, options))
-        file = run_export(run=run, to=options.to, options=chosen, now=timezone.now(), by=None)
+        export_options = options_of(
+            ExportOptions, options_from_command_line(ExportOptions, options)
+        )
+        file = run_export(
+            run=run, to=options.to, options=export_options, now=timezone.now(), by=None
+        )
         path: Path = options.out or Path.cwd() / file.name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,16 +55,18 @@ class Command(HeadroomCommand):
         return f"Wrote {answer['path']}"
 
 
-def _run(text: str) -> Run:
+def _run(source: str) -> Run:
     """Return a run by number, by name, or from the --json output of a command."""
-    if text.isdigit():
-        return run_get(int(text))
-    if Path(text).is_file():
-        return run_get(load_result(Path(text).read_bytes(), text)["run"])
-    run = latest_plan(text)
+    if source.isdigit():
+        return run_get(int(source))
+    path = Path(source)
+    if path.is_file():
+        result = load_result(path.read_bytes(), source)
+        return run_get(result["run"])
+    run = latest_plan(source)
     if run is None:
         raise PlannerError(
-            f"{text}: neither the number or name of a run nor a file; plans print their run's "
+            f"{source}: neither the number or name of a run nor a file; plans print their run's "
             "number."
         )
     return run

@@ -44,13 +44,13 @@ class Command(HeadroomCommand):
         facts = PoolFacts(**options_from_command_line(PoolFacts, options))
         if not options.scenario:
             stated = RunningPool(model=facts.model, gpu=facts.gpu, tp=facts.tp)
-            pools = [pool.filled_from(stated).as_dict() for pool in read_fleet(text, name)]
-            return {"pools": pools, "scenario": None, "notes": []}
+            pools = [pool.filled_from(stated) for pool in read_fleet(text, name)]
+            return {"pools": [pool.as_dict() for pool in pools], "scenario": None, "notes": []}
         if options.out:
+            written_to = options.out
             document, _ = load_scenario(options.scenario, self.progress)
             imported = with_fleet(document, text, name, facts)
             Path(options.out).write_text(imported.document, encoding="utf-8")
-            stored = options.out
         else:
             scenario, imported = fleet_import(
                 scenario=scenario_get(options.scenario),
@@ -59,17 +59,18 @@ class Command(HeadroomCommand):
                 name=name,
                 facts=facts,
             )
-            stored = scenario.name
+            written_to = scenario.name
         return {
             "pools": [pool.as_dict() for pool in imported.pools],
-            "scenario": stored,
+            "scenario": written_to,
             "notes": list(imported.notes),
         }
 
     def words(self, answer: Document) -> str:
-        rows = [{**pool, "needs": ", ".join(pool["needs"])} for pool in answer["pools"]]
-        lines = table_lines(rows, COLUMNS)
-        lines += [f"{pool['name']}: {note}" for pool in answer["pools"] for note in pool["notes"]]
+        pools = answer["pools"]
+        lines = table_lines([pool | {"needs": ", ".join(pool["needs"])} for pool in pools], COLUMNS)
+        for pool in pools:
+            lines += [f"{pool['name']}: {note}" for note in pool["notes"]]
         lines += [note for note in answer["notes"] if note not in lines]
         if answer["scenario"]:
             lines.append(f"Written as fleet.today of {answer['scenario']}.")

@@ -35,24 +35,28 @@ class Command(ReportCommand):
         source = options.source
         if options.origins < 1:
             raise PlannerError(f"--origins {options.origins}: give 1 or more.")
+        is_file = Path(source).suffix in (".yml", ".yaml")
+        if is_file or Scenario.objects.filter(name=source).exists():
+            return self._forecast_scenario(source, options)
+        # The option of a run is the number of origins, and None without a backtest.
         origins = options.origins if options.backtest else None
-        scenario = Path(source).suffix in (".yml", ".yaml")
-        if scenario or Scenario.objects.filter(name=source).exists():
-            for name in ("bin_s", "horizon_s", "backtest"):
-                if getattr(options, name):
-                    raise PlannerError(
-                        f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
-                        "horizon."
-                    )
-            chosen = options_from_command_line(Options, options)
-            return run_scenario(Run.Kind.FORECAST, source, chosen, self.progress)
+        given = Namespace(**{**vars(options), "origins": origins})
         run = run_create(
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
-            options=options_from_command_line(
-                TraceOptions, Namespace(**vars(options) | {"origins": origins})
-            ),
+            options=options_from_command_line(TraceOptions, given),
             enqueue=False,
         )
         return execute(run, self.progress)
+
+    def _forecast_scenario(self, source: str, options: Namespace) -> Document:
+        """Return the forecast of a scenario; raise PlannerError for options of a trace."""
+        for name in ("bin_s", "horizon_s", "backtest"):
+            if getattr(options, name):
+                raise PlannerError(
+                    f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
+                    "horizon."
+                )
+        run_options = options_from_command_line(Options, options)
+        return run_scenario(Run.Kind.FORECAST, source, run_options, self.progress)

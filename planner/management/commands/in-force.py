@@ -48,29 +48,37 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(ExportOptions), leave_out=LEFT_OUT)
 
     def answer(self, options: Namespace) -> Document:
-        now = timezone.now()
-        exclusive = [options.none, options.run is not None, options.again is not None]
-        if sum(exclusive) > 1:
+        actions = [options.none, options.run is not None, options.again is not None]
+        if sum(actions) > 1:
             raise NotReady("in-force: give one of a run's number, --again and --none.")
         if options.history:
-            return {"plans": [_plan_line(plan) for plan in activated_plans(options.scenario)]}
+            return {"plans": [_history_row(plan) for plan in activated_plans(options.scenario)]}
+        if any(actions):
+            self._change(options)
+        plans = list(active_plans())
+        if options.scenario:
+            current = active_plan(options.scenario)
+            plans = [current] if current else []
+        requested = [_requested_now(plan) for plan in plans]
+        first = requested[0] if requested else {"run": None, "desired": []}
+        return first | {"plans": requested}
+
+    def _change(self, options: Namespace) -> None:
+        """Activate, restore or end a plan, as the options say."""
+        now, message = timezone.now(), options.message
         if options.again is not None:
-            again = activated_plan_get(options.again)
-            plan_restore(plan=again, user=None, now=now, message=options.message)
-        elif options.none:
+            earlier = activated_plan_get(options.again)
+            plan_restore(plan=earlier, user=None, now=now, message=message)
+        elif options.run is not None:
+            run = run_get(options.run)
+            given = options_from_command_line(ExportOptions, options)
+            export = options_of(ExportOptions, given)
+            plan_activate(run=run, options=export, user=None, now=now, message=message)
+        else:
             current = active_plan(options.scenario)
             # For None, ``plan_end`` ends the only active plan, and refuses if there are several.
             if current or not options.scenario:
                 plan_end(user=None, now=now, plan=current)
-        elif options.run is not None:
-            chosen = options_of(ExportOptions, options_from_command_line(ExportOptions, options))
-            run = run_get(options.run)
-            plan_activate(run=run, options=chosen, user=None, now=now, message=options.message)
-        plans = [_pools_now(plan) for plan in active_plans()]
-        if options.scenario:
-            current = active_plan(options.scenario)
-            plans = [_pools_now(current)] if current else []
-        return (plans[0] if plans else {"run": None, "desired": []}) | {"plans": plans}
 
     def words(self, answer: Document) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
@@ -85,7 +93,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines) or "No plan is active."
 
 
-def _plan_line(plan: ActivePlan) -> Document:
+def _history_row(plan: ActivePlan) -> Document:
     """Return a plan as a row of the history."""
     return {
         "plan": plan.pk,
@@ -101,11 +109,16 @@ def _plan_line(plan: ActivePlan) -> Document:
     }
 
 
-def _pools_now(plan: ActivePlan) -> Document:
-    """Return the replicas that a plan requests now."""
-    pools = [
-        {"pool": pool.pool, "region": pool.region, "replicas": pool.replicas}
-        for pool in desired_by_pool(plan, timezone.now())
-    ]
-    figures = {"run": plan.number, "scenario": plan.scenario, "policy": plan.policy}
-    return {**figures, "repeat": plan.repeat, "timezone": plan.zone, "desired": pools}
+def _requested_now(plan: ActivePlan) -> Document:
+    """Return a plan with the replicas that it requests of each pool now."""
+    pools = desired_by_pool(plan, timezone.now())
+    return {
+        "run": plan.number,
+        "scenario": plan.scenario,
+        "policy": plan.policy,
+        "repeat": plan.repeat,
+        "timezone": plan.zone,
+        "desired": [
+            {"pool": pool.pool, "region": pool.region, "replicas": pool.replicas} for pool in pools
+        ],
+    }

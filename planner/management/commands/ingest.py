@@ -29,23 +29,25 @@ class Command(HeadroomCommand):
         )
         parser.add_argument("--name", default="", help="name of the trace. Default: by the file")
         for name, option in OFFERED.items():
-            kind: Document = {"choices": list(option.choices)} if option.choices else {}
+            flags = [f"--{name}"]
+            if name == "sample":
+                flags.append("--sample-rate")
             if option.switch:
-                kind = {"action": "store_true"}
-            flags = (f"--{name}", "--sample-rate") if name == "sample" else (f"--{name}",)
-            parser.add_argument(*flags, help=option.help, **kind)
+                parser.add_argument(*flags, help=option.help, action="store_true")
+            else:
+                choices = list(option.choices) or None
+                parser.add_argument(*flags, help=option.help, choices=choices)
 
     def answer(self, options: Namespace) -> Document:
         begun = time.perf_counter()
         path: Path = options.file
+        mapping = column_mapping(options.map, "--map ")
         try:
             trace = trace_ingest_path(
                 path=path,
-                options=IngestOptions.of(
-                    path.name, vars(options), column_mapping(options.map, "--map ")
-                ),
+                options=IngestOptions.of(path.name, vars(options), mapping),
                 name=options.name,
-                progress=lambda done: self.progress(done, f"Reading {path.name}"),
+                progress=lambda fraction: self.progress(fraction, f"Reading {path.name}"),
             )
         except ColumnMissing as problem:
             raise PlannerError(f"{problem} Add --map {problem.field}=COLUMN.") from None
@@ -65,21 +67,29 @@ class Command(HeadroomCommand):
                 f"  input tokens {_tokens(answer['input_tokens'])}, "
                 f"output tokens {_tokens(answer['output_tokens'])}"
             )
-        columns = answer["columns"].items()
-        lines.append("  columns " + ", ".join(f"{field}={column}" for field, column in columns))
+        columns = [f"{field}={column}" for field, column in answer["columns"].items()]
+        lines.append(f"  columns {', '.join(columns)}")
         for kind in ("models", "regions", "tiers"):
-            if names := answer[kind][:LISTED]:
+            names = answer[kind][:LISTED]
+            if names:
                 lines.append(f"  {kind} {', '.join(names)}")
-        lines += [f"  rejected {n:,}: {why}" for why, n in answer["reject_reasons"].items()]
-        lines += [
-            f"  series {each['name']}: {each['bins']:,} bins, {each['requests'] or 0:,.0f} requests"
-            for each in answer["series"][:LISTED]
-        ]
-        if (count := len(answer["series"])) > LISTED:
-            lines.append(f"  {count:,} series; the first {LISTED} are shown. --json has all.")
-        remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])
-        return "\n".join(lines + [f"  {note}" for note in remarks])
+        for reason, rows in answer["reject_reasons"].items():
+            lines.append(f"  rejected {rows:,}: {reason}")
+        all_series = answer["series"]
+        for series in all_series[:LISTED]:
+            lines.append(
+                f"  series {series['name']}: {series['bins']:,} bins, "
+                f"{series['requests'] or 0:,.0f} requests"
+            )
+        if len(all_series) > LISTED:
+            lines.append(
+                f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all."
+            )
+        remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])  # each once
+        lines += [f"  {remark}" for remark in remarks]
+        return "\n".join(lines)
 
 
 def _tokens(number: float | None) -> str:
+    """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"

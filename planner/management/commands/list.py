@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.management.base import Document, HeadroomCommand
 from planner.outputs.table_text import table_lines
@@ -14,22 +14,37 @@ from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 
-MOST, MOST_CHARACTERS = 30, 80
-# By kind: its rows, and the attribute of each column.
-LISTS: dict[str, tuple[Callable[[], Iterable[Any]], dict[str, str]]] = {
-    "runs": (
-        lambda: runs_list().filter(sweep=None),
+MOST_ROWS, MOST_CHARACTERS = 30, 80
+
+
+class Listing(NamedTuple):
+    """A list of rows of the database or the catalogue."""
+
+    rows: Callable[[], Iterable[Any]]
+    attributes: dict[str, str]  # by column; a dotted path
+
+
+def _runs() -> Iterable[Any]:
+    """Return the runs that belong to no sweep."""
+    return runs_list().filter(sweep=None)
+
+
+LISTINGS = {
+    "runs": Listing(
+        _runs,
         {"id": "pk", "kind": "kind", "name": "name", "state": "state", "created_at": "created_at",
          "problem": "problem"},
     ),
-    "scenarios": (scenarios_list, {"id": "pk", "name": "name", "updated_at": "updated_at"}),
-    "traces": (
+    "scenarios": Listing(scenarios_list, {"id": "pk", "name": "name", "updated_at": "updated_at"}),
+    "traces": Listing(
         traces_list,
         {"name": "name", "state": "state", "kind": "kind", "requests": "requests",
          "start_at": "start_at", "end_at": "end_at"},
     ),
-    "models": (models_list, {"name": "name", "max_context": "spec.max_context", "own": "own"}),
-    "gpus": (
+    "models": Listing(
+        models_list, {"name": "name", "max_context": "spec.max_context", "own": "own"}
+    ),
+    "gpus": Listing(
         gpus_list, {"name": "name", "vendor": "spec.vendor", "year": "spec.year", "own": "own"}
     ),
 }  # fmt: skip
@@ -40,32 +55,35 @@ class Command(HeadroomCommand):
     examples = ("list runs", "list models --search llama", "list traces --json")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("what", choices=list(LISTS), help="kind of rows")
+        parser.add_argument("what", choices=list(LISTINGS), help="kind of rows")
         parser.add_argument("--search", default="", help="part of the name")
-        parser.add_argument("--most", type=int, default=MOST, help="most rows")
+        parser.add_argument("--most", type=int, default=MOST_ROWS, help="most rows")
 
     def answer(self, options: Namespace) -> Document:
-        all_rows, columns = LISTS[options.what]
-        matching = [row for row in all_rows() if options.search.lower() in row.name.lower()]
-        rows = [
-            {name: _json(attrgetter(path)(row)) for name, path in columns.items()}
-            for row in matching[: options.most]
-        ]
-        return {options.what: rows, "count": len(matching)}
+        listing = LISTINGS[options.what]
+        searched = options.search.lower()
+        matching = [row for row in listing.rows() if searched in row.name.lower()]
+        shown = []
+        for row in matching[: options.most]:
+            values = {column: attrgetter(path)(row) for column, path in listing.attributes.items()}
+            shown.append({column: _json_value(value) for column, value in values.items()})
+        return {options.what: shown, "count": len(matching)}
 
     def words(self, answer: Document) -> str:
-        what = next(iter(answer))  # the key of the rows
-        if not answer[what]:
-            return f"No {what} here."
+        what = next(iter(answer))  # the key of the rows, such as "runs"
         rows = answer[what]
-        if "problem" in rows[0]:
-            # It may have several sentences, but a row has one line. --json has all of it.
+        if not rows:
+            return f"No {what} here."
+        if what == "runs":
+            # A problem may have several sentences, but a row has one line. --json has all of it.
             rows = [row | {"problem": shorten(row["problem"], MOST_CHARACTERS)} for row in rows]
-        lines = table_lines(rows, {name: name for name in rows[0]})
-        more = answer["count"] - len(answer[what])
-        return "\n".join(lines + ([f"{more:,} more: use --most or --search."] if more else []))
+        lines = table_lines(rows, {column: column for column in rows[0]})
+        not_shown = answer["count"] - len(rows)
+        if not_shown:
+            lines.append(f"{not_shown:,} more: use --most or --search.")
+        return "\n".join(lines)
 
 
-def _json(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return times in whole seconds as text, and other values unchanged."""
     return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value

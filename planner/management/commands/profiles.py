@@ -134,29 +134,31 @@ def _detail(profile: KnownProfile) -> Document:
 
 def _import(options: Namespace) -> Document:
     """Fit or compute a profile from the files of the options, and return it as JSON data."""
-    texts = {name: getattr(options, name) for name in ("format", "model", "gpu")}
-    reading = CalibrationOptions(**texts, tp=options.tp or 1)
+    reading = CalibrationOptions(
+        format=options.format, model=options.model, gpu=options.gpu, tp=options.tp or 1
+    )
     files = [
         calibration_path(user=None, path=path, options=reading, source=options.source)
         for path in options.file
     ]
     kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
-    rows = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
-    if len(rows) > 1:
+    benchmarks = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
+    if len(benchmarks) > 1:
         raise PlannerError(
             "Give one file of benchmark rows at a time. Join JSON files before (cat run-*.json "
             "> runs.json), and tables under one header."
         )
-    if not rows and options.kind not in COMPUTED:
+    benchmark = benchmarks[0] if benchmarks else None
+    if benchmark is None and options.kind not in COMPUTED:
         hint = f"; {kernels[0].name} holds measured kernels" if kernels else ""
         raise PlannerError(
             f"A {options.kind} profile is fitted to benchmark rows. Name a file{hint}."
         )
-    spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
-    if rows:
-        version = profile_fit(user=None, calibration=rows[0], spec=spec)
-    else:
+    spec = _spec(options, benchmark, tuple(kernel.pk for kernel in kernels))
+    if benchmark is None:
         version = profile_compute(user=None, spec=spec)
+    else:
+        version = profile_fit(user=None, calibration=benchmark, spec=spec)
     return _detail(profile_get(version.profile.name, version.version))
 
 
@@ -166,8 +168,9 @@ def _keep(options: Namespace) -> Document:
     calibration = calibration_path(
         user=None, path=options.file, options=reading, source=options.source
     )
-    benchmark = calibration.kind == Calibration.Kind.BENCHMARK
-    evidence = evidence_of(calibration) if benchmark else NO_EVIDENCE
+    evidence = NO_EVIDENCE
+    if calibration.kind == Calibration.Kind.BENCHMARK:
+        evidence = evidence_of(calibration)
     return {
         "calibration": calibration.pk,
         "name": calibration.name,
@@ -188,16 +191,15 @@ def _calibration_lines(answer: Document) -> list[str]:
         f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
         f"kept. Estimates and sizes use {answer['served']:,}"
     ]
-    reasons = [row for row in answer["row_uses"] if row["reason"]]
-    lines += [
-        f"  row {row['row']}, weight {row['weight']:.0%}: {row['reason']}"
-        for row in reasons[:MOST_LINES]
-    ]
-    lines += [
-        f"  {each['model']} on {each['gpus']} x {each['gpu']}, {each['concurrency']:g} in flight: "
-        f"TTFT x {each['ttft_factor']:.2f}, TPOT x {each['tbt_factor']:.2f}"
-        for each in answer["effects"][:MOST_LINES]
-    ]
+    with_reason = [row for row in answer["row_uses"] if row["reason"]]
+    for row in with_reason[:MOST_LINES]:
+        lines.append(f"  row {row['row']}, weight {row['weight']:.0%}: {row['reason']}")
+    for effect in answer["effects"][:MOST_LINES]:
+        lines.append(
+            f"  {effect['model']} on {effect['gpus']} x {effect['gpu']}, "
+            f"{effect['concurrency']:g} in flight: "
+            f"TTFT x {effect['ttft_factor']:.2f}, TPOT x {effect['tbt_factor']:.2f}"
+        )
     if answer["missing"]:
         options = ", ".join(map(flag_of, answer["missing"]))
         lines.append(f"  Assumed, since the file does not state them. Give {options}.")
@@ -206,6 +208,10 @@ def _calibration_lines(answer: Document) -> list[str]:
 
 def profile_document(known: KnownProfile) -> Document:
     """Return a profile as a row of a list; ``error`` is that of the check that states its error."""
+    phases = {}
+    for phase in known.phases:
+        error = phase.error.mape if phase.error else None
+        phases[phase.name] = {"kind": phase.kind, "error": error, "most": phase.most}
     check = known.stated_check
     return {
         "name": known.name,
@@ -218,75 +224,73 @@ def profile_document(known: KnownProfile) -> Document:
         "basis": f"{check.quantity}, {check.against}" if check else None,
         "provenance": known.profile.provenance.kind,
         "source": known.profile.provenance.source,
-        "phases": {
-            phase.name: {
-                "kind": phase.kind,
-                "error": phase.error.mape if phase.error else None,
-                "most": phase.most,
-            }
-            for phase in known.phases
-        },
+        "phases": phases,
     }
 
 
-def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]) -> ProfileSpec:
+def _spec(
+    options: Namespace, benchmark: Calibration | None, kernels: tuple[int, ...]
+) -> ProfileSpec:
     """Return the profile to create from the options and from the file of benchmark rows.
 
     An arrangement is a model on a number of GPUs of one type. Raises PlannerError unless exactly
-    one arrangement in the file matches the options.
+    one arrangement in the file matches the options. ``kernels`` are the ids of measured kernels.
     """
-    chosen = {key: value for key in ("model", "gpu", "tp") if (value := getattr(options, key))}
-    arrangement = _arrangement(rows, chosen) if rows is not None else {}
-    model = chosen.get("model") or model_known_as(arrangement.get("model") or "")
-    gpu = chosen.get("gpu") or gpu_known_as(arrangement.get("gpu") or "")
-    tp = int(chosen.get("tp") or arrangement.get("tp") or 1)
-    for what, value in (("model", model), ("gpu", gpu)):
+    given = {}
+    for key in ("model", "gpu", "tp"):
+        if getattr(options, key):
+            given[key] = getattr(options, key)
+    arrangement = _arrangement(benchmark, given) if benchmark is not None else {}
+    rows_model, rows_gpu = arrangement.get("model") or "", arrangement.get("gpu") or ""
+    model = given.get("model") or model_known_as(rows_model)
+    gpu = given.get("gpu") or gpu_known_as(rows_gpu)
+    tp = int(given.get("tp") or arrangement.get("tp") or 1)
+    for option, value in (("model", model), ("gpu", gpu)):
         if not value:
-            raise PlannerError(f"--{what} is missing. Name it.")
-    name = options.name or f"{model} {gpu} tp{tp}".replace("/", "-")
+            raise PlannerError(f"--{option} is missing. Name it.")
     return ProfileSpec(
-        name=name,
+        name=options.name or f"{model} {gpu} tp{tp}".replace("/", "-"),
         kind=options.kind,
         model=model,
         gpu=gpu,
         tp=tp,
-        rows_model=arrangement.get("model") or "",
-        rows_gpu=arrangement.get("gpu") or "",
+        rows_model=rows_model,
+        rows_gpu=rows_gpu,
         precision=options.precision,
         kernels=kernels,
         **{limit: getattr(options, limit) for limit in LIMITS},
     )
 
 
-def _arrangement(rows: Calibration, chosen: Document) -> Document:
-    """Return the only arrangement in a file that has the model, gpu and tp in ``chosen``.
+def _arrangement(benchmark: Calibration, given: Document) -> Document:
+    """Return the only arrangement in a file that has the model, gpu and tp in ``given``.
 
     Raises PlannerError if none or several match.
     """
-    arrangements: list[Document] = rows.report["arrangements"]
-    fitting = [candidate for candidate in arrangements if _matches(candidate, chosen)]
-    if len(fitting) == 1:
-        return fitting[0]
+    arrangements: list[Document] = benchmark.report["arrangements"]
+    matching = [arrangement for arrangement in arrangements if _matches(arrangement, given)]
+    if len(matching) == 1:
+        return matching[0]
     names = "; ".join(
-        f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
-        for row in arrangements[:10]
+        f"{each['model'] or 'no model'} on {each['tp'] or '?'} x {each['gpu'] or 'no GPU'}"
+        for each in arrangements[:10]
     )
     raise PlannerError(
-        f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, --gpu "
-        f"and --tp. Choose one of: {names}."
+        f"{benchmark.name} has {len(arrangements)} arrangements. {len(matching)} match --model, "
+        f"--gpu and --tp. Choose one of: {names}."
     )
 
 
-def _matches(arrangement: Document, chosen: Document) -> bool:
-    """Return whether an arrangement in a file has the model, gpu and tp in ``chosen``.
+def _matches(arrangement: Document, given: Document) -> bool:
+    """Return whether an arrangement in a file has the model, gpu and tp in ``given``.
 
     A value that is missing on either side matches any.
     """
     for key, catalogue_name in (("model", model_known_as), ("gpu", gpu_known_as)):
         in_file = arrangement[key]
-        if key in chosen and in_file and chosen[key] not in (in_file, catalogue_name(in_file)):
+        if key in given and in_file and given[key] not in (in_file, catalogue_name(in_file)):
             return False
-    return "tp" not in chosen or arrangement["tp"] in (None, chosen["tp"])
+    return "tp" not in given or arrangement["tp"] in (None, given["tp"])
 
 
 def _profile_lines(answer: Document) -> list[str]:
@@ -308,9 +312,6 @@ def _profile_lines(answer: Document) -> list[str]:
 
 def _line(row: Document) -> str:
     """Return a profile with its error in one line."""
-    version = f" version {row['version']}" if row["version"] else ""
+    name = f"{row['name']} version {row['version']}" if row["version"] else row["name"]
     error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"
-    return (
-        f"{row['name']}{version}: {row['kind']}, {row['model']} on {row['tp']} x {row['gpu']}, "
-        f"{error}"
-    )
+    return f"{name}: {row['kind']}, {row['model']} on {row['tp']} x {row['gpu']}, {error}"

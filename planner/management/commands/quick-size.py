@@ -29,9 +29,8 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(SizeQuestion), groups=GROUPS, aliases=ALIASES)
 
     def answer(self, options: Namespace) -> QuickSize:
-        return quick_size(
-            options_of(SizeQuestion, options_from_command_line(SizeQuestion, options))
-        )
+        given = options_from_command_line(SizeQuestion, options)
+        return quick_size(options_of(SizeQuestion, given))
 
     def words(self, answer: QuickSize) -> str:
         return report_text(_report(answer), self.stdout)
@@ -39,12 +38,11 @@ class Command(HeadroomCommand):
 
 def _report(size: QuickSize) -> Report:
     """Return the answer with its cost, latencies and assumptions."""
-    replicas, tp = size.recommended_replicas, size.tp
-    what = f"{replicas:,} replicas of {size.model}"
+    gpus_each = f"{size.tp} {'GPU' if size.tp == 1 else 'GPUs'} each"
     return Report(
         title=size.model,
-        answer=f"Use {size.recommended_gpus:,} {size.gpu}: {what} on {tp} "
-        f"{'GPU' if tp == 1 else 'GPUs'} each, of which {SPARE_REPLICAS} is spare.",
+        answer=f"Use {size.recommended_gpus:,} {size.gpu}: {size.recommended_replicas:,} replicas "
+        f"of {size.model} on {gpus_each}, of which {SPARE_REPLICAS} is spare.",
         facts=(
             Fact("Cost per hour", size.recommended_cost_usd_per_hour, "$"),
             Fact("Cost without spare", size.cost_usd_per_hour, "$"),

@@ -40,7 +40,7 @@ from planner.services.worker import run_execute
 
 ACTIONS = ("list", "add", "change", "pause", "resume", "fire", "tick", "history", "outcomes",
            "digest")  # fmt: skip
-MOST = 20  # most firings listed
+MAX_LISTED = 20  # firings, or outcomes
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "time zone": "timezone",
              "next": "next", "paused": "paused"}  # fmt: skip
 FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
@@ -92,11 +92,12 @@ class Command(HeadroomCommand):
                 return {"digest": digest_text(now=now)}
             case "tick":
                 tick = schedules_tick(now=now, enqueue=False)
-                return _firings([*tick.settled, *self._execute_runs(tick.fired, now)])
+                executed = self._execute_runs(tick.fired, now)
+                return _firings([*tick.settled, *executed])
             case "outcomes":
-                of_schedule = schedule_get(options.name) if options.name else None
-                outcomes_tick(now=now, limit=MOST, progress=self.progress)
-                outcomes = outcomes_list(of_schedule)[:MOST]
+                schedule = schedule_get(options.name) if options.name else None
+                outcomes_tick(now=now, limit=MAX_LISTED, progress=self.progress)
+                outcomes = outcomes_list(schedule)[:MAX_LISTED]
                 return {"outcomes": [_document(outcome, OUTCOME) for outcome in outcomes]}
             case "add":
                 return _schedules([self._add(options, now)])
@@ -112,37 +113,40 @@ class Command(HeadroomCommand):
                 )
                 return _firings(self._execute_runs([firing], now))
             case "history":
-                return _schedules([schedule]) | _firings(firings_list(schedule)[:MOST])
+                firings = firings_list(schedule)[:MAX_LISTED]
+                return _schedules([schedule]) | _firings(firings)
             case "pause":
                 schedule_pause(schedule=schedule, user=None)
             case "resume":
                 schedule_resume(schedule=schedule, user=None, now=now)
             case "change":
-                fields = self._fields(options)
-                schedule_change(schedule=schedule, user=None, now=now, **fields)
+                settings = self._settings(options)
+                schedule_change(schedule=schedule, user=None, now=now, **settings)
         return _schedules([schedule])
 
     def _add(self, options: Namespace, now: datetime) -> Schedule:
         """Create a schedule and return it; raise PlannerError without --scenario or --cron."""
-        fields = self._fields(options)
-        missing = [name for name in ("scenario", "cron") if name not in fields]
+        settings = self._settings(options)
+        missing = [name for name in ("scenario", "cron") if name not in settings]
         if missing:
             raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
-        return schedule_create(owner=None, name=options.name, now=now, **fields)
+        return schedule_create(owner=None, name=options.name, now=now, **settings)
 
-    def _fields(self, options: Namespace) -> Document:
+    def _settings(self, options: Namespace) -> Document:
         """Return the settings of a schedule on the command line, by argument of the services."""
-        fields = options_from_command_line(ScheduleSettings, options)
-        if "timezone" in fields:
-            fields["zone"] = fields.pop("timezone")
+        settings = options_from_command_line(ScheduleSettings, options)
+        if "timezone" in settings:
+            settings["zone"] = settings.pop("timezone")
         if options.options is not None:
-            fields["options"] = dict(
-                name_and_setting("--set", text, "an option and its value, as verify=true")
-                for text in options.options
-            )
+            form = "an option and its value, as verify=true"
+            run_options = {}
+            for text in options.options:
+                name, value = name_and_setting("--set", text, form)
+                run_options[name] = value
+            settings["options"] = run_options
         if options.scenario is not None:
-            fields["scenario"] = self._scenario(options.scenario)
-        return fields
+            settings["scenario"] = self._scenario(options.scenario)
+        return settings
 
     def _scenario(self, source: str) -> Scenario:
         """Return the stored scenario that ``source`` names, by name or id or as a file.
@@ -159,24 +163,24 @@ class Command(HeadroomCommand):
             )
         return scenario or scenario_create(owner=None, document=document)
 
-    def _execute_runs(self, fired: Sequence[Firing], now: datetime) -> Sequence[Firing]:
+    def _execute_runs(self, firings: Sequence[Firing], now: datetime) -> Sequence[Firing]:
         """Execute the runs of firings one after the other in this process, and settle each."""
-        for firing in fired:
+        for firing in firings:
             if firing.run_id is None or firing.state != Firing.State.RUNNING:
                 continue
             with suppress(*EXPECTED):  # the run and its firing record the error
                 run_execute(run_id=firing.run_id, observer=self.progress, raise_errors=True)
             firing.refresh_from_db()
             firing_settle(firing=firing, now=now)
-        return fired
+        return firings
 
     def words(self, answer: Document) -> str:
         lines = []
         if "digest" in answer:
             lines.append(answer["digest"])
         if "schedules" in answer:
-            rows = map(_with_local_time, answer["schedules"])
-            lines += table_lines(list(rows), SCHEDULES) or ["There is no schedule."]
+            rows = [_with_local_time(schedule) for schedule in answer["schedules"]]
+            lines += table_lines(rows, SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
             lines += table_lines(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
@@ -184,30 +188,35 @@ class Command(HeadroomCommand):
         return "\n".join(lines)
 
 
-def _with_local_time(row: Document) -> Document:
+def _with_local_time(schedule: Document) -> Document:
     """Return a schedule with the key ``next``: its next time, in the time zone of its cron line."""
-    due = datetime.fromisoformat(row["next_due"]).astimezone(ZoneInfo(row["timezone"]))
-    return row | {"next": due.isoformat(timespec="minutes")}
+    next_due = datetime.fromisoformat(schedule["next_due"])
+    local = next_due.astimezone(ZoneInfo(schedule["timezone"]))
+    return schedule | {"next": local.isoformat(timespec="minutes")}
 
 
 def _schedules(schedules: Iterable[Schedule]) -> Document:
+    """Return schedules as the answer of the command."""
     return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules]}
 
 
 def _firings(firings: Iterable[Firing]) -> Document:
+    """Return firings as the answer of the command."""
     return {"firings": [_document(firing, FIRING) for firing in firings]}
 
 
-def _document(row: Model, attributes: Mapping[str, str]) -> Document:
+def _document(row: Model, paths: Mapping[str, str]) -> Document:
     """Return values of a row as JSON data.
 
-    ``attributes`` has a dotted path of attributes by key. A value is null if a row on its path is.
+    ``paths`` has a dotted path of attributes by key. A value is null if a row on its path is.
     """
     values: Document = {}
-    for key, path in attributes.items():
+    for key, path in paths.items():
         value: Any = row
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        values[key] = (value or None) if key in NULL_IF_EMPTY else value
+        for attribute in path.split("."):
+            value = getattr(value, attribute, None)
+        if key in NULL_IF_EMPTY and not value:
+            value = None
+        values[key] = value
     document: Document = as_json(values)
     return document

@@ -54,29 +54,32 @@ class Command(HelpedCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        check, demo = options["check"], not options["no_demo"]
-        lock, listener = self._lock_and_listen(options["host"], options["port"], check, demo)
+        is_check, with_demo = options["check"], not options["no_demo"]
+        lock, listener = self._lock_and_listen(
+            options["host"], options["port"], is_check=is_check, with_demo=with_demo
+        )
         children = Children()
         stop_on_signals(children)
         try:
             with lock, children:
                 start_compiler(children)  # before the workers, because runs wait for it
                 start_web(children, listener)
-                password = self._demo() if demo else ""
+                password = self._demo() if with_demo else ""
                 host, port = listener.getsockname()[:2]
-                anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
-                address = f"http://{'127.0.0.1' if anywhere else host}:{port}"
+                if host == "0.0.0.0":  # noqa: S104 - compared, not bound
+                    host = "127.0.0.1"
+                address = f"http://{host}:{port}"
                 wait_until_up(children, address)
                 lock.write(f"process {os.getpid()}, {address}")
                 lock.flush()
-                if check:
+                if is_check:
                     _ready_file().unlink(missing_ok=True)
                 # Pages do not need them, so they start last and do not delay the site.
                 start_workers(children)
                 start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 self._print_login(password)
-                if check:
+                if is_check:
                     self._check(address, password, children)
                 else:
                     children.watch()
@@ -87,7 +90,7 @@ class Command(HelpedCommand):
             sys.exit(1)
 
     def _lock_and_listen(
-        self, host: str, port: int | None, check: bool, demo: bool
+        self, host: str, port: int | None, *, is_check: bool, with_demo: bool
     ) -> tuple[IO[str], socket]:
         """Return the lock of the data folder and the listening socket.
 
@@ -95,10 +98,10 @@ class Command(HelpedCommand):
         """
         if port is None:
             # A check must not collide with a running site.
-            port = 0 if check else DEFAULT_PORT
+            port = 0 if is_check else DEFAULT_PORT
         if not 0 <= port <= 65535:
             self._refuse(f"--port {port} is not a port. Give a number from 0 to 65535.")
-        if demo and host not in LOOPBACK:
+        if with_demo and host not in LOOPBACK:
             self._refuse(
                 f"--host {host} is reachable by others, and the demo user is an admin of this "
                 f"machine. Add --no-demo, and {COMMAND} user add for each person."
@@ -141,14 +144,13 @@ class Command(HelpedCommand):
     def _demo(self) -> str:
         """Create the demo's users, scenario and first run if missing; return the password."""
         password = stored_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
-        people = User.objects.filter(username__in=(DEMO_USER, DEMO_APPROVER))
-        if not people.filter(username=DEMO_USER).exists():
+        if not User.objects.filter(username=DEMO_USER).exists():
             from planner.services.demo import demo_ensure  # slow to import, needed once
 
             with use_workspace(MAIN):
                 demo_ensure(password=password)
         else:
-            for user in people:
+            for user in User.objects.filter(username__in=(DEMO_USER, DEMO_APPROVER)):
                 if not user.check_password(password):  # the file was lost, or is another folder's
                     user.set_password(password)
                     user.save(update_fields=["password"])

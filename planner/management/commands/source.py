@@ -78,22 +78,22 @@ class Command(HeadroomCommand):
             source_delete(source=source, user=None)
             return {"source": name, "removed": True}
         if verb == "read":
-            read = source_read(source_id=source.pk, raise_errors=True, only_due=False)
-            if read is None:
+            was_read = source_read(source_id=source.pk, raise_errors=True, only_due=False)
+            if was_read is None:
                 raise SourceError(
                     f"source read: {name} cannot be read now. It is paused, receives "
                     "samples, or another read runs."
                 )
             return _source_line(source_get(name))
-        return _source_line(
-            source_change(source=source, user=None, changes={"paused": verb == "pause"})
-        )
+        changes = {"paused": verb == "pause"}  # else it resumes
+        return _source_line(source_change(source=source, user=None, changes=changes))
 
     def words(self, answer: Document) -> str:
         if "sources" not in answer:
             return json.dumps(answer, indent=2)
-        rows = answer["sources"]
-        return "\n".join(table_lines(rows, COLUMNS)) if rows else "There is no live source yet."
+        if not answer["sources"]:
+            return "There is no live source yet."
+        return "\n".join(table_lines(answer["sources"], COLUMNS))
 
 
 def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
@@ -113,9 +113,15 @@ def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
     for name in ("url", "path", "bucket"):
         if getattr(options, name):
             settings[name] = getattr(options, name)
-    implied = {"bucket": options.bucket, "prometheus": options.url, "folder": options.path}
-    kind = options.kind or next((kind for kind, location in implied.items() if location), "samples")
-    return kind, settings
+    if options.kind:
+        return options.kind, settings
+    if options.bucket:
+        return "bucket", settings
+    if options.url:
+        return "prometheus", settings
+    if options.path:
+        return "folder", settings
+    return "samples", settings
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -63,32 +63,37 @@ class Command(HeadroomCommand):
             return _person_line(invited.person) | {"invitation": invited.path}
         if action == "join":
             return _person_line(workspaces.person_join(by=None, name=name, role=role))
-        person = person_get(name)
-        if action == "data":
-            # The answer is printed as JSON, which does not know dates.
-            return dict(
-                json.loads(json.dumps(account_data(person, by=None), cls=DjangoJSONEncoder))
-            )
-        if action == "remove":
-            heir = person_get(options.to) if options.to else None
-            passed = account_remove(by=None, person=person, confirm=options.confirm, new_owner=heir)
-            return {"removed": person.username, "passed": passed}
-        if action == "leave":
-            workspaces.person_leave(by=None, person=person)
-        elif action == "link":
-            identity_link(person=person, subject=options.subject)
-        elif action == "end-factor":
-            factor_reset(by=None, person=person)
-        elif action in ("promote", "demote"):
-            workspaces.installation_admin(person=person, on=action == "promote")
-        elif action == "role":
-            people.person_change(by=None, person=person, role=role)
-        elif action in ("disable", "enable"):
-            people.person_change(by=None, person=person, active=action == "enable")
-        line = _person_line(person)
-        if action == "invite":
-            line["invitation"] = people.invitation_path(by=None, person=person)
-        return line
+        return self._answer_on(person_get(name), options)
+
+    def _answer_on(self, person: User, options: Namespace) -> Document:
+        """Carry out an action on a person, and return the person or what the action says."""
+        match options.action:
+            case "data":
+                # The answer is printed as JSON, which does not know dates.
+                text = json.dumps(account_data(person, by=None), cls=DjangoJSONEncoder)
+                return dict(json.loads(text))
+            case "remove":
+                new_owner = person_get(options.to) if options.to else None
+                passed = account_remove(
+                    by=None, person=person, confirm=options.confirm, new_owner=new_owner
+                )
+                return {"removed": person.username, "passed": passed}
+            case "invite":
+                path = people.invitation_path(by=None, person=person)
+                return _person_line(person) | {"invitation": path}
+            case "leave":
+                workspaces.person_leave(by=None, person=person)
+            case "link":
+                identity_link(person=person, subject=options.subject)
+            case "end-factor":
+                factor_reset(by=None, person=person)
+            case "promote" | "demote":
+                workspaces.installation_admin(person=person, on=options.action == "promote")
+            case "role":
+                people.person_change(by=None, person=person, role=options.role)
+            case "disable" | "enable":
+                people.person_change(by=None, person=person, active=options.action == "enable")
+        return _person_line(person)
 
     def words(self, answer: Document) -> str:
         if "users" in answer:
@@ -108,10 +113,10 @@ class Command(HeadroomCommand):
 
 
 def _person_line(person: User) -> Document:
-    last = person.last_login
+    """Return a person as JSON data."""
     return {
         "user": person.username,
         "role": "admin" if person.is_superuser else person.role,
         "active": person.is_active,
-        "last_login": last.isoformat() if last else None,
+        "last_login": person.last_login.isoformat() if person.last_login else None,
     }

@@ -17,7 +17,7 @@ from planner.services.whatif import what_if_answer, what_if_simulate
 
 class Command(ReportCommand):
     changed: WhatIf | None = None  # the plan with changes; None if they are simulated
-    unchanged: WhatIf | None  # the plan without changes; None if nothing is changed
+    unchanged: WhatIf | None = None  # the plan without changes; None if nothing is changed
     help = "Plan a run again with changed settings: cost, GPU-hours, energy and peak replicas."
     examples = (
         "whatif 12 --growth 1.2",
@@ -44,45 +44,52 @@ class Command(ReportCommand):
 
     def answer(self, options: Namespace) -> Document:
         tiers: dict[str, dict[str, float]] = {}
-        for name, value in _pairs("--limit", options.limit):
+        for name, value in _numbers("--limit", options.limit).items():
             # Split at the last dot, because names of tiers may contain dots.
             tier, _, limit = name.rpartition(".")
             tiers.setdefault(tier, {})[limit] = value
-        sent = {name: getattr(options, name) for name in ("growth", "quantile", "spare", "without")}
-        sent |= {
-            "prices": dict(_pairs("--price", options.price)),
-            "mix": dict(_pairs("--mix", options.mix)),
-            "values": dict(
-                name_and_setting("--set", text, "ADDRESS=VALUE") for text in options.set
-            ),
+        values = {}
+        for text in options.set:
+            address, value = name_and_setting("--set", text, "ADDRESS=VALUE")
+            values[address] = value
+        sent = {
+            "growth": options.growth,
+            "quantile": options.quantile,
+            "spare": options.spare,
+            "without": options.without,
+            "prices": _numbers("--price", options.price),
+            "mix": _numbers("--mix", options.mix),
+            "values": values,
             "tiers": tiers,
         }
-        run, chosen = run_get(options.run), chosen_of(sent)
+        run = run_get(options.run)
+        changes = chosen_of(sent)
         if options.simulate:
-            simulated = what_if_simulate(run=run, user=None, chosen=chosen, enqueue=False)
+            simulated = what_if_simulate(run=run, user=None, chosen=changes, enqueue=False)
             return execute(simulated, self.progress)
-        self.unchanged = what_if_answer(run, {}) if chosen and not options.json else None
-        self.changed = what_if_answer(run, chosen)
+        self.changed = what_if_answer(run, changes)
+        if changes and not options.json:
+            self.unchanged = what_if_answer(run, {})
         return {"run": options.run, **as_json(self.changed)}
 
     def words(self, answer: Document) -> str:
         """Return the report of the changed plan, or of the simulation if there was one."""
         if self.changed is None:
             return super().words(answer)
-        title, has_no_change = f"What-if of run {answer['run']}", self.unchanged is None
-        report = answer_report(title, self.unchanged, self.changed, same=has_no_change)
+        title = f"What-if of run {answer['run']}"
+        report = answer_report(title, self.unchanged, self.changed, same=self.unchanged is None)
         return report_text(report, self.stdout)
 
 
-def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
-    """Return (name, number) of each text NAME=NUMBER; raise PlannerError for any other text."""
-    pairs = []
+def _numbers(flag: str, texts: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of texts NAME=NUMBER by name; raise PlannerError for any other text."""
+    numbers = {}
     for text in texts:
-        name, _, value = text.rpartition("=")
+        name, _, number = text.rpartition("=")
         try:
             if not name.strip():
                 raise ValueError
-            pairs.append((name, float(value)))
+            numbers[name] = float(number)
         except ValueError:
             raise PlannerError(f"{flag} {text}: write it as NAME=NUMBER.") from None
-    return pairs
+    return numbers

@@ -13,14 +13,15 @@ from planner.management.help import HelpedCommand
 
 def runs_exceed_container() -> str:
     """Return a message if the runs of all workers may exceed the container's memory, else ""."""
-    limit, run_mb = container_mb(), settings.HEADROOM_MAX_RUN_MB
+    container_limit_mb = container_mb()
+    run_mb = settings.HEADROOM_MAX_RUN_MB
     workers = worker_count(settings.HEADROOM_WORKER_CONCURRENCY)
-    if limit is None or run_mb * workers <= limit:
+    if container_limit_mb is None or run_mb * workers <= container_limit_mb:
         return ""
     return (
-        f"HEADROOM_MAX_RUN_MB={run_mb} for each of {workers} workers is more than the {limit:,} MB "
-        "of this container: raise its memory limit, or lower HEADROOM_MAX_RUN_MB or "
-        "HEADROOM_WORKER_CONCURRENCY."
+        f"HEADROOM_MAX_RUN_MB={run_mb} for each of {workers} workers is more than the "
+        f"{container_limit_mb:,} MB of this container: raise its memory limit, or lower "
+        "HEADROOM_MAX_RUN_MB or HEADROOM_WORKER_CONCURRENCY."
     )
 
 

@@ -41,27 +41,27 @@ class Command(HeadroomCommand):
         parser.add_argument("--name", default="", help="rename: the new name")
 
     def answer(self, options: Namespace) -> Document:
-        action, which = options.action, options.which
+        action, name_or_slug = options.action, options.which
         if action == "list":
             return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
-        if not which:
+        if not name_or_slug:
             raise PlannerError(f"workspace {action}: the name is missing. Give it after {action}.")
         if action == "add":
-            workspace = workspaces.workspace_add(by=None, name=which, slug=options.slug)
-            return {"workspace": workspace.slug, "name": workspace.name}
-        workspace = workspace_of(which)
-        answer: Document = {"workspace": workspace.slug, "name": workspace.name}
+            added = workspaces.workspace_add(by=None, name=name_or_slug, slug=options.slug)
+            return {"workspace": added.slug, "name": added.name}
+        workspace = workspace_of(name_or_slug)
         if action == "remove":
+            slug, name = workspace.slug, workspace.name
             removal = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
-            return answer | {"rows": removal.rows, "path": removal.path}
+            return {"workspace": slug, "name": name, "rows": removal.rows, "path": removal.path}
         if action == "rename":
             workspaces.workspace_rename(by=None, workspace=workspace, name=options.name)
         else:
-            required = action == "ask-factor"
+            is_required = action == "ask-factor"  # else waive-factor
             workspaces.workspace_require_second_factor(
-                by=None, workspace=workspace, second_factor=required
+                by=None, workspace=workspace, second_factor=is_required
             )
-        return answer | {"name": workspace.name}
+        return {"workspace": workspace.slug, "name": workspace.name}
 
     def words(self, answer: Document) -> str:
         if "workspaces" in answer:
@@ -75,6 +75,7 @@ class Command(HeadroomCommand):
 
 
 def _workspace_line(workspace: Workspace) -> Document:
+    """Return a workspace as JSON data."""
     return {
         "workspace": workspace.slug,
         "name": workspace.name,
