@@ -148,7 +148,7 @@ from planner.outputs.manifests.common import Document, Export, with_file_comment
 
 def documents(export: Export) -> list[Document]:
     """Return one object with the largest count of each pool."""
-    body = {"counts": {pool.name: pool.most for pool in export.plan.pools}}
+    body = {"counts": {pool.name: pool.max_replicas for pool in export.plan.pools}}
     return with_file_comment(export, [Document(body, "toy")])
 '''
 TOY_EXPORT_EVERYWHERE = """

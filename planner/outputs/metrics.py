@@ -66,22 +66,33 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
 
 def replicas_at_time(plan: ActivePlan, pool: StoredPool, now: datetime) -> int | None:
     """Return the replicas that a plan requests of a pool at ``now``; None outside its dates."""
-    return replicas_at(plan, pool)(now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None))
+    replicas_at = replicas_lookup(plan, pool)
+    return replicas_at(_local_time(plan, now))
 
 
-def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
+def _local_time(plan: ActivePlan, moment: datetime) -> datetime:
+    """Return ``moment`` in the local time of a plan, without a zone, as its steps have it."""
+    return moment.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+
+
+def replicas_lookup(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
     """Return a fast function from local time to a pool's replicas; None outside a plan's dates."""
-    steps = pool.steps
     if plan.repeat == "once":
-        starts = [step.begins for step in steps]
+        starts = [step.begins for step in pool.steps]
 
         def replicas_on_dates(local: datetime) -> int | None:
-            step = steps[max(bisect_right(starts, local) - 1, 0)]  # the last one that has begun
+            begun_steps = bisect_right(starts, local)
+            step = pool.steps[max(begun_steps - 1, 0)]  # the last one that has begun
             return step.replicas if step.begins <= local < step.ends else None
 
         return replicas_on_dates
-    counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
-    return lambda local: int(counts[minute_of(local) % len(counts)])
+
+    by_minute = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
+
+    def replicas_in_cycle(local: datetime) -> int:
+        return int(by_minute[minute_of(local) % len(by_minute)])
+
+    return replicas_in_cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +112,28 @@ def next_change(
     The replicas are those of ``pools`` together, or of all pools (None).
     """
     zone = ZoneInfo(plan.zone)
-    local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
+    local = _local_time(plan, now).replace(second=0, microsecond=0)
     pools = pools_of(plan) if pools is None else pools
     if plan.repeat == "once":
-        lookups = [replicas_at(plan, pool) for pool in pools]
-        before = sum(replicas(local) or 0 for replicas in lookups)
+        lookups = [replicas_lookup(plan, pool) for pool in pools]
+        before = sum(replicas_at(local) or 0 for replicas_at in lookups)
         for start in sorted({step.begins for pool in pools for step in pool.steps}):
-            after = sum(replicas(start) or 0 for replicas in lookups)
+            after = sum(replicas_at(start) or 0 for replicas_at in lookups)
             if start > local and after != before:
                 return Change(start.replace(tzinfo=zone), before, after)
         return None
-    counts = [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
-    by_minute = np.sum(counts, axis=0)
+    # Replicas of all pools together, by minute of the day or week.
+    by_minute = np.sum(
+        [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools], axis=0
+    )
     # One cycle from now on, so that index 0 is the present minute.
-    ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
-    changes = np.flatnonzero(ahead != ahead[0])
-    if not changes.size:
+    from_now = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
+    changed_minutes = np.flatnonzero(from_now != from_now[0])
+    if not changed_minutes.size:
         return None
-    moment = local + timedelta(minutes=int(changes[0]))
-    return Change(moment.replace(tzinfo=zone), int(ahead[0]), int(ahead[changes[0]]))
+    first = int(changed_minutes[0])
+    moment = local + timedelta(minutes=first)
+    return Change(moment.replace(tzinfo=zone), int(from_now[0]), int(from_now[first]))
 
 
 def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
@@ -129,33 +143,36 @@ def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> f
     """
     if plan.repeat == "once":
         return gpu_hours_planned(plan, begins, ends)
-    first, last = _local_minutes(plan, begins, ends)
+    first_minute, end_minute = _local_minutes(plan, begins, ends)
     gpu_minutes = 0
     for pool in pools_of(plan):
-        counts = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
-        whole_cycles, rest_minutes = divmod(last - first, len(counts))
-        rest = counts[(first + np.arange(rest_minutes)) % len(counts)]
-        replica_minutes = whole_cycles * counts.sum() + rest.sum()
+        by_minute = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
+        cycle_minutes = len(by_minute)
+        whole_cycles, rest_minutes = divmod(end_minute - first_minute, cycle_minutes)
+        rest = by_minute[(first_minute + np.arange(rest_minutes)) % cycle_minutes]
+        replica_minutes = whole_cycles * by_minute.sum() + rest.sum()
         gpu_minutes += (pool.gpus or 1) * int(replica_minutes)
     return gpu_minutes / 60
 
 
 def gpu_hours_planned(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
     """Return the GPU-hours of a plan's schedule, on its dates, from ``begins`` to ``ends``."""
-    first, last = _local_minutes(plan, begins, ends)
+    first_minute, end_minute = _local_minutes(plan, begins, ends)
     gpu_minutes = 0
     for pool in pools_of(plan):
         for step in pool.steps:
-            overlap = min(minute_of(step.ends), last) - max(minute_of(step.begins), first)
-            gpu_minutes += (pool.gpus or 1) * step.replicas * max(0, overlap)
+            step_begins = max(minute_of(step.begins), first_minute)
+            step_ends = min(minute_of(step.ends), end_minute)
+            minutes = max(0, step_ends - step_begins)
+            gpu_minutes += (pool.gpus or 1) * step.replicas * minutes
     return gpu_minutes / 60
 
 
 def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[int, int]:
     """Return both moments in the plan's local time, as minutes since a Monday in 1970."""
-    local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
-    first = minute_of(local)
-    return first, first + max(0, int((ends - begins) / timedelta(minutes=1)))
+    first_minute = minute_of(_local_time(plan, begins))
+    minutes = int((ends - begins) / timedelta(minutes=1))
+    return first_minute, first_minute + max(0, minutes)
 
 
 def exposition(*families: Iterable[str]) -> str:
@@ -165,18 +182,18 @@ def exposition(*families: Iterable[str]) -> str:
 
 def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines of metrics on active plans, and on the replicas that they request now."""
-    plan_labels = [
-        {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
-        for plan in plans
-    ]
-    in_force = [(each, 1) for each in plan_labels] or [({}, 0)]
-    yield from metric_lines(IN_FORCE, in_force)
     if not plans:
+        yield from metric_lines(IN_FORCE, [({}, 0)])
         return
-    covers, replicas = [], []
-    for plan, labels_of_plan in zip(plans, plan_labels, strict=True):
+    in_force: list[Sample] = []
+    covers_now: list[Sample] = []
+    replicas: list[Sample] = []
+    for plan in plans:
+        run_labels = {"run": str(plan.number), "scenario": plan.scenario}
+        plan_labels = {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
         pools = [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None]
-        covers.append((labels_of_plan, int(bool(pools))))
+        in_force.append((plan_labels, 1))
+        covers_now.append((plan_labels, 1 if pools else 0))
         for pool in pools:
             pool_labels = {
                 "pool": pool.pool,
@@ -184,49 +201,56 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
                 "model": pool.model,
                 "gpu": pool.gpu,
                 "role": pool.role,
-                "run": str(plan.number),
-                "scenario": plan.scenario,
             }
-            replicas.append((pool_labels, pool.replicas))
-    yield from metric_lines(COVERED, covers)
+            replicas.append((pool_labels | run_labels, pool.replicas))
+    yield from metric_lines(IN_FORCE, in_force)
+    yield from metric_lines(COVERED, covers_now)
     yield from metric_lines(METRIC, replicas)
 
 
 def metric_lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:
     """Yield the lines of a metric of HELP: its help, its type, and its samples."""
+    if name == RUN_SECONDS:
+        kind = "summary"
+    elif name.endswith("_total"):
+        kind = "counter"
+    else:
+        kind = "gauge"
     yield f"# HELP {name} {HELP[name]}"
-    kind = "counter" if name.endswith("_total") else "gauge"
-    kind = "summary" if name == RUN_SECONDS else kind
     yield f"# TYPE {name} {kind}"
     for labels, value in samples:
         yield f"{name}{_label_text(labels)} {value}"
 
 
-def _label_text(values: Mapping[str, str]) -> str:
+def _label_text(labels: Mapping[str, str]) -> str:
     """Return the labels of a sample in braces, from their values by name; "" without labels."""
+    if not labels:
+        return ""
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-    pairs = (f'{name}="{value.translate(escapes)}"' for name, value in values.items())
-    return "{" + ",".join(pairs) + "}" if values else ""
+    pairs = [f'{name}="{value.translate(escapes)}"' for name, value in labels.items()]
+    return "{" + ",".join(pairs) + "}"
 
 
 def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines of metrics on unfinished runs, ended runs, and durations of runs."""
-    going, oldest = [], []
-    for runs in work.going:
-        state = WAITING if runs.state == Run.State.PENDING else runs.state
-        labels = _run_labels(runs, state=state)
-        going.append((labels, runs.runs))
-        oldest.append((labels, f"{runs.oldest_s:.3f}"))
-    ended = [(_run_labels(r, state=r.state, reason=r.reason), r.runs) for r in work.ended]
-    times = [
-        (_run_labels(runs, quantile=quantile), f"{seconds:.3f}")
-        for runs in work.took
-        for quantile, seconds in (("0.5", runs.median_s), ("1", runs.longest_s))
-    ]
-    yield from metric_lines("headroom_runs_going", going)
+    unfinished: list[Sample] = []
+    oldest: list[Sample] = []
+    for going in work.going:
+        state = WAITING if going.state == Run.State.PENDING else going.state
+        labels = _run_labels(going, state=state)
+        unfinished.append((labels, going.runs))
+        oldest.append((labels, f"{going.oldest_s:.3f}"))
+    ended: list[Sample] = []
+    for runs in work.ended:
+        ended.append((_run_labels(runs, state=runs.state, reason=runs.reason), runs.runs))
+    durations: list[Sample] = []
+    for times in work.took:
+        durations.append((_run_labels(times, quantile="0.5"), f"{times.median_s:.3f}"))
+        durations.append((_run_labels(times, quantile="1"), f"{times.longest_s:.3f}"))
+    yield from metric_lines("headroom_runs_going", unfinished)
     yield from metric_lines("headroom_runs_oldest_seconds", oldest)
     yield from metric_lines("headroom_runs_ended", ended)
-    yield from metric_lines(RUN_SECONDS, times)
+    yield from metric_lines(RUN_SECONDS, durations)
 
 
 def _run_labels(runs: UnfinishedRuns | EndedRuns | RunTimes, **more: str) -> dict[str, str]:
@@ -238,10 +262,10 @@ def security_lines(
     events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]
 ) -> Iterator[str]:
     """Yield the metrics on security events, and on refusals by HTTP status and kind of caller."""
-    by_event = (({"event": event}, count) for event, count in events.items())
-    yield from metric_lines("headroom_security_events_total", by_event)
-    refused = [
+    event_samples = [({"event": event}, count) for event, count in events.items()]
+    yield from metric_lines("headroom_security_events_total", event_samples)
+    refusal_samples = [
         ({"status": str(status), "who": caller}, count)
         for (status, caller), count in refusals.items()
     ]
-    yield from metric_lines("headroom_refused_total", refused)
+    yield from metric_lines("headroom_refused_total", refusal_samples)

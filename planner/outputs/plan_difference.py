@@ -20,10 +20,10 @@ from planner.models import ActivePlan
 from planner.outputs.plans import Pool
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import (
-    DAY,
-    DAYS,
+    DAYS_PER_WEEK,
+    MINUTES_PER_DAY,
+    MINUTES_PER_WEEK,
     UNKNOWN,
-    WEEK,
     Repeat,
     Step,
     fold_steps,
@@ -36,7 +36,7 @@ from planner.selectors.run_comparison_figures import Setting, compare_settings
 from simulation.arrays import IntArray
 
 MINUTES_PER_HOUR = 60
-WEEK_LONG = timedelta(days=DAYS)
+WEEK_LONG = timedelta(days=DAYS_PER_WEEK)
 PoolKey = tuple[str, str]  # the deployment's name and region
 
 
@@ -258,7 +258,7 @@ def _at_same_time(counts: IntArray, minutes: IntArray) -> IntArray:
     after the end counts as the same time of the last week, or else as that of the last day.
     """
     replicas = np.full(len(minutes), UNKNOWN, np.int64)
-    for cycle in (WEEK, DAY):
+    for cycle in (MINUTES_PER_WEEK, MINUTES_PER_DAY):
         cycles_late = np.maximum(0, (minutes - len(counts)) // cycle + 1)
         same_time = minutes - cycles_late * cycle
         found = (replicas == UNKNOWN) & (same_time >= 0)
@@ -333,7 +333,7 @@ def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
         else:
             counts = replicas_without_gaps(steps, cast(Repeat, plan.repeat))
         # Repeat a daily pattern over the week, so that all plans have the same minutes.
-        by_pool[pool.key] = np.tile(counts, WEEK // len(counts))
+        by_pool[pool.key] = np.tile(counts, MINUTES_PER_WEEK // len(counts))
     return by_pool
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -29,9 +29,9 @@ from planner.outputs.moved_work import WorkRow, moved_work
 from planner.outputs.object_names import stored_names, unique_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
-from planner.outputs.pool_facts import Facts, Key, facts_of
+from planner.outputs.pool_facts import Facts, PoolAttributes, facts_of
 from planner.outputs.weekly_pattern import (
-    DAY,
+    MINUTES_PER_DAY,
     Repeat,
     Step,
     fold_steps,
@@ -50,6 +50,8 @@ KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
 # Text in the default name of a pool, by market and by role; "" is left out.
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
+# Format of the export of another system's autoscaler, by the first word of its policy.
+EXPORT_FORMATS = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,41 +68,43 @@ class Pool:
     market: str
     arrangement: str
     steps: tuple[Step, ...]  # in local time of the plan
-    least: int  # of the steps, or the policy's lower limit
-    most: int
+    min_replicas: int  # of the steps, or the policy's lower limit
+    max_replicas: int
     facts: Facts
     guard: Guard | None = None  # None: the steps alone decide
 
     @property
-    def ceiling(self) -> int:
+    def max_with_guard(self) -> int:
         """Return the upper limit of replicas, including those that the guard adds."""
-        return max(self.most, self.guard.most if self.guard else 0, 1)
+        guard_maximum = self.guard.max_replicas if self.guard else 0
+        return max(self.max_replicas, guard_maximum, 1)
 
     def replicas_at(self, moment: datetime) -> int:
         """Return the replicas at a local time; outside the schedule, of its first or last step."""
         for step in self.steps:
             if moment < step.ends:
                 return step.replicas
-        return self.steps[-1].replicas
+        last_step = self.steps[-1]
+        return last_step.replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The tuned rule of a reactive policy: a target load, or a policy of another system."""
 
-    kind: str  # format to which it is exported, such as hpa or keda
+    export_format: str  # name of the format to which it is exported, such as hpa or keda
     metric: str = ""  # memory, gpu, queue, concurrency or tokens; "": policy of another system
-    target: float = 0.0  # load per replica
+    target: float = 0.0  # load per replica, in the unit of the metric
     tolerance: float = 0.0
     stabilisation_s: float = 0.0
     policy: Policy | None = None  # the autoscaler of another system, as tuned
     # Values that its simulation computed, by name of the pool (``place_of``) and of the value.
-    computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    simulated_values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def computed_for(self, pool: Pool, what: str) -> float | None:
-        """Return the value called ``what`` that the simulation computed for a pool, or None."""
+    def simulated_value(self, pool: Pool, name: str) -> float | None:
+        """Return the value called ``name`` that the simulation computed for a pool, or None."""
         pool_name = place_of(pool.model, pool.region, pool.arrangement)
-        return self.computed.get(pool_name, {}).get(what)
+        return self.simulated_values.get(pool_name, {}).get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Plan:
     rule: Rule | None
     notes: tuple[str, ...]
     proposal: int | None = None  # the proposal that approved it
-    work: tuple[WorkRow, ...] = ()  # when moved deferrable work is done
+    deferrable_work: tuple[WorkRow, ...] = ()  # when moved deferrable work is done
 
     def local(self, moment: datetime) -> datetime:
         """Convert a moment to local time in the plan's zone, as steps use it."""
@@ -141,14 +145,15 @@ class Plan:
         """Return whether a guard adds replicas to any pool."""
         return any(pool.guard for pool in self.pools)
 
-    def min_replicas(self, pool: Pool) -> int:
+    def lowest_replicas(self, pool: Pool) -> int:
         """Return the smallest number of replicas of a pool at any time."""
         if self.rule or self.repeat == "once":
-            return pool.least
-        # A pattern takes the largest of coinciding days, so it may never be as low as a step.
+            return pool.min_replicas
+        # If days of the plan coincide in the pattern, the largest count of them applies. So the
+        # pattern may never be as low as the lowest step.
         return int(self.replicas_by_minute(pool).min())
 
-    def by_region(self) -> list[tuple[str, list[Pool]]]:
+    def pools_by_region(self) -> list[tuple[str, list[Pool]]]:
         """Return the pools grouped by region; each region is its own cluster."""
         regions = dict.fromkeys(pool.region for pool in self.pools)
         return [
@@ -170,51 +175,52 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         )
     window = result.window
     assert window is not None  # runs of these kinds have one
-    begins, ends = window.start, window.end
     policy = _policy_name(run, result, options.policy)
     label = _label_of(result, policy)
-    rows, rule = _rows_and_rule(run, result, begins, policy)
+    rows, rule = _rows_and_rule(run, result, window.start, policy)
     if not rows:
         raise NotReady(
             f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
             "Run it again, or name another policy."
         )
-    active = active_plan_of_policy(run, policy) if options.repeat == "auto" else None
-    repeat = (
-        cast(Repeat, active.repeat)
-        if active
-        else _repeat(options.repeat, begins, ends, now, result.clock)
-    )
-    zone = ZoneInfo(options.timezone)
-    _check_zone(zone, min(row[1] for row in rows), ends, options.timezone)
-    facts = facts_of(run)
+    first_scaling = min(row.scaling_starts for row in rows)
+    _check_zone(options.timezone, first_scaling, window.end)
     guards = {} if rule else guards_of(_figures(result, policy).settings, options.most)
-    pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
+    zone = ZoneInfo(options.timezone)
+    unnamed = list(_unnamed_pools(rows, window.end, zone, facts_of(run), rule, guards))
+    pools = _name_pools(unnamed, options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
+    notes = [
+        *_release_notes(run, result, rule),
+        *_notes(result, policy, rule, has_guard=bool(guards), is_part=len(chosen) < len(pools)),
+    ]
     approved = proposal_approved(run.pk, policy)
+    shifted = result.plan.shift if result.plan and not rule else None
     return Plan(
         run=run.pk,
         scenario=result.scenario or run.name,
         policy=policy,
         label=label,
         computed=run.finished_at,
-        begins=begins,
-        ends=ends,
+        begins=window.start,
+        ends=window.end,
         clock=result.clock,
-        repeat=repeat,
+        repeat=_repeat(run, policy, result, options.repeat, now),
         zone=options.timezone,
         pools=chosen,
         rule=rule,
-        notes=(
-            *_release_notes(run, result, rule),
-            *_notes(result, policy, rule, guards, len(chosen) < len(pools)),
-        ),
+        notes=tuple(notes),
         proposal=approved.pk if approved else None,
-        work=() if rule else moved_work(result.plan.shift if result.plan else None, ends, policy),
+        deferrable_work=moved_work(shifted, window.end, policy),
     )
 
 
-Row = tuple[Key, datetime, int]  # pool, UTC time when scaling starts, replicas from then on
+class ScheduleRow(NamedTuple):
+    """A number of replicas of a pool, from the moment at which scaling to it starts."""
+
+    pool: PoolAttributes
+    scaling_starts: datetime  # UTC
+    replicas: int
 
 
 def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
@@ -239,7 +245,7 @@ def _label_of(result: StoredResult, policy: str) -> str:
 
 def _rows_and_rule(
     run: Run, result: StoredResult, begins: datetime, policy: str
-) -> tuple[list[Row], Rule | None]:
+) -> tuple[list[ScheduleRow], Rule | None]:
     """Return (rows of the schedule, None) of a policy that has a schedule.
 
     Return (rows with the replica limits of each pool, rule) of a policy with a reactive rule.
@@ -250,15 +256,15 @@ def _rows_and_rule(
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable.by_itself:
         rows = [
-            _row(pool.replica, pool.region, row.begins, count)
+            _row(pool.replica, pool.region, row.begins, replicas)
             for row in timetable.rows
-            for pool, count in zip(timetable.pools, row.replicas, strict=True)
+            for pool, replicas in zip(timetable.pools, row.replicas, strict=True)
         ]
         return rows, None
-    scheduled: list[str] = []
+    scheduled_policies: list[str] = []
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
-        scheduled = table["policy"].unique(maintain_order=True).to_list()
+        scheduled_policies = table["policy"].unique(maintain_order=True).to_list()
         rows = [
             _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
             for row in table.filter(pl.col("policy") == policy).to_dicts()
@@ -267,41 +273,48 @@ def _rows_and_rule(
             return rows, None
     settings = _figures(result, policy).settings
     rule = _rule(policy, settings)
-    if rule is None and traits_of(policy).group == Group.ROLES:
+    if rule is not None:
+        return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
+    if traits_of(policy).group == Group.ROLES:  # it switches roles of a fixed number of replicas
         return list(_rows_of_limits(run, settings, begins, ("replicas at the start",))), None
-    if rule is None:
-        raise NotReady(
-            f"{_label_of(result, policy)} has no schedule and no target of a Kubernetes "
-            f"autoscaler. Name another policy with a plan or a static fleet (run {run.pk} has: "
-            f"{', '.join(scheduled) or 'none'})."
-        )
-    return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
+    raise NotReady(
+        f"{_label_of(result, policy)} has no schedule and no target of a Kubernetes autoscaler. "
+        f"Name another policy with a plan or a static fleet (run {run.pk} has: "
+        f"{', '.join(scheduled_policies) or 'none'})."
+    )
 
 
-def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Row:
+def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> ScheduleRow:
     """Return a row of a schedule; ``begins`` is when scaling to ``replicas`` starts."""
-    # Results of earlier releases have no market and no arrangement.
-    market, arrangement = replica.market or "", replica.arrangement or ""
-    key = (
-        replica.model, region, replica.gpu, replica.tp, replica.role or "", market, arrangement,
-    )  # fmt: skip
-    return key, begins.astimezone(UTC), replicas
+    pool = PoolAttributes(
+        model=replica.model,
+        region=region,
+        gpu=replica.gpu,
+        gpus=int(replica.tp),
+        role=replica.role or "",
+        # Results of earlier releases have no market and no arrangement.
+        market=replica.market or "",
+        arrangement=replica.arrangement or "",
+    )
+    return ScheduleRow(pool, begins.astimezone(UTC), replicas)
 
 
 def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
     """Return the rule that the settings of a policy describe; None if it is not reactive."""
     if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
         tuned = policy_of_settings(name_of(policy), settings)
-        fixed = isinstance(tuned, TokenVelocity) and not tuned.changes_counts
-        return None if fixed else rule_of(tuned, settings)
+        if isinstance(tuned, TokenVelocity) and not tuned.changes_counts:
+            return None
+        return rule_of(tuned, settings)
     values = {setting.what: setting.value for setting in settings if not setting.where}
-    if not {"metric", "target", "tolerance"} <= values.keys() or isinstance(values["target"], str):
+    metric, target, tolerance = (values.get(name) for name in ("metric", "target", "tolerance"))
+    if metric is None or target is None or tolerance is None or isinstance(target, str):
         return None
     return Rule(
-        kind="keda" if "polling_s" in values else "hpa",
-        metric=str(values["metric"]),
-        target=float(values["target"]),
-        tolerance=float(values["tolerance"]),
+        export_format="keda" if "polling_s" in values else "hpa",
+        metric=str(metric),
+        target=float(target),
+        tolerance=float(tolerance),
         stabilisation_s=float(values.get("stabilisation_s", 0.0)),
     )
 
@@ -314,7 +327,8 @@ def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
     parameters: dict[str, Any] = {}
     for setting in settings:
         parameter, *path = setting.what.split(".")
-        if setting.where or parameter not in TYPES[name].model_fields:
+        is_computed = bool(setting.where)  # for a pool, so it is no parameter
+        if is_computed or parameter not in TYPES[name].model_fields:
             continue
         match path:
             case []:
@@ -333,14 +347,18 @@ def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
 
 def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
     """Return the rule of a tuned policy that models the autoscaler of another system."""
-    computed: dict[str, dict[str, float]] = {}
+    values_by_pool: dict[str, dict[str, float]] = {}
     for setting in settings:
-        if setting.where and isinstance(setting.value, int | float):
-            computed.setdefault(setting.where, {})[setting.what] = float(setting.value)
-    export_formats = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
-    kind = export_formats[policy.name.split("-")[0]]
-    kept_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
-    return Rule(kind, stabilisation_s=kept_s, policy=policy, computed=computed)
+        pool_name = setting.where
+        if pool_name and isinstance(setting.value, int | float):
+            values_by_pool.setdefault(pool_name, {})[setting.what] = float(setting.value)
+    first_word = policy.name.split("-")[0]
+    return Rule(
+        export_format=EXPORT_FORMATS[first_word],
+        stabilisation_s=policy.keep_s if isinstance(policy, TokenVelocity) else 0.0,
+        policy=policy,
+        simulated_values=values_by_pool,
+    )
 
 
 LIMITS = ("replicas at least", "replicas at most")
@@ -348,23 +366,27 @@ LIMITS = ("replicas at least", "replicas at most")
 
 def _rows_of_limits(
     run: Run, settings: Sequence[Setting], begins: datetime, names: Sequence[str]
-) -> Iterable[Row]:
+) -> Iterable[ScheduleRow]:
     """Yield rows with the replicas of each pool of a policy that has no schedule.
 
     A pool has a row for each of ``names``, settings in the result such as "replicas at least". All
     rows begin with the window.
     """
+    values_by_pool: dict[str, dict[str, float | str | bool]] = {}
+    for setting in settings:
+        values_by_pool.setdefault(setting.where, {})[setting.what] = setting.value
     plan = typed_result(run, PlannedReplicas).plan
     # The plan has a decision per pool and period. Any of them describes the pool.
-    decisions = {
-        place_of(row.replica.model, row.region, row.replica.arrangement or ""): row
-        for row in (plan.decisions if plan else ())
-    }
+    decisions = {}
+    for decision in plan.decisions if plan else ():
+        replica = decision.replica
+        pool_name = place_of(replica.model, decision.region, replica.arrangement or "")
+        decisions[pool_name] = decision
     for pool_name, decision in decisions.items():
-        limits = {setting.what: setting.value for setting in settings if setting.where == pool_name}
-        if names[-1] in limits:
+        values = values_by_pool.get(pool_name, {})
+        if names[-1] in values:
             for name in names:
-                yield _row(decision.replica, decision.region, begins, int(limits[name]))
+                yield _row(decision.replica, decision.region, begins, int(values[name]))
 
 
 def pool_text(pool: Pool) -> str:
@@ -377,11 +399,11 @@ def place_of(model: str, region: str, arrangement: str) -> str:
     return f"{model} in {region}, {arrangement}"
 
 
-def _pools(
-    rows: Sequence[Row],
+def _unnamed_pools(
+    rows: Sequence[ScheduleRow],
     ends: datetime,
     zone: ZoneInfo,
-    facts: dict[Key, Facts],
+    facts: dict[PoolAttributes, Facts],
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
@@ -390,56 +412,52 @@ def _pools(
     The replicas of a row hold until the next row of the pool, the last ones until ``ends``. With a
     ``rule``, pools have no steps. ``facts`` and ``guards`` are those of all pools.
     """
-    for key in dict.fromkeys(key for key, _, _ in rows):
-        changes = [(begins, count) for row_key, begins, count in rows if row_key == key]
-        edges = [*(begins for begins, _ in changes), ends]
-        local_edges = [edge.astimezone(zone).replace(tzinfo=None) for edge in edges]
+    rows_by_pool: dict[PoolAttributes, list[ScheduleRow]] = {}
+    for row in rows:
+        rows_by_pool.setdefault(row.pool, []).append(row)
+    for pool, pool_rows in rows_by_pool.items():
+        moments = [*(row.scaling_starts for row in pool_rows), ends]
+        local_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
         steps = tuple(
-            Step(begins, until, count)
-            for (begins, until), (_, count) in zip(pairwise(local_edges), changes, strict=True)
+            Step(begins, until, row.replicas)
+            for row, (begins, until) in zip(pool_rows, pairwise(local_times), strict=True)
         )
-        counts = [count for _, count in changes]
-        model, region, gpu, gpus, role, market, arrangement = key
+        counts = [row.replicas for row in pool_rows]
         yield Pool(
+            **pool._asdict(),
             name="",
             default_name="",
-            model=model,
-            region=region,
-            gpu=gpu,
-            gpus=int(gpus),
-            role=role,
-            market=market,
-            arrangement=arrangement,
             steps=() if rule else steps,
-            least=min(counts),
-            most=max(counts),
-            facts=facts.get(key, Facts()),
-            guard=guards.get(place_of(model, region, arrangement)),
+            min_replicas=min(counts),
+            max_replicas=max(counts),
+            facts=facts.get(pool, Facts()),
+            guard=guards.get(place_of(pool.model, pool.region, pool.arrangement)),
         )
 
 
-def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
+def _name_pools(pools: Sequence[Pool], renames: Sequence[str]) -> list[Pool]:
     """Return the pools with the names of their deployments.
 
-    A name comes from ``pairs`` (DEFAULT=NAME), else from the stored names, else it is the default.
-    Raises NotFound if a pair names an unknown deployment, PlannerError if two deployments of a
-    region have the same name.
+    A name comes from ``renames`` (DEFAULT=NAME), else from the stored names, else it is the
+    default. Raises NotFound if a rename is of an unknown deployment, PlannerError if two
+    deployments of a region have the same name.
     """
-    parts = [
+    name_parts = [
         (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
          pool.region)
         for pool in pools
     ]  # fmt: skip
-    defaults = unique_names(parts, [(pool.arrangement,) for pool in pools])
-    chosen_names = dict(pair.split("=", 1) for pair in pairs)
-    stored = stored_names()
-    if unknown := [name for name in chosen_names if name not in defaults]:
+    defaults = unique_names(name_parts, [(pool.arrangement,) for pool in pools])
+    new_names = dict(rename.split("=", 1) for rename in renames)
+    unknown = [default for default in new_names if default not in defaults]
+    if unknown:
         raise NotFound(
             f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(defaults)}."
         )
+    names = stored_names() | new_names
     named_pools = [
-        replace(pool, default_name=name, name=chosen_names.get(name) or stored.get(name, name))
-        for pool, name in zip(pools, defaults, strict=True)
+        replace(pool, default_name=default, name=names.get(default, default))
+        for pool, default in zip(pools, defaults, strict=True)
     ]
     seen: set[tuple[str, str]] = set()
     for pool in named_pools:  # each region is its own cluster
@@ -455,50 +473,63 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
 def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
     """Return the pools of the region and model in ``options``; raise NotFound if there are none."""
     chosen = list(pools)
-    for attribute, option in (("region", options.region), ("model", options.model)):
+    for attribute, wanted in (("region", options.region), ("model", options.model)):
         known = dict.fromkeys(getattr(pool, attribute) for pool in chosen)
-        chosen = [pool for pool in chosen if option is None or getattr(pool, attribute) == option]
+        if wanted is not None:
+            chosen = [pool for pool in chosen if getattr(pool, attribute) == wanted]
         if not chosen:
             raise NotFound(
-                f"The plan of run {run.pk} has nothing for {attribute} {option!r}. Known: "
+                f"The plan of run {run.pk} has nothing for {attribute} {wanted!r}. Known: "
                 f"{', '.join(known) or 'none'}."
             )
     return chosen
 
 
 def _repeat(
-    repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
+    run: Run,
+    policy: str,
+    result: StoredResult,
+    requested: Repeat | Literal["auto"],
+    now: datetime,
 ) -> Repeat:
-    """Return how a plan for the window from ``begins`` to ``ends`` repeats.
+    """Return how the plan of a run repeats.
 
-    ``repeat`` "auto" decides by the window. A window that ends after ``now`` runs once. A past
-    window, or one of a trace without dates (``clock`` "relative"), is a pattern: daily if it is at
-    most one day long, else weekly. Raises PlannerError for "once" without dates.
+    ``requested`` "auto" is as the active plan of this run and policy repeats. Without one, it
+    depends on the window. A window that ends after ``now`` runs once. A past window, or one of a
+    trace without dates, is a pattern: daily if it is at most one day long, else weekly. Raises
+    PlannerError for "once" without dates.
     """
-    if repeat == "once" and clock != "utc":
+    has_dates = result.clock == "utc"
+    if requested == "auto" and (active := active_plan_of_policy(run, policy)) is not None:
+        return cast(Repeat, active.repeat)
+    if requested == "once" and not has_dates:
         raise PlannerError("repeat: once needs dates, and the trace has none. Choose daily.")
-    if repeat != "auto":
-        return repeat
-    if clock == "utc" and ends > now:
+    if requested != "auto":
+        return requested
+    window = result.window
+    assert window is not None
+    if has_dates and window.end > now:
         return "once"
-    return "daily" if ends - begins <= timedelta(minutes=DAY) else "weekly"
+    one_day = timedelta(minutes=MINUTES_PER_DAY)
+    return "daily" if window.end - window.start <= one_day else "weekly"
 
 
-def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
-    """Raise PlannerError if the clocks of ``zone`` change in the plan, which would shift it."""
+def _check_zone(name: str, begins: datetime, ends: datetime) -> None:
+    """Raise PlannerError if clocks in zone ``name`` change in the plan, which would shift it."""
     hours = int((ends - begins) / timedelta(hours=1)) + 1
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
-    if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
+    utc_offsets = {moment.astimezone(ZoneInfo(name)).utcoffset() for moment in moments}
+    if len(utc_offsets) > 1:
         raise PlannerError(
             f"timezone: clocks in {name} change within the plan's window. Export it in UTC."
         )
 
 
 def _notes(
-    result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], is_part: bool
+    result: StoredResult, policy: str, rule: Rule | None, *, has_guard: bool, is_part: bool
 ) -> Iterable[str]:
     """Yield notes on the policy for readers; ``is_part``: only some pools are exported."""
-    if rule is None and not guards and traits_of(policy).may_exceed_plan:
+    if rule is None and not has_guard and traits_of(policy).may_exceed_plan:
         yield (
             "This file has only the schedule of the policy. To scale on load too, add a trigger "
             "by load and raise the largest count."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -16,11 +16,11 @@ import numpy as np
 
 from simulation.arrays import IntArray
 
-DAY, DAYS = 24 * 60, 7  # minutes, days of a week
-WEEK = DAYS * DAY
+MINUTES_PER_DAY, DAYS_PER_WEEK = 24 * 60, 7  # minutes, days of a week
+MINUTES_PER_WEEK = DAYS_PER_WEEK * MINUTES_PER_DAY
 UNKNOWN = -1  # replicas in a minute that the plan does not cover
 Repeat = Literal["once", "daily", "weekly"]
-CYCLES: dict[Repeat, int] = {"daily": DAY, "weekly": WEEK}  # minutes
+CYCLE_MINUTES: dict[Repeat, int] = {"daily": MINUTES_PER_DAY, "weekly": MINUTES_PER_WEEK}  # minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Slot:
     """A recurring time with a constant number of replicas."""
 
     days: tuple[int, ...]  # days of the week, 0 is Monday; (): every day
-    start: int  # minute of the day
-    minutes: int  # length
+    start_minute: int  # minute of the day
+    length_minutes: int
     replicas: int
     date: date | None = None  # the only date on which it applies; None: it recurs
 
@@ -49,24 +49,24 @@ def fold_steps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     A week begins on Monday. If several steps fall on the same minute, the largest number applies.
     Minutes without a step are UNKNOWN.
     """
-    return replicas_by_minute(steps, CYCLES[repeat], 0)
+    return replicas_by_minute(steps, CYCLE_MINUTES[repeat], 0)
 
 
-def replicas_by_minute(steps: Sequence[Step], cycle: int, first_minute: int) -> IntArray:
-    """Return the replicas of ``steps`` by minute of a cycle of ``cycle`` minutes.
+def replicas_by_minute(steps: Sequence[Step], cycle_minutes: int, first_minute: int) -> IntArray:
+    """Return the replicas of ``steps`` by minute of a cycle, ``[minute]``.
 
     The cycle begins at ``first_minute``, as ``minute_of`` counts. Later steps are folded into it,
     as in ``fold_steps``.
     """
-    counts = np.full(cycle, UNKNOWN, np.int64)
+    counts = np.full(cycle_minutes, UNKNOWN, np.int64)
     for step in steps:
         begins, ends = minute_of(step.begins), minute_of(step.ends)
-        if ends - begins >= cycle:
+        if ends - begins >= cycle_minutes:
             # A step as long as the cycle covers every minute of it.
             np.maximum(counts, step.replicas, out=counts)
-            continue
-        minutes = (np.arange(begins, ends) - first_minute) % cycle
-        counts[minutes] = np.maximum(counts[minutes], step.replicas)
+        else:
+            step_minutes = (np.arange(begins, ends) - first_minute) % cycle_minutes
+            counts[step_minutes] = np.maximum(counts[step_minutes], step.replicas)
     return counts
 
 
@@ -77,23 +77,27 @@ def replicas_without_gaps(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     day, or else the last count before it. Without any step, all minutes are UNKNOWN.
     """
     counts = fold_steps(steps, repeat)
-    if len(counts) == WEEK:
-        largest_of_days = counts.reshape(DAYS, DAY).max(axis=0)
-        counts = np.where(counts == UNKNOWN, np.tile(largest_of_days, DAYS), counts)
-    known = np.flatnonzero(counts != UNKNOWN)
-    if not known.size:
+    if repeat == "weekly":
+        by_day = counts.reshape(DAYS_PER_WEEK, MINUTES_PER_DAY)
+        largest_of_days = np.tile(by_day.max(axis=0), DAYS_PER_WEEK)
+        counts = np.where(counts == UNKNOWN, largest_of_days, counts)
+    known_minutes = np.flatnonzero(counts != UNKNOWN)
+    if not known_minutes.size:
         return counts
-    # The last known minute up to each minute. Index -1 wraps to the last one: the cycle is a ring.
-    last_known = np.searchsorted(known, np.arange(len(counts)), side="right") - 1
-    return counts[known[last_known]]
+    # For each minute, the position in ``known_minutes`` of the last one up to it. Before the first
+    # one it is -1, which is the last of the cycle: the cycle is a ring.
+    minutes = np.arange(len(counts))
+    last_known = np.searchsorted(known_minutes, minutes, side="right") - 1
+    return counts[known_minutes[last_known]]
 
 
 def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
     """Convert steps in local time of ``zone`` to UTC."""
-    local_zone = ZoneInfo(zone)
+    zone_info = ZoneInfo(zone)
 
-    def utc(wall: datetime) -> datetime:
-        return wall.replace(tzinfo=local_zone).astimezone(UTC).replace(tzinfo=None)
+    def utc(local_time: datetime) -> datetime:
+        moment = local_time.replace(tzinfo=zone_info)
+        return moment.astimezone(UTC).replace(tzinfo=None)
 
     return tuple(Step(utc(step.begins), utc(step.ends), step.replicas) for step in steps)
 
@@ -103,51 +107,56 @@ def minute_of(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 5)) // timedelta(minutes=1)
 
 
-def slots(counts: IntArray, floor: int) -> list[Slot]:
-    """Return the time slots with more than ``floor`` replicas.
+def recurring_slots(counts: IntArray, minimum: int) -> list[Slot]:
+    """Return the time slots with more than ``minimum`` replicas.
 
     ``counts`` are the replicas by minute of a day or week. Slots with the same time of day, length
     and replicas become one slot with several days.
     """
-    cycle, above = len(counts), counts > floor
-    if not above.any():
+    cycle_minutes = len(counts)
+    if not (counts > minimum).any():
         return []
     # The cycle is a ring: a slot may cross midnight, or the end of Sunday.
-    changes = np.flatnonzero(counts != np.roll(counts, 1))
+    changes = np.flatnonzero(counts != np.roll(counts, 1))  # minutes in which a slot begins
     if not changes.size:  # the same number at all times
-        return [Slot(days=(), start=0, minutes=cycle, replicas=int(counts[0]))]
+        return [Slot(days=(), start_minute=0, length_minutes=cycle_minutes,
+                     replicas=int(counts[0]))]  # fmt: skip
     # The last slot lasts until the first change of the next cycle.
-    lengths = np.diff(np.r_[changes, changes[0] + cycle])
-    days_of_slot: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    lengths = np.diff([*changes, changes[0] + cycle_minutes])
+    days_by_time: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
-        if above[begins]:
-            start, day = begins % DAY, begins // DAY
-            days_of_slot[start, length, int(counts[begins])].append(day)
-    every_day = [*range(DAYS)]
-    by_first_day = sorted(days_of_slot.items(), key=lambda item: item[1][0])
-    return [
-        Slot(() if cycle == DAY or days == every_day else tuple(days), start, length, replicas)
-        for (start, length, replicas), days in by_first_day
-    ]
+        replicas = int(counts[begins])
+        if replicas > minimum:
+            day, start_minute = divmod(begins, MINUTES_PER_DAY)
+            days_by_time[start_minute, length, replicas].append(day)
+    found = []
+    for (start_minute, length, replicas), days in days_by_time.items():
+        is_daily = cycle_minutes == MINUTES_PER_DAY or len(days) == DAYS_PER_WEEK
+        found.append(Slot(() if is_daily else tuple(days), start_minute, length, replicas))
+    return found
 
 
-def dated_slots(steps: Sequence[Step], floor: int) -> list[Slot]:
-    """Return steps above ``floor`` as dated slots, with adjacent equal steps joined."""
+def dated_slots(steps: Sequence[Step], minimum: int) -> list[Slot]:
+    """Return steps above ``minimum`` as dated slots, with adjacent equal steps joined."""
     joined: list[Step] = []
     for step in steps:
-        if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:
-            joined[-1] = Step(joined[-1].begins, step.ends, step.replicas)
+        last = joined[-1] if joined else None
+        if last and last.ends == step.begins and last.replicas == step.replicas:
+            joined[-1] = replace(last, ends=step.ends)
         else:
             joined.append(step)
-    return [
-        Slot(
-            days=(),
-            start=minute_of(step.begins) % DAY,
-            minutes=minute_of(step.ends) - minute_of(step.begins),
-            replicas=step.replicas,
-            date=step.begins.date(),
-        )
-        for step in joined
+    found = []
+    for step in joined:
+        begins, ends = minute_of(step.begins), minute_of(step.ends)
         # Skip steps below a minute, because schedules have a resolution of one minute.
-        if step.replicas > floor and minute_of(step.ends) > minute_of(step.begins)
-    ]
+        if step.replicas > minimum and ends > begins:
+            found.append(
+                Slot(
+                    days=(),
+                    start_minute=begins % MINUTES_PER_DAY,
+                    length_minutes=ends - begins,
+                    replicas=step.replicas,
+                    date=step.begins.date(),
+                )
+            )
+    return found

@@ -33,7 +33,7 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Outcome, Run, Source, Trace
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace, use_workspace
-from planner.outputs.metrics import replicas_at
+from planner.outputs.metrics import replicas_lookup
 from planner.outputs.stored_pools import pools_of
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_table, run_tables
@@ -287,7 +287,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     plan_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
     pools = []
     for pool in pools_of(plan):
-        replicas_at_time = replicas_at(plan, pool)
+        replicas_at_time = replicas_lookup(plan, pool)
         replicas = np.array([replicas_at_time(moment) or 0 for moment in plan_times], np.int64)
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))  # with the start
         pools.append(

@@ -18,9 +18,9 @@ from planner.models import ActivePlan, Run, User
 from planner.outputs.proposal_changes import REPLAYED
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import (
-    DAY,
+    MINUTES_PER_DAY,
+    MINUTES_PER_WEEK,
     UNKNOWN,
-    WEEK,
     Repeat,
     minute_of,
     replicas_without_gaps,
@@ -128,7 +128,7 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
     repeats its day, or its week. A window of over a week yields no rows.
     """
     minutes = int((ends - begins) / timedelta(minutes=1))
-    if minutes > WEEK:
+    if minutes > MINUTES_PER_WEEK:
         return
     # None first: the default of pools that the plan does not have
     for pool in (None, *pools_of(plan)):
@@ -142,7 +142,7 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
             yield {
                 "at": f"{moment:%H:%M}",
-                **({"day": WEEKDAYS[moment.weekday()]} if minutes > DAY else {}),
+                **({"day": WEEKDAYS[moment.weekday()]} if minutes > MINUTES_PER_DAY else {}),
                 "replicas": int(counts[minute]),
                 **names,
             }
@@ -157,7 +157,9 @@ def _replicas_by_minute(
     """
     repeat = plan.repeat
     if repeat == "once":
-        repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
+        repeat = (
+            "daily" if plan.ends - plan.begins <= timedelta(minutes=MINUTES_PER_DAY) else "weekly"
+        )
     counts = replicas_without_gaps(pool.steps, cast(Repeat, repeat))
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return counts[(minute_of(local) + np.arange(minutes)) % len(counts)]

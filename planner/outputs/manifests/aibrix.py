@@ -18,13 +18,13 @@ from planner.outputs.manifests.common import (
     with_file_comment,
 )
 from planner.outputs.plans import Pool, Rule, pool_text
-from planner.outputs.weekly_pattern import DAY, UNKNOWN, slots
+from planner.outputs.weekly_pattern import MINUTES_PER_DAY, UNKNOWN, recurring_slots
 from planner.policies.builtin.aibrix import Aibrix
 from simulation.policies.parts.pool_metrics import WORDS
 
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-LAST = DAY - 1  # last minute of a day, which no schedule covers
+LAST_MINUTE = MINUTES_PER_DAY - 1  # last minute of a day, which no schedule covers
 METRICS = {"memory": "kv_cache_usage_perc", "queue": "num_requests_waiting"}
 # AIBrix refuses an object without a metric, but uses it only if the limits differ.
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
@@ -33,11 +33,12 @@ METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 def documents(export: Export) -> list[Document]:
     """Return one PodAutoscaler per pool; raise NotReady for a reactive rule, without a schedule."""
     plan = export.plan
-    if plan.rule and isinstance(plan.rule.policy, Aibrix):
-        autoscalers = [_by_metric(export, pool, plan.rule, plan.rule.policy) for pool in plan.pools]
+    rule = plan.rule
+    if rule and isinstance(rule.policy, Aibrix):
+        autoscalers = [_by_metric(export, pool, rule, rule.policy) for pool in plan.pools]
         note = f"It scales on its metric at port {PORT} (assumed)."
         return with_file_comment(export, autoscalers, note)
-    if plan.rule:
+    if rule:
         raise NotReady(
             f"{plan.label} has no schedule for AIBrix, because it scales by its rule. Export it to "
             "keda or hpa, or name a policy that plans."
@@ -48,35 +49,37 @@ def documents(export: Export) -> list[Document]:
         f"Between different limits, AIBrix scales on {METRIC} {TARGET} at port {PORT} (assumed). "
         "In a schedule, both limits are the planned count.",
     )
-    autoscalers = [_scheduled(export, pool) for pool in plan.pools]
+    autoscalers = [_by_schedule(export, pool) for pool in plan.pools]
     return with_file_comment(export, autoscalers, *notes, *schedule_only_note(plan))
 
 
-def _scheduled(export: Export, pool: Pool) -> Document:
+def _by_schedule(export: Export, pool: Pool) -> Document:
     """Return the PodAutoscaler of a pool: a minimum, and schedules for all other counts."""
-    plan, counts = export.plan, export.plan.replicas_by_minute(pool)
+    plan = export.plan
+    counts = plan.replicas_by_minute(pool)
+    last_minutes = slice(LAST_MINUTE, None, MINUTES_PER_DAY)  # of each day
     # The object's own minimum has to suffice in the last minute of each day.
-    minimum = int(max(counts[LAST::DAY].max(), plan.min_replicas(pool)))
+    minimum = int(max(counts[last_minutes].max(), plan.lowest_replicas(pool)))
     # A minute without a known count gets no schedule, so all schedules end before midnight.
     schedulable = counts.copy()
-    schedulable[LAST::DAY] = UNKNOWN
-    scheduled = [slot for slot in slots(schedulable, UNKNOWN) if slot.replicas != minimum]
+    schedulable[last_minutes] = UNKNOWN
+    slots = [s for s in recurring_slots(schedulable, UNKNOWN) if s.replicas != minimum]
     schedules = [
         {
-            "name": f"from-{i}",
+            "name": f"from-{number}",
             "timezone": plan.zone,
             "daysOfWeek": [WEEKDAYS[day] for day in slot.days] or None,
-            "startTime": _clock(slot.start),
-            "endTime": _clock(slot.start + slot.minutes),
+            "startTime": _clock(slot.start_minute),
+            "endTime": _clock(slot.start_minute + slot.length_minutes),
             "minReplicas": slot.replicas,
             "maxReplicas": max(slot.replicas, 1),  # AIBrix refuses 0
         }
-        for i, slot in enumerate(scheduled, start=1)
+        for number, slot in enumerate(slots, start=1)
     ]
     spec = {
         "scalingStrategy": "APA",
         "minReplicas": minimum,
-        "maxReplicas": max(pool.most, 1),
+        "maxReplicas": max(pool.max_replicas, 1),
         "scaleTargetRef": scale_target(deployment(pool)),
         "metricsSources": [_metric_source(METRIC, TARGET)],
         "schedules": schedules or None,
@@ -88,7 +91,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
     """Return the PodAutoscaler of an ``aibrix-`` policy; raise PlannerError without a target."""
     if policy.metric not in METRICS:
         raise PlannerError(f"AIBrix has no metric for {policy.metric}. Use {' or '.join(METRICS)}.")
-    target = rule.computed_for(pool, f"target of {WORDS[policy.metric]}")
+    target = rule.simulated_value(pool, f"target of {WORDS[policy.metric]}")
     if target is None:
         raise PlannerError(f"The result has no target of {pool_text(pool)}. Run it again.")
     annotations = {}
@@ -97,8 +100,8 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
         annotations[f"{AIBRIX}{name}"] = f"{getattr(policy, field):g}{unit}"
     spec = {
         "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
-        "minReplicas": max(pool.least, policy.min_replicas),
-        "maxReplicas": max(pool.most, 1),
+        "minReplicas": max(pool.min_replicas, policy.min_replicas),
+        "maxReplicas": max(pool.max_replicas, 1),
         "observeWindowSeconds": round(policy.stable_window_s),
         "panicWindowSeconds": round(policy.panic_window_s),
         "scaleTargetRef": scale_target(deployment(pool)),
@@ -112,15 +115,15 @@ def _limits_by_time(policy: Aibrix) -> list[Fields]:
     """Return the policy's limits on replicas by time of the week, as AIBrix schedules."""
     return [
         {
-            "name": f"from-{i + 1}",
+            "name": f"from-{number}",
             "timezone": "UTC",
-            "daysOfWeek": [day.title() for day in row.days] or None,
-            "startTime": row.start,
-            "endTime": row.end,
-            "minReplicas": row.minimum,
-            "maxReplicas": max(row.maximum, 1),
+            "daysOfWeek": [day.title() for day in limits.days] or None,
+            "startTime": limits.start,
+            "endTime": limits.end,
+            "minReplicas": limits.minimum,
+            "maxReplicas": max(limits.maximum, 1),
         }
-        for i, row in enumerate(policy.schedules)
+        for number, limits in enumerate(policy.schedules, start=1)
     ]
 
 
@@ -132,6 +135,7 @@ def _metric_source(metric: str, target: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _clock(minute: int) -> str:
+def _clock(minute_of_day: int) -> str:
     """Return a minute of the day as text, HH:MM."""
-    return f"{minute // 60:02d}:{minute % 60:02d}"
+    hour, minute = divmod(minute_of_day, 60)
+    return f"{hour:02d}:{minute:02d}"

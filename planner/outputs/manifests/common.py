@@ -14,7 +14,7 @@ from planner.domain.formats import duration, when
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, Pool, place_of, pool_text
-from planner.outputs.weekly_pattern import DAY, WEEK
+from planner.outputs.weekly_pattern import MINUTES_PER_DAY, MINUTES_PER_WEEK
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
@@ -42,7 +42,7 @@ class Export:
 
     def replicas(self, pool: Pool) -> int:
         """Return a pool's replicas at ``moment``, or the lower limit of a reactive rule."""
-        return pool.least if self.plan.rule else pool.replicas_at(self.moment)
+        return pool.min_replicas if self.plan.rule else pool.replicas_at(self.moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,12 @@ def metadata(
         "gpu-power-cap-watts": pool.facts.power_cap_w,
         "gpu-clock-mhz": pool.facts.clock_mhz,
     }
-    known = {f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None}
+    all_annotations = {
+        f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None
+    }
+    all_annotations.update(annotations or {})
     fields = object_metadata(export.options, plan.run, pool.region, name or pool.name, pool.model)
-    return fields | {"annotations": known | dict(annotations or {})}
+    return fields | {"annotations": all_annotations}
 
 
 def pool_document(
@@ -171,33 +174,16 @@ def _file_comment(export: Export, notes: Sequence[str]) -> list[str]:
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     approved = f" (approved: proposal {plan.proposal})" if plan.proposal else ""
-    covered = f"{_utc(plan.begins)} to {_utc(plan.ends)}"
-    if plan.clock != "utc":
-        days = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
-        covered = f"{days} of the trace, which has no dates"
     lines = [
         f"Headroom, run {plan.run}: {plan.scenario}{approved}",
         f"Policy: {plan.label}{computed}. Exported {_utc(export.now)}.",
     ]
-    if plan.repeat == "once" and not plan.rule and plan.ends < export.now:
-        lines.append(
-            "WARNING: these dates are past. Plan the coming days, or repeat this plan daily or "
-            "weekly."
-        )
     if plan.rule:
         lines.append("A rule and its limits, as tuned. It has no schedule.")
     else:
-        startups_s = [
-            pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None
-        ]
-        startup = f" ({max(startups_s):g} s here)" if startups_s else ""
-        lines += [
-            f"Covers {covered}. {_cycle(plan)}",
-            f"Times are in {plan.zone} and mark when scaling starts. New replicas serve one cold "
-            f"start later{startup}, when their period begins.",
-        ]
+        lines += _schedule_comment(export)
     lines += [*plan.notes, *_power_cap_notes(plan), *notes]
-    if len(plan.by_region()) > 1:
+    if len(plan.pools_by_region()) > 1:
         lines.append(
             "Each region is a separate cluster. Apply one with kubectl apply -l "
             f"{OURS}/region=NAME."
@@ -205,17 +191,37 @@ def _file_comment(export: Export, notes: Sequence[str]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the notes on GPU power caps and clocks, which no autoscaler sets."""
-    settings = (
-        (f"{OURS}/gpu-power-cap-watts", "limit: nvidia-smi -pl WATTS", "power_cap_w"),
-        (f"{OURS}/gpu-clock-mhz", "clock: nvidia-smi -lgc MHZ", "clock_mhz"),
+def _schedule_comment(export: Export) -> Iterator[str]:
+    """Yield the lines on the schedule of a plan: whether it is past, its dates and its zone."""
+    plan = export.plan
+    if plan.repeat == "once" and plan.ends < export.now:
+        yield (
+            "WARNING: these dates are past. Plan the coming days, or repeat this plan daily or "
+            "weekly."
+        )
+    covered = f"{_utc(plan.begins)} to {_utc(plan.ends)}"
+    if plan.clock != "utc":
+        days = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
+        covered = f"{days} of the trace, which has no dates"
+    yield f"Covers {covered}. {_cycle(plan)}"
+    known = [pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None]
+    longest = f" ({max(known):g} s here)" if known else ""
+    yield (
+        f"Times are in {plan.zone} and mark when scaling starts. New replicas serve one cold "
+        f"start later{longest}, when their period begins."
     )
-    return tuple(
-        f"Pools with {annotation} need nodes with that {command}, or DCGM."
-        for annotation, command, fact in settings
-        if any(getattr(pool.facts, fact) is not None for pool in plan.pools)
-    )
+
+
+def _power_cap_notes(plan: Plan) -> Iterator[str]:
+    """Yield the notes on GPU power caps and clocks, which no autoscaler sets."""
+    facts = [pool.facts for pool in plan.pools]
+    settings = []
+    if any(fact.power_cap_w is not None for fact in facts):
+        settings.append(("gpu-power-cap-watts", "limit: nvidia-smi -pl WATTS"))
+    if any(fact.clock_mhz is not None for fact in facts):
+        settings.append(("gpu-clock-mhz", "clock: nvidia-smi -lgc MHZ"))
+    for annotation, command in settings:
+        yield f"Pools with {OURS}/{annotation} need nodes with that {command}, or DCGM."
 
 
 def schedule_only_note(plan: Plan) -> tuple[str, ...]:
@@ -248,25 +254,26 @@ def _cycle(plan: Plan) -> str:
     """
     if plan.repeat == "once":
         return "Once, on these dates."
-    every = "day" if plan.repeat == "daily" else "week"
-    cycle = timedelta(minutes=DAY if every == "day" else WEEK)
+    one_day = timedelta(minutes=MINUTES_PER_DAY)
     length = plan.ends - plan.begins
-    largest_note = " (the largest count, if several of its days coincide)" if length > cycle else ""
-    uncovered = cycle - length  # time of each cycle that the plan does not cover
-    if every == "day":
+    if plan.repeat == "daily":
+        every, cycle = "day", one_day
         rule_for_gaps = "its last count holds"
-    elif length < timedelta(minutes=DAY):
-        rule_for_gaps = (
-            "its counts apply at the same times of day, and its last count at all others"
-        )
     else:
+        every, cycle = "week", timedelta(minutes=MINUTES_PER_WEEK)
         rule_for_gaps = "the largest count of its other days at that time of day applies"
-    gap_note = (
-        f" It does not cover {duration(uncovered.total_seconds())} of each {every}. There, "
-        f"{rule_for_gaps} (not simulated)."
-        if uncovered > timedelta(0)
-        else ""
-    )
+        if length < one_day:
+            rule_for_gaps = (
+                "its counts apply at the same times of day, and its last count at all others"
+            )
+    largest_note = gap_note = ""
+    if length > cycle:
+        largest_note = " (the largest count, if several of its days coincide)"
+    if length < cycle:
+        gap_note = (
+            f" It does not cover {duration((cycle - length).total_seconds())} of each {every}. "
+            f"There, {rule_for_gaps} (not simulated)."
+        )
     return (
         f"Repeats every {every}{largest_note}. It was planned for these dates, so plan again when "
         f"traffic changes.{gap_note}"
@@ -277,8 +284,10 @@ def yaml_text(documents: Sequence[Document]) -> str:
     """Return ``documents`` as a YAML stream, each below its comment."""
     texts = []
     for document in documents:
-        comment = [f"# {line}".rstrip() for text in document.comment for line in _lines(text)]
-        lines = [*comment, *_block(document.body, depth=0)]
+        lines = []
+        for comment in document.comment:
+            lines += [f"# {line}".rstrip() for line in _lines(comment)]
+        lines += _block(document.body, depth=0)
         texts.append("".join(f"{line}\n" for line in lines))
     return "---\n".join(texts)
 
@@ -293,25 +302,26 @@ def _lines(text: str) -> list[str]:
 
 def _block(value: Any, depth: int) -> Iterator[str]:
     """Yield the lines of a mapping or list in block style, indented by ``depth`` levels."""
-    pad = "  " * depth
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if _needs_block(item):
-                yield f"{pad}{_scalar(key)}:"
-                yield from _block(item, depth + 1)
-            elif isinstance(item, str) and _LINES.fullmatch(item):
-                yield f"{pad}{_scalar(key)}: |"
-                yield from (f"{pad}  {line}" for line in item.splitlines())
-            else:
-                yield f"{pad}{_scalar(key)}: {_scalar(item)}"
-    else:
+    indent = "  " * depth
+    if not isinstance(value, Mapping):
         for item in value:
-            if not _needs_block(item):
-                yield f"{pad}- {_scalar(item)}"
-                continue
-            first, *rest = _block(item, depth + 1)
-            yield f"{pad}- {first.lstrip()}"
-            yield from rest
+            if _needs_block(item):
+                # The first line of the item stands behind the dash of the list.
+                first, *rest = _block(item, depth + 1)
+                yield f"{indent}- {first.lstrip()}"
+                yield from rest
+            else:
+                yield f"{indent}- {_scalar(item)}"
+        return
+    for key, item in value.items():
+        if _needs_block(item):
+            yield f"{indent}{_scalar(key)}:"
+            yield from _block(item, depth + 1)
+        elif isinstance(item, str) and _LINES.fullmatch(item):
+            yield f"{indent}{_scalar(key)}: |"
+            yield from (f"{indent}  {line}" for line in item.splitlines())
+        else:
+            yield f"{indent}{_scalar(key)}: {_scalar(item)}"
 
 
 def _needs_block(value: Any) -> bool:
@@ -321,6 +331,7 @@ def _needs_block(value: Any) -> bool:
 
 def _scalar(value: Any) -> str:
     """Return a scalar as YAML; text is quoted if it is more than a word, or not read as text."""
-    if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _NOT_TEXT:
-        return value
+    is_word = isinstance(value, str) and _WORD.fullmatch(value) is not None
+    if is_word and value.lower() not in _NOT_TEXT:
+        return str(value)
     return json.dumps(value)  # JSON is valid flow style in every YAML version

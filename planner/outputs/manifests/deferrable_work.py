@@ -21,13 +21,12 @@ def documents(export: Export) -> list[Document]:
     """Return a ConfigMap for each region in which the plan moves deferrable work."""
     plan = export.plan
     config_maps = []
-    for region, pools in plan.by_region():
+    for region, pools in plan.pools_by_region():
         models = {pool.model for pool in pools}
-        rows = [row for row in plan.work if row.region == region and row.model in models]
-        if not rows:
-            continue
-        name = name_of(["deferrable-work", region])
-        metadata = object_metadata(export.options, plan.run, region, name)
-        body = kubernetes_object("v1", "ConfigMap", metadata, data={FILE: work_csv(rows)})
-        config_maps.append(Document(body, "deferrable-work", NOTES))
+        rows = [row for row in plan.deferrable_work if row.region == region and row.model in models]
+        if rows:
+            name = name_of(["deferrable-work", region])
+            metadata = object_metadata(export.options, plan.run, region, name)
+            body = kubernetes_object("v1", "ConfigMap", metadata, data={FILE: work_csv(rows)})
+            config_maps.append(Document(body, "deferrable-work", NOTES))
     return config_maps

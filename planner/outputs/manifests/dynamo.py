@@ -40,7 +40,7 @@ def documents(export: Export) -> list[Document]:
         "replicas applies.",
         *keda.trigger_notes(plan),
     ]
-    if not all(pool.least for pool in plan.pools):
+    if not all(pool.min_replicas for pool in plan.pools):
         notes.append("Without any worker, Dynamo's frontend forgets the model (404).")
     return with_file_comment(export, documents, *notes)
 
@@ -64,42 +64,59 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
 
 def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
     """Return the fields of PlannerConfig (ai-dynamo 1.6) for the parameters of the policy."""
-    target, factor = policy.name.removeprefix("dynamo-"), policy.target_factor
+    target = policy.name.removeprefix("dynamo-")
     is_disaggregated = service.prefill is not None
-    sla = target == "sla"  # scale by throughput and latency limits, not by load
+    by_sla = target == "sla"  # scale by throughput and latency limits, not by load
+    interval_field = f"{'throughput' if by_sla else 'load'}_adjustment_interval_seconds"
     config: Fields = {
         "environment": "kubernetes",
         "backend": "vllm",
         "mode": "disagg" if is_disaggregated else "agg",
         "model_name": service.decode.model,
         "optimization_target": target,
-        "enable_throughput_scaling": sla,
-        "enable_load_scaling": not sla,
-        f"{'throughput' if sla else 'load'}_adjustment_interval_seconds": round(
-            policy.decision_interval_s
-        ),
+        "enable_throughput_scaling": by_sla,
+        "enable_load_scaling": not by_sla,
+        interval_field: round(policy.decision_interval_s),
         "min_endpoint": policy.min_replicas,
         "max_gpu_budget": -1 if policy.max_gpus is None else policy.max_gpus,
     }
-    if sla:
-        config |= {"load_predictor": policy.predictor,
-                   "max_throughput_scaling_replicas": policy.max_step}  # fmt: skip
-        for field, what, given_ms in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
-                                      ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
-            limit_ms = rule.computed_for(service.decode, what) or (given_ms or 0.0) * factor
-            if limit_ms:
-                config[field] = float(f"{limit_ms:.6g}")
+    if by_sla:
+        config["load_predictor"] = policy.predictor
+        config["max_throughput_scaling_replicas"] = policy.max_step
+        config |= _latency_limits(rule, policy, service)
     if target == "load":
-        config |= {"decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
-                   "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor}  # fmt: skip
-        if is_disaggregated:
-            config |= {"prefill_scale_up_queue_tokens": round(policy.prefill_out_tokens * factor),
-                       "prefill_scale_down_queue_tokens": round(policy.prefill_in_tokens * factor),
-                       }  # fmt: skip
-    power_w = policy.power_w or rule.computed_for(service.decode, POWER_BUDGET)
+        config |= _load_limits(policy, is_disaggregated)
+    power_w = policy.power_w or rule.simulated_value(service.decode, POWER_BUDGET)
     if power_w is not None and is_disaggregated:
-        config |= {"enable_power_awareness": True, "total_gpu_power_limit": int(power_w)}
+        config["enable_power_awareness"] = True
+        config["total_gpu_power_limit"] = int(power_w)
     return config
+
+
+def _latency_limits(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
+    """Return the latency limits in milliseconds: as simulated, else as the policy gives them."""
+    limits: Fields = {}
+    for field, value_name, own_limit_ms in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
+                                            ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
+        limit_ms = rule.simulated_value(service.decode, value_name)
+        if not limit_ms:
+            limit_ms = (own_limit_ms or 0.0) * policy.target_factor
+        if limit_ms:
+            limits[field] = float(f"{limit_ms:.6g}")
+    return limits
+
+
+def _load_limits(policy: DynamoPlanner, is_disaggregated: bool) -> Fields:
+    """Return the loads at which to scale: KV memory in percent, prompt tokens that wait."""
+    factor = policy.target_factor
+    limits: Fields = {
+        "decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
+        "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor,
+    }
+    if is_disaggregated:
+        limits["prefill_scale_up_queue_tokens"] = round(policy.prefill_out_tokens * factor)
+        limits["prefill_scale_down_queue_tokens"] = round(policy.prefill_in_tokens * factor)
+    return limits
 
 
 def component_of(pool: Pool) -> str:

@@ -4,6 +4,8 @@ Metrics and triggers are those of github.com/llm-d/llm-d, ``guides/workload-auto
 ``docs/architecture/autoscaling``.
 """
 
+from typing import NamedTuple
+
 from planner.errors import PlannerError
 from planner.outputs.manifests.common import (
     Document,
@@ -40,37 +42,39 @@ PREDICTED = (
 
 def notes(policy: EndpointPicker) -> tuple[str, ...]:
     """Return notes on what the triggers of a policy assume."""
-    by_signal = {"epp-queue": (FLOW_CONTROL,), "epp-queue-guard": (FLOW_CONTROL,),
-                 "epp-saturation": (FLOW_CONTROL,),
-                 "epp-latency": (PREDICTED,)}  # fmt: skip
-    return LABELS, *by_signal.get(policy.name, ())
+    if policy.name in ("epp-queue", "epp-queue-guard", "epp-saturation"):
+        return LABELS, FLOW_CONTROL
+    if policy.name == "epp-latency":
+        return LABELS, PREDICTED
+    return (LABELS,)
 
 
 def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Document:
     """Return the ScaledObject that scales ``target`` by the endpoint picker's metrics."""
     policy = rule.policy
     assert isinstance(policy, EndpointPicker)
-    setting = simulated.SETTINGS[SIGNALS[policy.name]]
-    config: Fields = {"behavior": {
-        "scaleUp": _scaling_direction(policy.up, setting.up, policy.tolerance),
-        "scaleDown": _scaling_direction(policy.down, setting.down, policy.tolerance),
+    published = simulated.SETTINGS[SIGNALS[policy.name]]
+    hpa_config: Fields = {"behavior": {
+        "scaleUp": _scaling_direction(policy.up, published.up, policy.tolerance),
+        "scaleDown": _scaling_direction(policy.down, published.down, policy.tolerance),
     }}  # fmt: skip
     if len(pool.name) > LONGEST:
-        config["name"] = name_of([pool.name])
-    advanced: Fields = {"horizontalPodAutoscalerConfig": config}
-    if formula := FORMULAS.get(policy.name):
+        hpa_config["name"] = name_of([pool.name])
+    advanced: Fields = {"horizontalPodAutoscalerConfig": hpa_config}
+    formula_of = FORMULAS.get(policy.name)
+    if formula_of:
         advanced["scalingModifiers"] = {
-            "formula": formula(*policy.targets), "target": "1", "metricType": "AverageValue",
+            "formula": formula_of(*policy.targets), "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
     spec = {
         "scaleTargetRef": scale_target(target),
         "pollingInterval": round(policy.interval_s),
-        "minReplicaCount": max(pool.least, policy.min_replicas),
-        "maxReplicaCount": pool.ceiling,
+        "minReplicaCount": max(pool.min_replicas, policy.min_replicas),
+        "maxReplicaCount": pool.max_with_guard,
         "advanced": advanced,
         "triggers": [
-            prometheus_trigger(export, name, query, threshold)
-            for name, query, threshold in _triggers(policy, pool, rule, export)
+            prometheus_trigger(export, trigger.name, trigger.query, trigger.threshold)
+            for trigger in _triggers(policy, pool, rule, export.options.namespace)
         ],
     }
     return pool_document(export, pool, API, KIND, "keda", spec)
@@ -84,11 +88,11 @@ def latency_formula(out_above: float, in_below: float) -> str:
     """
     # Replicas that are not ready yet will lower the saturation, so credit them.
     credit = "(readyReplicas > 0 && readyReplicas < replicas ? readyReplicas / replicas : 1)"
+    scaled_out = f"replicas + ceil(replicas * (saturation * {credit} / {out_above:.6g} - 1))"
+    scaled_in = f"replicas - floor(replicas * (1 - saturation / {in_below:.6g}))"
     return (
-        f"saturation > {out_above:.6g} ? "
-        f"replicas + ceil(replicas * (saturation * {credit} / {out_above:.6g} - 1)) : "
-        f"saturation < {in_below:.6g} ? "
-        f"replicas - floor(replicas * (1 - saturation / {in_below:.6g})) : replicas"
+        f"saturation > {out_above:.6g} ? {scaled_out} : "
+        f"saturation < {in_below:.6g} ? {scaled_in} : replicas"
     )
 
 
@@ -104,78 +108,89 @@ def queue_guard_formula(queue: float, running: float) -> str:
 FORMULAS = {"epp-latency": latency_formula, "epp-queue-guard": queue_guard_formula}
 
 
+class Trigger(NamedTuple):
+    """A trigger that requests ``query / threshold`` replicas; formulas use its ``name``."""
+
+    name: str
+    query: str  # PromQL
+    threshold: float = 1.0
+
+
 def _triggers(
-    policy: EndpointPicker, pool: Pool, rule: Rule, export: Export
-) -> list[tuple[str, str, float]]:
-    """Return the triggers of a pool: name, Prometheus query and threshold of each.
+    policy: EndpointPicker, pool: Pool, rule: Rule, namespace: str | None
+) -> list[Trigger]:
+    """Return the triggers of a pool.
 
     The name of the policy says which signal they follow: requests in flight, queue, saturation,
-    tokens or (``epp-latency``) latency relative to its limit. If a namespace is given, queries are
+    tokens or (``epp-latency``) latency relative to its limit. With a ``namespace``, queries are
     limited to it, since other namespaces may run the same model.
     """
     target, running_target = policy.targets
-    namespace = export.options.namespace
     namespace_label = f'namespace="{namespace}",' if namespace else ""
     model_label = f'{namespace_label}model_name="{pool.model}"'
     deployment_label = f'{namespace_label}deployment="{pool.name}"'
     status = "kube_deployment_status_replicas"
-    replicas = ("replicas", f"max({status}{{{deployment_label}}})", 1.0)
-    running = f"sum({RUNNING}{{{model_label}}})"
+    replicas = Trigger("replicas", f"max({status}{{{deployment_label}}})")
+    running_query = f"sum({RUNNING}{{{model_label}}})"
     if policy.name == "epp-inflight":
-        return [("running", running, target)]
-    if policy.name.startswith("epp-queue"):
-        queue = f"sum({QUEUE}{{{model_label}}})"
-        pending = ("pending", f"max({status}_unavailable{{{deployment_label}}})", 1.0)
-        guard = [pending, replicas] if policy.name == "epp-queue-guard" else []
-        return [("queue", queue, target), ("running", running, running_target), *guard]
+        return [Trigger("running", running_query, target)]
+    running = Trigger("running", running_query, running_target)
+    if policy.name in ("epp-queue", "epp-queue-guard"):
+        triggers = [Trigger("queue", f"sum({QUEUE}{{{model_label}}})", target), running]
+        if policy.name == "epp-queue-guard":
+            pending = f"max({status}_unavailable{{{deployment_label}}})"
+            triggers += [Trigger("pending", pending), replicas]
+        return triggers
     if policy.name == "epp-saturation":
         saturation = f'max({SATURATION}{{{namespace_label}inference_pool="{pool.name}"}})'
-        return [("saturation", saturation, target), ("running", running, running_target)]
+        return [Trigger("saturation", saturation, target), running]
     if policy.name == "epp-tokens":
         return _token_triggers(policy, pool, rule, namespace_label)
     return [
-        ("saturation", _latency_query(policy, pool, rule, model_label), 1.0),
+        Trigger("saturation", _latency_query(policy, pool, rule, model_label)),
         replicas,
-        ("readyReplicas", f"max({status}_ready{{{deployment_label}}})", 1.0),
+        Trigger("readyReplicas", f"max({status}_ready{{{deployment_label}}})"),
     ]
 
 
 def _token_triggers(
     policy: EndpointPicker, pool: Pool, rule: Rule, namespace_label: str
-) -> list[tuple[str, str, float]]:
+) -> list[Trigger]:
     """Return the triggers on seconds of prompts in flight (prefill) and KV memory (decode).
 
     An aggregated pool follows both. Raises PlannerError if the prefill speed is not known.
     """
-    velocity = policy.prefill_tps or rule.computed_for(pool, simulated.VELOCITY)
-    if velocity is None:
+    tokens_per_s = policy.prefill_tps or rule.simulated_value(pool, simulated.VELOCITY)
+    if tokens_per_s is None:
         raise PlannerError(f"The result has no {simulated.VELOCITY} of {pool_text(pool)}.")
     endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
-    backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
-    memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
+    pods = f'{namespace_label}pod=~"{pool.name}-.*"'
     prefill_target, decode_target = policy.targets
-    by_role = {
-        "prefill": ("prefill", backlog, prefill_target),
-        "decode": ("decode", memory, decode_target),
-    }
-    return [by_role[pool.role]] if pool.role in by_role else [*by_role.values()]
+    prefill = Trigger(
+        "prefill",
+        f"(sum({INFLIGHT}{{{endpoints}}}) / {tokens_per_s:.6g}) or vector(0)",
+        prefill_target,
+    )
+    decode = Trigger("decode", f"sum({MEMORY}{{{pods}}}) or vector(0)", decode_target)
+    if pool.role == "prefill":
+        return [prefill]
+    if pool.role == "decode":
+        return [decode]
+    return [prefill, decode]
 
 
 def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:
     """Return the query of the larger of TTFT / limit and TBT / limit, averaged over MEAN_S."""
-    limits_ms = ((TTFT, rule.computed_for(pool, simulated.TTFT_LIMIT) or policy.ttft_ms),
-                 (TBT, rule.computed_for(pool, simulated.TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
-    ratios = [
-        f"({_quantile(predicted, labels)} >= 0 or {_quantile(measured, labels)})"
-        f" / {limit_ms / 1000:.6g} >= 0"
-        for (measured, predicted), limit_ms in limits_ms
-        if limit_ms
-    ]
+    ttft_limit_ms = rule.simulated_value(pool, simulated.TTFT_LIMIT) or policy.ttft_ms
+    tbt_limit_ms = rule.simulated_value(pool, simulated.TBT_LIMIT) or policy.tbt_ms
+    ratios = []
+    for (measured, predicted), limit_ms in ((TTFT, ttft_limit_ms), (TBT, tbt_limit_ms)):
+        if limit_ms:
+            latency = f"({_quantile(predicted, labels)} >= 0 or {_quantile(measured, labels)})"
+            ratios.append(f"{latency} / {limit_ms / 1000:.6g} >= 0")
     # Series with equal labels would replace each other, so each ratio gets a label of its own.
-    larger_ratio = " or ".join(
-        f'label_replace({ratio}, "of", "{i}", "", "")' for i, ratio in enumerate(ratios)
-    )
-    capped = f"clamp_max(max({larger_ratio}) or vector(0), {simulated.CLAMP:g})"
+    labelled = [f'label_replace({ratio}, "of", "{i}", "", "")' for i, ratio in enumerate(ratios)]
+    capped = f"clamp_max(max({' or '.join(labelled)}) or vector(0), {simulated.CLAMP:g})"
     return f"avg_over_time({capped}[{simulated.MEAN_S:g}s:15s])"
 
 
@@ -190,16 +205,17 @@ def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float)
 
     ``own`` has the rules of the scenario for this direction; None: those of llm-d (``published``).
     """
-    direction = published if own is None else own.rule()
-    steps = (("Percent", direction.percent), ("Pods", direction.replicas))
+    rules = published if own is None else own.rule()
+    policies = [
+        {"type": kind, "value": round(largest_step), "periodSeconds": round(rules.period_s)}
+        for kind, largest_step in (("Percent", rules.percent), ("Pods", rules.replicas))
+        if largest_step
+    ]
     fields: Fields = {
-        "stabilizationWindowSeconds": round(direction.window_s),
-        "policies": [
-            {"type": kind, "value": round(value), "periodSeconds": round(direction.period_s)}
-            for kind, value in steps
-            if value
-        ],
+        "stabilizationWindowSeconds": round(rules.window_s),
+        "policies": policies,
     }
-    if tolerance != EndpointPicker.model_fields["tolerance"].default:
+    default_tolerance = EndpointPicker.model_fields["tolerance"].default
+    if tolerance != default_tolerance:
         fields["tolerance"] = f"{tolerance:.6g}"
     return fields

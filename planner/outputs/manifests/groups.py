@@ -24,26 +24,26 @@ class Service:
         return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
 
 
-def services(pools: Iterable[Pool], kind: str) -> list[Service]:
+def services(pools: Iterable[Pool], export_format: str) -> list[Service]:
     """Return the services of ``pools``: an aggregated pool, or a prefill and a decode pool.
 
     Raises PlannerError if a disaggregated service does not have exactly one pool of each role,
-    because the format ``kind`` cannot describe it.
+    because the export format cannot describe it.
     """
     services: list[Service] = []
-    roles_by_service: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
+    disaggregated: dict[tuple[str, str, str], list[Pool]] = {}  # by model, region and market
     for pool in pools:
         if pool.role in MIXED:
             services.append(Service(pool.name, decode=pool, prefill=None))
         else:
-            roles = roles_by_service.setdefault((pool.model, pool.region, pool.market), {})
-            roles.setdefault(pool.role, []).append(pool)
-    for (model, region, market), roles in roles_by_service.items():
-        prefill, decode = roles.get("prefill", []), roles.get("decode", [])
+            disaggregated.setdefault((pool.model, pool.region, pool.market), []).append(pool)
+    for (model, region, market), service_pools in disaggregated.items():
+        prefill = [pool for pool in service_pools if pool.role == "prefill"]
+        decode = [pool for pool in service_pools if pool.role == "decode"]
         if len(prefill) != 1 or len(decode) != 1:
             raise PlannerError(
                 f"{model} in {region} has {len(prefill)} pools of prefill and {len(decode)} of "
-                f"decode, and {kind} takes one of each. Export it to keda."
+                f"decode, and {export_format} takes one of each. Export it to keda."
             )
         name = name_of([model, "spot" if market == "spot" else "", region])
         services.append(Service(name, decode[0], prefill[0]))

@@ -24,44 +24,34 @@ def documents(export: Export) -> list[Document]:
     """Return one HorizontalPodAutoscaler per pool, on Headroom's metric or that of a rule."""
     plan = export.plan
     if plan.rule:
-        name, series = pod_metric(plan.rule)
-        notes: tuple[str, ...] = (
-            f"Needs an adapter of Prometheus that offers {name} of each pod: {series}.",
-        )
+        name, query = pod_metric(plan.rule)
+        notes = [f"Needs an adapter of Prometheus that offers {name} of each pod: {query}."]
     else:
-        notes = (
+        with_guard = " with the replicas that the guard may add" if plan.has_guard else ""
+        notes = [
             f"An HPA has no schedule. It follows {METRIC} of Headroom's /metrics. Activate this "
             "plan there. Let a Prometheus adapter offer it as an external "
             "metric with the labels pool and region.",
             "minReplicas is the lowest count of the plan, maxReplicas the highest"
-            + (" with the replicas that the guard may add" if plan.has_guard else "")
-            + ". Without the metric, the HPA changes nothing.",
+            f"{with_guard}. Without the metric, the HPA changes nothing.",
             "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without "
             "it, Kubernetes ignores changes below 10%.",
             *_guard_notes(plan),
-        )
-    documents = [
-        autoscaler(
-            export,
-            pool,
-            # An HPA uses the largest result of all metrics, so the guard only adds replicas.
-            [
-                _metric(plan, pool),
-                *(
-                    external(load.metric, {"deployment": pool.name}, quantity(load.threshold))
-                    for load in loads_of(pool, "")
-                ),
-            ],
-            behaviour=keda.behaviour(plan, pool),
-        )
-        for pool in plan.pools
-    ]
+        ]
+    documents = []
+    for pool in plan.pools:
+        # An HPA uses the largest result of all metrics, so the guard only adds replicas.
+        metrics = [_metric(plan, pool)]
+        for load in loads_of(pool, pods=""):
+            threshold = quantity(load.threshold)
+            metrics.append(external_metric(load.metric, {"deployment": pool.name}, threshold))
+        documents.append(autoscaler(export, pool, metrics, behaviour=keda.behaviour(plan, pool)))
     return with_file_comment(export, documents, *notes, *scale_to_zero_note(plan))
 
 
 def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
     """Return the note for plans that scale a pool to zero; an HPA does not by default."""
-    if all(pool.least for pool in plan.pools):
+    if all(pool.min_replicas for pool in plan.pools):
         return ()
     return (
         "The plan scales some pools to zero. An HPA keeps one replica, unless the cluster has "
@@ -83,11 +73,11 @@ def autoscaler(
     five minutes.
     """
     # Without HPAScaleToZero, Kubernetes refuses 0.
-    minimum = max(export.plan.min_replicas(pool), 1)
+    minimum = max(export.plan.lowest_replicas(pool), 1)
     spec = {
         "scaleTargetRef": scale_target(deployment(pool)),
         "minReplicas": minimum,
-        "maxReplicas": max(pool.ceiling, minimum),
+        "maxReplicas": max(pool.max_with_guard, minimum),
         "metrics": metrics,
         "behavior": behaviour,
     }
@@ -96,18 +86,19 @@ def autoscaler(
 
 def _metric(plan: Plan, pool: Pool) -> Fields:
     """Return the metric that the HPA of a pool follows: its rule's, or the plan's replicas."""
-    if plan.rule:
-        return {
-            "type": "Pods",
-            "pods": {
-                "metric": {"name": pod_metric(plan.rule)[0]},
-                "target": {"type": "AverageValue", "averageValue": quantity(plan.rule.target)},
-            },
-        }
-    return external(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
+    if plan.rule is None:
+        return external_metric(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
+    name, _ = pod_metric(plan.rule)
+    return {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": name},
+            "target": {"type": "AverageValue", "averageValue": quantity(plan.rule.target)},
+        },
+    }
 
 
-def external(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
+def external_metric(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
     """Return an external metric; the HPA requests value / ``per_replica`` (a quantity) replicas."""
     return {
         "type": "External",
@@ -126,9 +117,10 @@ def _guard_notes(plan: Plan) -> Iterator[str]:
         "Load can add replicas above the plan: the HPA uses the largest metric. Add these "
         "external metrics to the Prometheus adapter. The vLLM series need a label deployment."
     )
-    matchers = "<<.LabelMatchers>>"
-    loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}
-    for metric, query in loads.items():
+    adapter_placeholder = "<<.LabelMatchers>>"  # the adapter puts the labels of a pool here
+    loads = [load for pool in plan.pools for load in loads_of(pool, adapter_placeholder)]
+    queries = {load.metric: load.query for load in loads}
+    for metric, query in queries.items():
         yield f"{metric}: {query}"
 
 

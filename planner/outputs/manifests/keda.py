@@ -21,7 +21,13 @@ from planner.outputs.manifests.common import (
 from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Plan, Pool
-from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated_slots, slots
+from planner.outputs.weekly_pattern import (
+    DAYS_PER_WEEK,
+    MINUTES_PER_DAY,
+    Slot,
+    dated_slots,
+    recurring_slots,
+)
 from planner.policies.builtin.endpoint_picker import EndpointPicker
 from planner.policies.builtin.token_velocity import TokenVelocity
 
@@ -46,34 +52,33 @@ def documents(export: Export) -> list[Document]:
     return with_file_comment(export, documents, *trigger_notes(export.plan))
 
 
-def trigger_notes(plan: Plan) -> tuple[str, ...]:
+def trigger_notes(plan: Plan) -> list[str]:
     """Return notes on what the triggers do and what they assume."""
     if plan.rule and isinstance(plan.rule.policy, EndpointPicker):
-        return endpoint_picker.notes(plan.rule.policy)
+        return [*endpoint_picker.notes(plan.rule.policy)]
     if plan.rule:
-        return (
+        return [
             "Queries need the label pod, and pods with names that begin with their deployment's "
-            "name.",
-        )
-    return (
+            "name."
+        ]
+    notes = [
         "Outside every cron window, minReplicaCount applies: the lowest count of the plan. A "
-        "trigger named always changes nothing. It is there because KEDA requires a trigger.",
-        *(
-            ("Remove this file after its last date, because cron has no year.",)
-            if plan.repeat == "once"
-            else ()
-        ),
-        *(
-            GUARDED
-            if plan.has_guard
-            else (
-                "Nothing here reacts to load. To scale on load too, add a trigger and raise "
-                "maxReplicaCount. The largest trigger wins.",
-            )
-        ),
+        "trigger named always changes nothing. It is there because KEDA requires a trigger."
+    ]
+    if plan.repeat == "once":
+        notes.append("Remove this file after its last date, because cron has no year.")
+    if plan.has_guard:
+        notes += GUARDED
+    else:
+        notes.append(
+            "Nothing here reacts to load. To scale on load too, add a trigger and raise "
+            "maxReplicaCount. The largest trigger wins."
+        )
+    notes.append(
         "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without it, "
-        "Kubernetes ignores changes below 10%.",
+        "Kubernetes ignores changes below 10%."
     )
+    return notes
 
 
 def scaled_object(
@@ -85,21 +90,21 @@ def scaled_object(
     ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
     applies to steps down. ``name`` is the name of the object; "": that of the pool.
     """
-    rule = export.plan.rule
-    if rule is not None and isinstance(rule.policy, EndpointPicker):
-        return endpoint_picker.scaled_object(export, pool, target, rule)
-    config: Fields = {}
+    plan = export.plan
+    if plan.rule is not None and isinstance(plan.rule.policy, EndpointPicker):
+        return endpoint_picker.scaled_object(export, pool, target, plan.rule)
+    hpa_config: Fields = {}
     object_name = name or pool.name
     if len(object_name) > LONGEST:  # the name that KEDA derives for the HPA would be too long
-        config["name"] = name_of([object_name])
+        hpa_config["name"] = name_of([object_name])
     if not extra:
-        config["behavior"] = behaviour(export.plan, pool)
+        hpa_config["behavior"] = behaviour(plan, pool)
     spec = {
         "scaleTargetRef": scale_target(target),
         "pollingInterval": POLL_S,
-        "minReplicaCount": export.plan.min_replicas(pool),
-        "maxReplicaCount": pool.ceiling,
-        "advanced": {"horizontalPodAutoscalerConfig": config} if config else None,
+        "minReplicaCount": plan.lowest_replicas(pool),
+        "maxReplicaCount": pool.max_with_guard,
+        "advanced": {"horizontalPodAutoscalerConfig": hpa_config} if hpa_config else None,
         "triggers": [*triggers(export, pool), *extra],
     }
     return pool_document(export, pool, API, KIND, "keda", spec, name=name, annotations=annotations)
@@ -115,38 +120,42 @@ def behaviour(plan: Plan, pool: Pool) -> Fields:
             "scaleDown": {"stabilizationWindowSeconds": wait, "tolerance": tolerance},
         }
     # A policy of all replicas in one round of the controller removes its rate limit.
-    step = {"type": "Pods", "value": pool.ceiling, "periodSeconds": ROUND_S}
+    step = {"type": "Pods", "value": pool.max_with_guard, "periodSeconds": ROUND_S}
     at_once = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
     return {"scaleUp": at_once, "scaleDown": at_once}
 
 
 def triggers(export: Export, pool: Pool) -> list[Fields]:
     """Return the triggers of a pool: the query of a rule, or the plan's schedule and load guard."""
-    plan = export.plan
-    if plan.rule:
-        query, threshold = (
-            velocity_query(pool, plan.rule, plan.rule.policy.target)
-            if isinstance(plan.rule.policy, TokenVelocity)
-            else (query_of(plan.rule, pool.name), plan.rule.target)
-        )
-        return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
-    minimum = plan.min_replicas(pool)
-    if plan.repeat == "once":
-        scheduled = dated_slots(pool.steps, minimum)
+    rule = export.plan.rule
+    if rule is None:
+        return [*_schedule_triggers(export.plan, pool), *_guard_triggers(export, pool)]
+    if isinstance(rule.policy, TokenVelocity):
+        query, threshold = velocity_query(pool, rule, rule.policy.target)
     else:
-        scheduled = slots(plan.replicas_by_minute(pool), minimum)
-    # KEDA requires a trigger even if the minimum is enough.
-    all_day = Slot(days=(), start=0, minutes=DAY - 1, replicas=max(minimum, 1))
-    crons = [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(scheduled, start=1)]
+        query, threshold = query_of(rule, pool.name), rule.target
+    return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
+
+
+def _schedule_triggers(plan: Plan, pool: Pool) -> list[Fields]:
+    """Return a cron trigger for each time with more replicas than the lowest count."""
+    minimum = plan.lowest_replicas(pool)
+    if plan.repeat == "once":
+        slots = dated_slots(pool.steps, minimum)
+    else:
+        slots = recurring_slots(plan.replicas_by_minute(pool), minimum)
+    if not slots:  # KEDA requires a trigger even if the minimum is enough
+        all_day = Slot((), 0, length_minutes=MINUTES_PER_DAY - 1, replicas=max(minimum, 1))
+        return [_cron(plan.zone, all_day, "always")]
+    return [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(slots, start=1)]
+
+
+def _guard_triggers(export: Export, pool: Pool) -> list[Fields]:
+    """Return a trigger for each load that the guard of a pool watches."""
+    # No result is no load: no pod runs, or no requests are queued.
     return [
-        *(crons or [_cron(plan.zone, all_day, "always")]),
-        *(
-            # No result is no load: no pod runs, or no requests are queued.
-            prometheus_trigger(
-                export, load.name, load.query, load.threshold, no_result_is_zero=True
-            )
-            for load in loads_of(pool, f'pod=~"{pool.name}-.*"')
-        ),
+        prometheus_trigger(export, load.name, load.query, load.threshold, no_result_is_zero=True)
+        for load in loads_of(pool, pods=f'pod=~"{pool.name}-.*"')
     ]
 
 
@@ -169,29 +178,38 @@ def _cron(zone: str, slot: Slot, name: str) -> Fields:
 
 def cron_fields(slot: Slot) -> tuple[str, str]:
     """Return the five cron fields of the start and of the end of a time slot."""
-    return _cron_time(slot, slot.start), _cron_time(slot, slot.start + slot.minutes)
+    end_minute = slot.start_minute + slot.length_minutes
+    return _cron_time(slot, slot.start_minute), _cron_time(slot, end_minute)
 
 
 def _cron_time(slot: Slot, minutes: int) -> str:
     """Return the five cron fields of a time, ``minutes`` after midnight of the days of a slot."""
-    days_later, minute = divmod(minutes, DAY)
-    clock = f"{minute % 60} {minute // 60}"
+    days_later, minute_of_day = divmod(minutes, MINUTES_PER_DAY)
+    hour, minute = divmod(minute_of_day, 60)
     if slot.date is not None:
         date = slot.date + timedelta(days=days_later)
-        return f"{clock} {date.day} {date.month} *"
-    return f"{clock} * * {_weekdays(slot.days, days_later)}"
+        return f"{minute} {hour} {date.day} {date.month} *"
+    return f"{minute} {hour} * * {_cron_weekdays(slot.days, days_later)}"
 
 
-def _weekdays(days: tuple[int, ...], days_later: int) -> str:
+def _cron_weekdays(days: tuple[int, ...], days_later: int) -> str:
     """Return days of the week (Monday is 0), each moved by ``days_later``, as a cron field.
 
     Cron counts from Sunday, which is 0. No days are every day, "*".
     """
-    ranges: list[list[int]] = []  # consecutive days, which become "1-5"
-    for day in sorted((day + days_later + 1) % DAYS for day in days):
-        if ranges and ranges[-1][-1] == day - 1:
-            ranges[-1].append(day)
+    if not days:
+        return "*"
+    cron_days = sorted((day + 1 + days_later) % DAYS_PER_WEEK for day in days)
+    runs: list[list[int]] = []  # of consecutive days
+    for day in cron_days:
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
         else:
-            ranges.append([day])
-    texts = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in ranges)
-    return ",".join(texts) or "*"
+            runs.append([day])
+    parts = []
+    for run in runs:
+        if len(run) > 2:
+            parts.append(f"{run[0]}-{run[-1]}")
+        else:
+            parts += map(str, run)
+    return ",".join(parts)

@@ -49,8 +49,10 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     from planner.outputs.validation import check  # slow to import; no page needs it
 
     plan = plan_of(run, options, now)
-    if plan.rule and plan.rule.policy and plan.rule.kind != kind:
-        raise NotReady(f"{plan.label} runs only on its own system. Export it to {plan.rule.kind}.")
+    if plan.rule and plan.rule.policy and plan.rule.export_format != kind:
+        raise NotReady(
+            f"{plan.label} runs only on its own system. Export it to {plan.rule.export_format}."
+        )
     export = Export(plan, options, now)
     documents = MANIFESTS[kind].documents(export)
     if kind != "llm-d":  # values of a chart, which has no place for other objects

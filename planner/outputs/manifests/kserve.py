@@ -23,7 +23,7 @@ def documents(export: Export) -> list[Document]:
         "KServe passes the triggers to KEDA, which must be installed.",
         *keda.trigger_notes(plan),
     ]
-    if not all(pool.least for pool in plan.pools):
+    if not all(pool.min_replicas for pool in plan.pools):
         notes.append("KServe keeps one replica if the plan has none, so minReplicas is 1.")
     documents = [_service(export, service) for service in services(plan.pools, "kserve")]
     return with_file_comment(export, documents, *notes)
@@ -49,12 +49,12 @@ def _role(export: Export, pool: Pool) -> Fields:
         "triggers": keda.triggers(export, pool),
     }
     # KServe keeps one replica, see the note in ``documents``.
-    minimum = max(export.plan.min_replicas(pool), 1)
+    minimum = max(export.plan.lowest_replicas(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},
         "scaling": {
             "minReplicas": minimum,
-            "maxReplicas": max(pool.ceiling, minimum),
+            "maxReplicas": max(pool.max_with_guard, minimum),
             "keda": scaled,
         },
     }

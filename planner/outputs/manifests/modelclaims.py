@@ -44,33 +44,39 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
     if run.kind != Run.Kind.SHARE:
         raise NotReady(f"Run {run.pk} shares no GPUs. Run share, and export that run.")
     result = typed_result(run, ShareResult)
-    shared = [gpu for gpu in result.gpus if gpu.way != ALONE]
-    if not shared:
+    shared_gpus = [gpu for gpu in result.gpus if gpu.way != ALONE]
+    if not shared_gpus:
         raise NotReady(f"No models share a GPU in run {run.pk}, so there are no claims.")
     figures = {(model.region, model.model): model for model in result.models}
-    footprints = _footprints_gib(options, [model for gpu in shared for model in gpu.models])
+    names = {model for gpu in shared_gpus for model in gpu.models}
+    footprints = _footprints_gib(options, names)
     documents = []
-    for gpu in shared:
-        models = [figures[gpu.region, model] for model in gpu.models]
+    for gpu in shared_gpus:
+        models = [figures[gpu.region, name] for name in gpu.models]
         needed_gib = _needed_gib(run, gpu, models, footprints)
-        for i, model in enumerate(models):
+        # The comment on the GPU stands above its first claim.
+        comment = _gpu_comment(run, gpu, needed_gib, now)
+        for model in models:
             body = _claim(run, gpu, model, options, footprints[model.model])
             check(KIND, body, body["metadata"]["name"])
-            comment = _gpu_comment(run, gpu, needed_gib, now) if i == 0 else ()
             documents.append(Document(body, KIND, comment))
+            comment = ()
     return yaml_text(documents).encode()
 
 
-def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, float]:
+def _footprints_gib(options: ExportOptions, models: set[str]) -> dict[str, float]:
     """Return each model's GiB without KV cache; raise NotReady if names do not match."""
-    pairs = (text.rpartition("=") for text in options.footprints)
-    footprints = {model: float(size) for model, _, size in pairs}
-    if unknown := sorted(footprints.keys() - set(models)):
+    footprints = {}
+    for text in options.footprints:  # MODEL=GIB
+        model, _, gib = text.rpartition("=")
+        footprints[model] = float(gib)
+    unknown = sorted(footprints.keys() - models)
+    if unknown:
         raise NotReady(
             f"footprints: {', '.join(unknown)} shares no GPU in this run. Remove it, or use the "
             "names of the scenario."
         )
-    missing = sorted(set(models) - footprints.keys())
+    missing = sorted(models - footprints.keys())
     if missing:
         raise NotReady(
             f"footprints: AIBrix needs the measured GPU memory besides the KV cache of "
@@ -123,7 +129,8 @@ def _claim(
 
 def _mebibytes(gib: float) -> str:
     """Return a Kubernetes quantity in whole Mi, rounded up."""
-    return f"{ceil(gib * 1024 - 1e-9)}Mi"
+    rounding_error = 1e-9  # of the conversion, which must not add another Mi
+    return f"{ceil(gib * 1024 - rounding_error)}Mi"
 
 
 def _repository(model: str) -> str:
@@ -138,12 +145,15 @@ def _repository(model: str) -> str:
 
 def _gpu_comment(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:
     """Return the comment lines above the claims of one GPU, which reserve ``needed_gib``."""
-    sleep = "Let idle engines of the pool sleep: the plan loads their weights from host memory."
-    return (
+    lines = [
         f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu.name}: "
         f"{len(gpu.models)} models with {gpu.weights_gb:,.0f} GB of weights.",
         f"It needs a warm pool of one Pod with {gpu_words(gpu.gpus)} ({gpu.gpu}) and this label.",
         f"Footprints (measured) and KV floors take {needed_gib:.1f} of {gpu.memory_gib:.4g} GiB.",
         "--max-model-len is the longest request of the run. Longer ones are refused.",
-        *((sleep,) if gpu.way == TIME else ()),
-    )
+    ]
+    if gpu.way == TIME:
+        lines.append(
+            "Let idle engines of the pool sleep: the plan loads their weights from host memory."
+        )
+    return tuple(lines)

@@ -45,35 +45,43 @@ NOT_EXPORTED = (
 )
 
 
-def query_of(rule: Rule, name: str) -> str:
-    """Return the PromQL query of a rule's metric, summed over the pods of deployment ``name``.
+def query_of(rule: Rule, deployment: str) -> str:
+    """Return the PromQL query of a rule's metric, summed over the pods of ``deployment``.
 
     Raises PlannerError if no serving engine offers the metric.
     """
-    pods = f'{{pod=~"{name}-.*"}}'
-    if rule.metric == "concurrency":
-        return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})"
-    if rule.metric == "gpu":
-        return f"sum({GPU}{pods}) / 100"
-    if rule.metric in ("queue", "memory"):
-        return f"sum({WAITING if rule.metric == 'queue' else MEMORY}{pods})"
+    pods = _pods_matcher(deployment)
+    match rule.metric:
+        case "concurrency":
+            return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})"
+        case "queue":
+            return f"sum({WAITING}{pods})"
+        case "memory":
+            return f"sum({MEMORY}{pods})"
+        case "gpu":
+            return f"sum({GPU}{pods}) / 100"
     raise PlannerError(f"The policy {NOT_EXPORTED}.")
 
 
-def velocity_query(pool: Pool, rule: Rule, target: float) -> tuple[str, float]:
+def _pods_matcher(deployment: str) -> str:
+    """Return the PromQL label matcher of a deployment's pods, whose names begin with its name."""
+    return f'{{pod=~"{deployment}-.*"}}'
+
+
+def velocity_query(pool: Pool, rule: Rule, target_share: float) -> tuple[str, float]:
     """Return (PromQL query of a pool's load, target load per replica) for ``token-velocity``.
 
-    The load of prefill is prompt tokens/s, that of decode requests in flight. ``target`` is the
-    share of a replica's capacity to use. Raises PlannerError if the run computed no capacity.
+    The load of prefill is prompt tokens/s, that of decode requests in flight. ``target_share`` is
+    the share of a replica's capacity to use. Raises PlannerError if the run computed no capacity.
     """
-    pods = f'{{pod=~"{pool.name}-.*"}}'
+    pods = _pods_matcher(pool.name)
     capacity_name = VELOCITY if pool.role == "prefill" else DECODE_BATCH
-    capacity = rule.computed_for(pool, capacity_name)
+    capacity = rule.simulated_value(pool, capacity_name)
     if capacity is None:
         raise PlannerError(f"The result has no {capacity_name} of {pool.name}.")
     if pool.role == "prefill":
-        return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", capacity * target
-    return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", capacity * target
+        return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", capacity * target_share
+    return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", capacity * target_share
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:
@@ -97,49 +105,48 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     """Yield the load metrics of a pool's guard; nothing if it has no guard.
 
     ``pods`` is the PromQL label matcher of its pods. Replicas are added if the load exceeds the
-    target for ``rise_s`` (minimum over that time). They are kept for ``fall_s`` (maximum over that
-    time).
+    target for ``scale_up_after_s`` (minimum over that time). They are kept for ``keep_added_s``
+    (maximum over that time).
     """
     guard = pool.guard
     if guard is None:
         return
-    # n replicas have the capacity of scale * (n - loss * sqrt(n)) replicas in a large pool, because
-    # small pools absorb less variation (square-root staffing).
-    scale, loss = guard.staffing(pool.least, pool.most)
-    yield from (_load_in_replicas(load, loss, pool) for load in _token_loads(guard, pods, scale))
-    in_flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+    staffing = guard.staffing(pool.min_replicas, pool.max_replicas)
+    for load in _token_loads(guard, pods, staffing.scale):
+        yield _load_in_replicas(load, staffing.loss, pool)
+
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
-    most_in_flight = max(round(PILED_UP * guard.in_flight * scale), 1)
+    usual_in_flight = guard.requests_in_flight * staffing.scale  # per replica
+    max_in_flight = max(round(PILED_UP * usual_in_flight), 1)
     running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
-    if loss:
-        running = f"({running} - {loss:.6g} * sqrt({running}))"
+    if staffing.loss:
+        running = f"({running} - {staffing.loss:.6g} * sqrt({running}))"
+    in_flight = f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))"
+    lasting = _minimum_over_time(in_flight, guard)
     # In PromQL, ">" returns its left side, the requests in flight, or nothing if it is not larger.
-    above_limit = f"({in_flight} > {most_in_flight} * {running})"
-    piled_up = _maximum_over_time(above_limit, guard)
-    metric = f"headroom_guard_in_flight_over_{most_in_flight}"
-    in_flight_load = Load("piled-up", metric, piled_up, guard.in_flight * scale)
-    yield _load_in_replicas(in_flight_load, loss, pool)
-    yield from _late_load(pool, guard, pods, scale, above_limit)
-
-
-def _late_load(pool: Pool, guard: Guard, pods: str, scale: float, above: str) -> Iterator[Load]:
-    """Yield the load by late requests, if ``guard`` has limits for these.
-
-    ``scale`` is as in ``_token_loads``. The query ``above`` has a result while requests pile up.
-    """
-    late = " + ".join(
-        _late_share(latency, limit_s, pods)
-        for latency, limit_s in ((TTFT, guard.ttft_s), (TPOT, guard.tpot_s))
-        if np.isfinite(limit_s)
+    piled_up = f"({lasting} > {max_in_flight} * {running})"
+    in_flight_load = Load(
+        name="piled-up",
+        metric=f"headroom_guard_in_flight_over_{max_in_flight}",
+        query=_maximum_over_time(piled_up, guard),
+        threshold=usual_in_flight,
     )
-    if late and np.isfinite(guard.allowed_late):
-        replicas = _replicas_for_late(guard, late, pods, scale)
-        metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_late_{pool.name}")
-        # Requests that pile up are late for another reason, which another load covers. "> 0" drops
-        # the 0 / 0 without requests.
-        was_above = f"max_over_time({above}[{LATE_S:g}s:{CHECK_S}s])"
-        counted = f"({replicas} > 0 unless {was_above})"
-        yield Load("late", metric, _maximum_over_time(counted, guard), 1.0)
+    yield _load_in_replicas(in_flight_load, staffing.loss, pool)
+
+    late = _late_query(guard, pods)
+    if late and np.isfinite(guard.allowed_late_share):
+        replicas = _replicas_for_late(guard, late, pods, staffing.scale)
+        # Requests that pile up are late for another reason, which the load above covers. "> 0"
+        # drops the 0 / 0 without requests.
+        was_piled_up = f"max_over_time({piled_up}[{LATE_S:g}s:{CHECK_S}s])"
+        counted = f"({replicas} > 0 unless {was_piled_up})"
+        metric = _metric_name(f"headroom_guard_replicas_by_late_{pool.name}")
+        yield Load("late", metric, _maximum_over_time(counted, guard), threshold=1.0)
+
+
+def _metric_name(text: str) -> str:
+    """Return ``text`` as a metric name, which has only letters, digits and underscores."""
+    return re.sub(r"\W+", "_", text)
 
 
 def _token_loads(guard: Guard, pods: str, scale: float) -> Iterator[Load]:
@@ -147,14 +154,25 @@ def _token_loads(guard: Guard, pods: str, scale: float) -> Iterator[Load]:
 
     ``scale`` is the capacity of a replica relative to one in a large pool.
     """
-    for name, metric, counter, capacity in (
-        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
-        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
+    for name, metric, counter, tokens_per_s in (
+        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tokens_per_s),
+        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tokens_per_s),
     ):
-        if np.isfinite(capacity):
+        if np.isfinite(tokens_per_s):
             rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
             lasting = _maximum_over_time(_minimum_over_time(rate, guard), guard)
-            yield Load(name, metric, lasting, capacity * scale)
+            yield Load(name, metric, lasting, threshold=tokens_per_s * scale)
+
+
+def _late_query(guard: Guard, pods: str) -> str:
+    """Return the query of late requests per request, added up over TTFT and TPOT.
+
+    Return "" if the guard has no limit of latency.
+    """
+    limits_s = ((TTFT, guard.ttft_limit_s), (TPOT, guard.tpot_limit_s))
+    return " + ".join(
+        _late_share(latency, limit_s, pods) for latency, limit_s in limits_s if np.isfinite(limit_s)
+    )
 
 
 def _late_share(metric: str, limit_s: float, pods: str) -> str:
@@ -163,14 +181,19 @@ def _late_share(metric: str, limit_s: float, pods: str) -> str:
     ``metric`` is a latency histogram. In the bucket that contains ``limit_s``, values are assumed
     evenly spread, as ``histogram_quantile`` assumes.
     """
-    ends = BUCKETS_S[metric]
-    bucket = min(bisect_left(ends, limit_s), len(ends) - 1)
-    low, high = (0.0, *ends)[bucket], ends[bucket]
-    weight = min(1.0, (limit_s - low) / (high - low))
+    bucket_ends_s = BUCKETS_S[metric]
+    bucket = min(bisect_left(bucket_ends_s, limit_s), len(bucket_ends_s) - 1)
+    high_s = bucket_ends_s[bucket]
+    low_s = bucket_ends_s[bucket - 1] if bucket else 0.0
+    weight = min(1.0, (limit_s - low_s) / (high_s - low_s))
     # Buckets are cumulative, so requests within the limit are interpolated between both ends.
-    within = [f'{w:.6g} * sum(rate({metric}_bucket{{{pods},le="{end}"}}[{LATE_S:g}s]))'
-              for w, end in ((weight, high), (1 - weight, low)) if w and end]  # fmt: skip
-    return f"1 - ({' + '.join(within)}) / sum(rate({metric}_count{{{pods}}}[{LATE_S:g}s]))"
+    within_limit = [
+        f'{end_weight:.6g} * sum(rate({metric}_bucket{{{pods},le="{end_s}"}}[{LATE_S:g}s]))'
+        for end_weight, end_s in ((weight, high_s), (1 - weight, low_s))
+        if end_weight and end_s
+    ]
+    all_requests = f"sum(rate({metric}_count{{{pods}}}[{LATE_S:g}s]))"
+    return f"1 - ({' + '.join(within_limit)}) / {all_requests}"
 
 
 def _replicas_for_late(guard: Guard, late: str, pods: str, scale: float) -> str:
@@ -180,19 +203,18 @@ def _replicas_for_late(guard: Guard, late: str, pods: str, scale: float) -> str:
     seconds are multiplied by the square root of late share / (AIM * allowed share). ``scale`` is
     the capacity of a replica relative to one in a large pool.
     """
-    counter, capacity = (
-        (PROMPTS, guard.prompt_tps)
-        if np.isfinite(guard.prompt_tps)
-        else (OUTPUTS, guard.output_tps)
-    )
-    tokens = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
-    mean_tokens = f"sum(rate({counter}{{{pods}}}[{LATE_S:g}s]))"
-    replicas = f"avg_over_time(count({RUNNING}{{{pods}}})[{LATE_S:g}s:{CHECK_S}s])"
-    aimed = AIM * max(guard.allowed_late, LEAST_ALLOWED)
-    excess = f"clamp(({late}) / {aimed:.6g}, 0, {MOST_LATE:g})"
-    per_token = f"{replicas} / {mean_tokens} * sqrt({excess})"
-    most = 1 / (LEAST_LOAD * capacity * scale)
-    return f"{_minimum_over_time(tokens, guard)} * clamp_max({per_token}, {most:.6g})"
+    counter, capacity = PROMPTS, guard.prompt_tokens_per_s
+    if not np.isfinite(capacity):  # a pool of decode
+        counter, capacity = OUTPUTS, guard.output_tokens_per_s
+    tokens_per_s = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
+    mean_tokens_per_s = f"sum(rate({counter}{{{pods}}}[{LATE_S:g}s]))"
+    mean_replicas = f"avg_over_time(count({RUNNING}{{{pods}}})[{LATE_S:g}s:{CHECK_S}s])"
+    aimed_share = AIM * max(guard.allowed_late_share, LEAST_ALLOWED)
+    excess = f"clamp(({late}) / {aimed_share:.6g}, 0, {MOST_LATE:g})"
+    replicas_per_token = f"{mean_replicas} / {mean_tokens_per_s} * sqrt({excess})"
+    max_per_token = 1 / (LEAST_LOAD * capacity * scale)
+    lasting = _minimum_over_time(tokens_per_s, guard)
+    return f"{lasting} * clamp_max({replicas_per_token}, {max_per_token:.6g})"
 
 
 def _load_in_replicas(load: Load, loss: float, pool: Pool) -> Load:
@@ -206,16 +228,15 @@ def _load_in_replicas(load: Load, loss: float, pool: Pool) -> Load:
     half = loss / 2
     load_ratio = f"({load.query} > 0) / {load.threshold:.6g}"
     replicas = f"({half:.6g} + sqrt({half * half:.6g} + {load_ratio})) ^ 2"
-    # Metric names allow only letters, digits and underscores.
-    metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_{load.name}_{pool.name}")
+    metric = _metric_name(f"headroom_guard_replicas_by_{load.name}_{pool.name}")
     return replace(load, metric=metric, query=replicas, threshold=1.0)
 
 
 def _minimum_over_time(query: str, guard: Guard) -> str:
-    """Return the query of the minimum over ``rise_s``, for which a load must last."""
-    return f"min_over_time({query}[{max(guard.rise_s, CHECK_S):.0f}s:{CHECK_S}s])"
+    """Return the query of the minimum over ``scale_up_after_s``, for which a load must last."""
+    return f"min_over_time({query}[{max(guard.scale_up_after_s, CHECK_S):.0f}s:{CHECK_S}s])"
 
 
 def _maximum_over_time(query: str, guard: Guard) -> str:
-    """Return the query of the maximum over ``fall_s``, for which added replicas are kept."""
-    return f"max_over_time({query}[{max(guard.fall_s, CHECK_S):.0f}s:{CHECK_S}s])"
+    """Return the query of the maximum over ``keep_added_s``, for which added replicas are kept."""
+    return f"max_over_time({query}[{max(guard.keep_added_s, CHECK_S):.0f}s:{CHECK_S}s])"

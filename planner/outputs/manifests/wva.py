@@ -22,21 +22,21 @@ WVA_METRIC = "wva_desired_replicas"
 
 def documents(export: Export) -> list[Document]:
     """Return one object per pool, of the kind that the option ``form`` names."""
-    plan, form = export.plan, export.options.form
+    pools = export.plan.pools
     notes = [
         "WVA scales on load. minReplicas and maxReplicas are the lowest and highest counts of the "
         "plan.",
         "The cost of a variant is dollars per hour of a replica. Without a price, WVA uses 10.",
     ]
-    if form == "scaledobject":
+    if export.options.form == "scaledobject":
         notes.append("The schedule is a floor: the largest trigger wins.")
-        documents = [_scaled_object(export, pool) for pool in plan.pools]
-    elif form == "hpa":
-        notes += hpa.scale_to_zero_note(plan)
-        documents = [_hpa(export, pool) for pool in plan.pools]
+        documents = [_scaled_object(export, pool) for pool in pools]
+    elif export.options.form == "hpa":
+        notes += hpa.scale_to_zero_note(export.plan)
+        documents = [_hpa(export, pool) for pool in pools]
     else:
         notes.append("For releases up to v0.8.0. Later releases ignore it.")
-        documents = [_legacy(export, pool) for pool in plan.pools]
+        documents = [_legacy(export, pool) for pool in pools]
     return with_file_comment(export, documents, *notes)
 
 
@@ -56,13 +56,11 @@ def cost_of(pool: Pool) -> str | None:
 
 def _hpa(export: Export, pool: Pool) -> Document:
     """Return an HPA that follows WVA's metric."""
-    namespace = export.options.namespace
     labels = {"variant_name": pool.name}
-    if namespace:
-        labels["exported_namespace"] = namespace
-    return hpa.autoscaler(
-        export, pool, [hpa.external(WVA_METRIC, labels)], annotations=wva_annotations(pool)
-    )
+    if export.options.namespace:
+        labels["exported_namespace"] = export.options.namespace
+    metrics = [hpa.external_metric(WVA_METRIC, labels)]
+    return hpa.autoscaler(export, pool, metrics, annotations=wva_annotations(pool))
 
 
 def _scaled_object(export: Export, pool: Pool) -> Document:
@@ -82,7 +80,7 @@ def _legacy(export: Export, pool: Pool) -> Document:
         "scaleTargetRef": scale_target(deployment(pool)),
         "modelID": pool.model,
         "variantCost": cost_of(pool),
-        "minReplicas": export.plan.min_replicas(pool),
-        "maxReplicas": max(pool.most, 1),
+        "minReplicas": export.plan.lowest_replicas(pool),
+        "maxReplicas": max(pool.max_replicas, 1),
     }
     return pool_document(export, pool, API, KIND, "wva", spec)

@@ -19,7 +19,7 @@ from planner.outputs.metrics import (
 )
 from planner.outputs.render.html import ShownBlock, display_charts
 from planner.outputs.reports import policy_report
-from planner.outputs.weekly_pattern import CYCLES, Repeat
+from planner.outputs.weekly_pattern import CYCLE_MINUTES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import stored_result
@@ -379,7 +379,7 @@ def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
     """
     if plan.repeat == "once":
         return now if plan.begins <= now < plan.ends else None
-    zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])
+    zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLE_MINUTES[cast(Repeat, plan.repeat)])
     begins, ends, present = (
         time.astimezone(zone).replace(tzinfo=None) for time in (plan.begins, plan.ends, now)
     )

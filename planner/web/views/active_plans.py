@@ -18,7 +18,7 @@ from planner.outputs.metrics import desired_by_pool
 from planner.outputs.plan_difference import plans_between, pools_by_minute
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from planner.outputs.stored_pools import pools_of
-from planner.outputs.weekly_pattern import UNKNOWN, WEEK
+from planner.outputs.weekly_pattern import MINUTES_PER_WEEK, UNKNOWN
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
 from planner.selectors.review import undecided_proposals
@@ -198,5 +198,5 @@ def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
     values = [int(counts[edge]) for edge in edges]
     shown = [None if value == UNKNOWN else value for value in values]
-    times = [MONDAY + timedelta(minutes=edge) for edge in (*edges, WEEK)]
+    times = [MONDAY + timedelta(minutes=edge) for edge in (*edges, MINUTES_PER_WEEK)]
     return [moment.isoformat() for moment in times], [*shown, shown[-1]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from planner.outputs.weekly_pattern import DAY, DAYS, WEEK, Step
+from planner.outputs.weekly_pattern import DAYS_PER_WEEK, MINUTES_PER_DAY, MINUTES_PER_WEEK, Step
 from simulation.arrays import BoolArray, IntArray
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -20,7 +20,7 @@ def objects_of(text: str) -> list[dict[str, Any]]:
 def week_of_cron(triggers: Iterable[Mapping[str, Any]], floor: int) -> IntArray:
     """Of KEDA's cron triggers without dates, ``[minute]`` from Monday on: the largest that is
     active, and no fewer than ``floor``."""
-    counts = np.full(WEEK, floor, np.int64)
+    counts = np.full(MINUTES_PER_WEEK, floor, np.int64)
     for trigger in triggers:
         metadata = trigger["metadata"]
         active = _active(_moments(metadata["start"]), _moments(metadata["end"]))
@@ -36,15 +36,23 @@ def _moments(cron: str) -> IntArray:
     on: set[int] = set()
     for part in week.split(","):
         first, _, last = part.partition("-")
-        on |= set(range(DAYS)) if part == "*" else set(range(int(first), int(last or first) + 1))
-    days = sorted((day - 1) % DAYS for day in on)  # cron's Sunday is 0
-    return np.array([DAY * day + 60 * int(hour) + int(minute) for day in days], np.int64)
+        on |= (
+            set(range(DAYS_PER_WEEK))
+            if part == "*"
+            else set(range(int(first), int(last or first) + 1))
+        )
+    days = sorted((day - 1) % DAYS_PER_WEEK for day in on)  # cron's Sunday is 0
+    return np.array(
+        [MINUTES_PER_DAY * day + 60 * int(hour) + int(minute) for day in days], np.int64
+    )
 
 
 def _active(starts: IntArray, ends: IntArray) -> BoolArray:
     """Where the next end comes before the next start, as KEDA has it."""
-    now = np.arange(WEEK)[:, None]
-    following = [((moments[None, :] - now - 1) % WEEK).min(axis=1) for moments in (starts, ends)]
+    now = np.arange(MINUTES_PER_WEEK)[:, None]
+    following = [
+        ((moments[None, :] - now - 1) % MINUTES_PER_WEEK).min(axis=1) for moments in (starts, ends)
+    ]
     active: BoolArray = following[1] < following[0]
     return active
 
@@ -68,11 +76,11 @@ def _dated(cron: str, year: int) -> datetime:
 
 def week_of_schedules(spec: Mapping[str, Any]) -> IntArray:
     """Of an AIBrix PodAutoscaler what it keeps at least, ``[minute]`` from Monday on."""
-    counts = np.full(WEEK, spec["minReplicas"], np.int64)
+    counts = np.full(MINUTES_PER_WEEK, spec["minReplicas"], np.int64)
     for rule in spec.get("schedules", ()):
         start, end = (_clock(rule[name]) for name in ("startTime", "endTime"))
         for day in rule.get("daysOfWeek", WEEKDAYS):
-            first_day = WEEKDAYS.index(day) * DAY
+            first_day = WEEKDAYS.index(day) * MINUTES_PER_DAY
             counts[first_day + start : first_day + end] = rule["minReplicas"]
     return counts
 

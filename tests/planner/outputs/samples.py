@@ -42,8 +42,8 @@ def pool_of(
         market="owned",
         arrangement=f"{gpus} x H100-SXM",
         steps=steps,
-        least=min(counts),
-        most=max(counts),
+        min_replicas=min(counts),
+        max_replicas=max(counts),
         facts=Facts(gpus_per_node=8, usd_per_hour=6.5, startup_s=600),
     )
 

@@ -25,14 +25,14 @@ from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
 from planner.outputs.weekly_pattern import (
-    DAY,
+    MINUTES_PER_DAY,
+    MINUTES_PER_WEEK,
     UNKNOWN,
-    WEEK,
     Slot,
     Step,
     fold_steps,
+    recurring_slots,
     replicas_without_gaps,
-    slots,
 )
 from planner.policies.choice import policy_of
 from simulation.policies.endpoint_picker import VELOCITY
@@ -43,7 +43,7 @@ from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps
 from tests.shared_folder import SHARED, shared
 from tools.export_schemas import reduced_schemas, text_of
 
-LENGTHS = st.integers(1, 3 * DAY)
+LENGTHS = st.integers(1, 3 * MINUTES_PER_DAY)
 TIMETABLES = st.lists(st.tuples(LENGTHS, st.integers(0, 4)), min_size=1, max_size=12)
 HPA_RULE = Rule("hpa", "queue", 5.0, 0.1, 300.0)
 
@@ -65,8 +65,8 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     plan = plan_of(pool, repeat=repeat)
     triggers = keda.triggers(asked(plan), pool)
     counts = replicas_without_gaps(pool.steps, repeat)
-    counts = np.tile(counts, WEEK // len(counts))
-    floor = plan.min_replicas(pool)
+    counts = np.tile(counts, MINUTES_PER_WEEK // len(counts))
+    floor = plan.lowest_replicas(pool)
     raised = np.maximum(counts, floor)
     if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
         assert (raised == floor).all()
@@ -80,7 +80,7 @@ def test_dates_come_back_as_they_were_planned(minutes):
     plan = plan_of(pool, repeat="once")
     triggers = [t for t in keda.triggers(asked(plan), pool) if t["name"] != "always"]
     back = steps_of_cron(triggers, MONDAY.year)
-    more = [step for step in pool.steps if step.replicas > pool.least]
+    more = [step for step in pool.steps if step.replicas > pool.min_replicas]
     for step in more:
         held = next(s for s in back if s.begins <= step.begins and s.ends >= step.ends)
         assert held.replicas == step.replicas
@@ -95,9 +95,9 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
     check("aibrix", body, "it")
     kept = week_of_schedules(body["spec"])
     counts = fold_steps(pool.steps, repeat)
-    week = np.tile(counts, WEEK // len(counts))
+    week = np.tile(counts, MINUTES_PER_WEEK // len(counts))
     inside = week >= 0
-    inside[DAY - 1 :: DAY] = False
+    inside[MINUTES_PER_DAY - 1 :: MINUTES_PER_DAY] = False
     assert (kept[inside] == week[inside]).all()
     assert (kept >= week).all()  # never fewer, also in that minute
 
@@ -108,9 +108,9 @@ def test_a_repeat_has_replicas_in_every_minute_and_changes_none_of_the_plan(minu
     planned, every = fold_steps(steps, repeat), replicas_without_gaps(steps, repeat)
     known = planned != UNKNOWN
     assert (every[known] == planned[known]).all() and (every != UNKNOWN).all()
-    if known.sum() >= DAY:  # an uncovered day has the largest of the other days
-        day = planned.reshape(-1, DAY).max(axis=0)
-        assert (np.tile(day, len(every) // DAY)[~known] == every[~known]).all()
+    if known.sum() >= MINUTES_PER_DAY:  # an uncovered day has the largest of the other days
+        day = planned.reshape(-1, MINUTES_PER_DAY).max(axis=0)
+        assert (np.tile(day, len(every) // MINUTES_PER_DAY)[~known] == every[~known]).all()
 
 
 def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
@@ -135,24 +135,28 @@ def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
 def test_stretches_by_hand():
     """Five working days alike and a quiet week-end: one slot with days of the week."""
     day = [(8 * 60, 1), (10 * 60, 4), (6 * 60, 1)]
-    steps = steps_of([*day * 5, (2 * DAY, 1)])
-    assert slots(fold_steps(steps, "weekly"), 1) == [Slot((0, 1, 2, 3, 4), 480, 600, 4)]
+    steps = steps_of([*day * 5, (2 * MINUTES_PER_DAY, 1)])
+    assert recurring_slots(fold_steps(steps, "weekly"), 1) == [Slot((0, 1, 2, 3, 4), 480, 600, 4)]
     trigger = keda.triggers(asked(plan_of(pool_of(steps))), pool_of(steps))[0]["metadata"]
     assert (trigger["start"], trigger["end"]) == ("0 8 * * 1-5", "0 18 * * 1-5")
-    night = steps_of([(22 * 60, 1), (8 * 60, 3), (WEEK - 30 * 60, 1)])
+    night = steps_of([(22 * 60, 1), (8 * 60, 3), (MINUTES_PER_WEEK - 30 * 60, 1)])
     trigger = keda.triggers(asked(plan_of(pool_of(night))), pool_of(night))[0]["metadata"]
     assert (trigger["start"], trigger["end"]) == ("0 22 * * 1", "0 6 * * 2")
     sunday = steps_of([(22 * 60, 1), (8 * 60, 3)], MONDAY.replace(day=24))
-    assert keda.cron_fields(slots(fold_steps(sunday, "weekly"), 1)[0]) == (
+    assert keda.cron_fields(recurring_slots(fold_steps(sunday, "weekly"), 1)[0]) == (
         "0 22 * * 0",
         "0 6 * * 1",
     )
-    two = fold_steps(steps_of([(DAY, 2), (DAY, 5), (6 * DAY, 1)]), "weekly")
-    assert two[0] == 2 and two[DAY] == 5 and two[2 * DAY] == 1  # Monday again: the most of both
+    two = fold_steps(
+        steps_of([(MINUTES_PER_DAY, 2), (MINUTES_PER_DAY, 5), (6 * MINUTES_PER_DAY, 1)]), "weekly"
+    )
+    assert (
+        two[0] == 2 and two[MINUTES_PER_DAY] == 5 and two[2 * MINUTES_PER_DAY] == 1
+    )  # Monday again: the most of both
 
 
 def test_what_holds_all_the_time_has_a_trigger_that_changes_nothing():
-    pool = pool_of(steps_of([(DAY, 3)]))
+    pool = pool_of(steps_of([(MINUTES_PER_DAY, 3)]))
     scaler = keda.documents(asked(plan_of(pool, repeat="daily")))[0]
     held = spec(scaler)
     assert (held["minReplicaCount"], held["maxReplicaCount"]) == (3, 3)
@@ -165,7 +169,7 @@ def test_what_holds_all_the_time_has_a_trigger_that_changes_nothing():
 @pytest.mark.parametrize("kind", MANIFESTS)
 @pytest.mark.parametrize("repeat", ["once", "daily", "weekly"])
 def test_every_format_is_taken_by_its_reader(kind, repeat):
-    steps = steps_of([(90, 0), (DAY, 3), (60, 12)])
+    steps = steps_of([(90, 0), (MINUTES_PER_DAY, 3), (60, 12)])
     pools = [pool_of(steps, "a" * LONGEST, region="east"), pool_of(steps, "b", region="west")]
     manifests = MANIFESTS[kind].documents(
         asked(plan_of(*pools, repeat=repeat), namespace="serving")
@@ -181,7 +185,7 @@ def test_every_format_is_taken_by_its_reader(kind, repeat):
 
 @pytest.mark.parametrize("form", ["hpa", "scaledobject", "variantautoscaling"])
 def test_wva_in_all_its_forms(form):
-    pool = pool_of(steps_of([(DAY, 2), (DAY, 4)]))
+    pool = pool_of(steps_of([(MINUTES_PER_DAY, 2), (MINUTES_PER_DAY, 4)]))
     (manifest,) = wva.documents(asked(plan_of(pool), form=form))
     assert not list(faults(manifest.schema, manifest.body))
     if form == "variantautoscaling":
@@ -234,7 +238,7 @@ def test_token_velocity_leaves_with_the_work_of_each_role():
         assert down["stabilizationWindowSeconds"] == 600
 
 
-GUARD = Guard(float("nan"), 1250.0, 12.0, 60.0, 300.0, most=9)
+GUARD = Guard(float("nan"), 1250.0, 12.0, 60.0, 300.0, max_replicas=9)
 
 
 def test_a_guarded_plan_leaves_with_its_guard():
@@ -258,7 +262,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
     assert (piled["metadata"]["threshold"], piled["metadata"]["ignoreNullValues"]) == ("12", "true")
     assert set(keda.GUARDED) <= set(manifest.comment)
 
-    both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tps=8000.0))
+    both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tokens_per_s=8000.0))
     (manifest,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
     assert not list(faults("hpa", manifest.body)) and spec(manifest)["maxReplicas"] == 9
     metrics = [metric["external"] for metric in spec(manifest)["metrics"]]
@@ -285,7 +289,7 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     """Square-root staffing through what the plan's least and most carry: the query's number is
     that of its inverse, and a pile is held against what those that are there hold."""
     shares = tuple((n, 1.0 - 0.5 * n**-0.5) for n in (1, 2, 4, 8, 16, 64))
-    guard = replace(GUARD, shares=shares)
+    guard = replace(GUARD, capacity_shares=shares)
     a, k = guard.staffing(2, 5)  # shares told are read along 1/sqrt(n), which this law is
     assert (a, k) == pytest.approx((1.0, 0.5))
     assert GUARD.staffing(2, 5) == (1.0, 0.0)
@@ -311,8 +315,8 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
 def test_late_requests_add_replicas_where_the_plan_runs():
     """By hand: a limit of 1.75 s is half way through a bucket of TTFT, and one of 0.1 s of TPOT is
     the end of one. A prefill pool has no TPOT, and a guard of an earlier release no limits."""
-    limits = {"allowed_late": 0.05, "ttft_s": 1.75, "tpot_s": 0.1}
-    guard = replace(GUARD, prompt_tps=500.0, **limits)
+    limits = {"allowed_late_share": 0.05, "ttft_limit_s": 1.75, "tpot_limit_s": 0.1}
+    guard = replace(GUARD, prompt_tokens_per_s=500.0, **limits)
     pool = replace(pool_of(steps_of([(480, 2), (960, 5)])), guard=guard)
     (manifest,) = keda.documents(asked(plan_of(pool, repeat="daily")))
     assert not list(faults("keda", manifest.body))
@@ -330,14 +334,14 @@ def test_late_requests_add_replicas_where_the_plan_runs():
         assert part in late["query"]
     assert late["query"].count("(") == late["query"].count(")")
     (alone,) = keda.documents(asked(plan_of(
-        replace(pool, guard=replace(guard, tpot_s=np.nan)), repeat="daily")))  # fmt: skip
+        replace(pool, guard=replace(guard, tpot_limit_s=np.nan)), repeat="daily")))  # fmt: skip
     assert later not in spec(alone)["triggers"][-1]["metadata"]["query"]
     (earlier,) = keda.documents(asked(plan_of(replace(pool, guard=GUARD), repeat="daily")))
     assert len(spec(earlier)["triggers"]) == len(spec(manifest)["triggers"]) - 2
 
 
 def test_a_power_cap_leaves_with_its_watts_and_its_clock():
-    pool = pool_of(steps_of([(DAY, 2)]))
+    pool = pool_of(steps_of([(MINUTES_PER_DAY, 2)]))
     capped = replace(pool, facts=replace(pool.facts, power_cap_w=350, clock_mhz=1200))
     for kind, cap, clock in ((pool, None, None), (capped, "350", "1200")):
         (document, *_) = keda.documents(asked(plan_of(kind, repeat="daily")))
@@ -402,7 +406,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_what_its_reader_would_not_take_does_not_leave(kind):
-    pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3), (6 * DAY, 2)]))
+    pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3), (6 * MINUTES_PER_DAY, 2)]))
     form = "variantautoscaling" if kind == "wva" else "hpa"
     sound = json.loads(
         json.dumps(MANIFESTS[kind].documents(asked(plan_of(pool), form=form))[0].body)
@@ -458,7 +462,7 @@ def test_the_hours_of_moved_work_leave_with_the_schedule():
     shift, ends = ShiftFigures(0.0, None, None, None, 0.0, hours), begins + timedelta(hours=2)
     work = moved_work(shift, ends, "lt-i")
     assert moved_work(shift, ends, "flat-peak") == moved_work(None, ends, "lt-i") == ()
-    plan = replace(plan_of(pool_of(steps_of([(120, 2)]))), work=work)  # of one region
+    plan = replace(plan_of(pool_of(steps_of([(120, 2)]))), deferrable_work=work)  # of one region
     (document,) = deferrable_work.documents(asked(plan, namespace="batch"))
     assert not list(faults(document.schema, document.body))
     assert document.body["metadata"]["namespace"] == "batch"

@@ -300,14 +300,16 @@ def test_a_rule_without_a_timetable_leaves_as_its_target(run):
         decision["arrangement"] = "1 x A100"
     plan = plan_of(run, ExportOptions(policy="hpa-queue"), NOW)
     assert plan.rule is not None and (plan.rule.metric, plan.rule.target) == ("queue", 5.0)
-    assert [(pool.region, pool.least, pool.most) for pool in plan.pools] == [("us-east", 1, 8)]
+    assert [(pool.region, pool.min_replicas, pool.max_replicas) for pool in plan.pools] == [
+        ("us-east", 1, 8)
+    ]
     with pytest.raises(NotReady, match="no target of a Kubernetes autoscaler"):
         plan_of(run, ExportOptions(policy="lt-i"), NOW)
     rows = {"policy": "lt-i", "begins": START, "model": "m", "region": "r", "gpu": "g", "tp": 1,
             "role": "mixed", "market": "owned", "arrangement": "1 x g", "replicas": 4}  # fmt: skip
     row_arrays.tables_write(run.store, {"timetables": pl.DataFrame([rows])})
     plan = plan_of(run, ExportOptions(policy="lt-i"), NOW)
-    assert plan.pools[0].most == 4 and plan.repeat == "daily"
+    assert plan.pools[0].max_replicas == 4 and plan.repeat == "daily"
 
 
 def test_lines_of_a_chart_are_steps_from_edge_to_edge():

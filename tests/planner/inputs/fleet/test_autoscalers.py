@@ -33,7 +33,9 @@ def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",), **options: str
     """The export of a policy, whose objects their reader takes."""
     rule = rule_of(policy, [Setting(w, PLACE, v) for w, v in FOUND.items()])
     pools = [pool_of((), f"chat-{role}" if len(roles) > 1 else "chat", role) for role in roles]
-    documents = MANIFESTS[rule.kind].documents(asked(plan_of(*pools, rule=rule), **options))
+    documents = MANIFESTS[rule.export_format].documents(
+        asked(plan_of(*pools, rule=rule), **options)
+    )
     for document in documents:
         assert list(faults(document.schema, document.body)) == []
     return yaml_text(documents)

@@ -49,9 +49,11 @@ def test_a_plan_comes_back_from_its_export(kind, counts, gpus):
         assert (read.width, read.role) == (pool.gpus, "mixed")
         # AIBrix keeps the replicas of the minute before midnight outside its schedules.
         least = (
-            counts[-1] + pool.steps[-1].replicas - counts[-1] if kind == "aibrix" else pool.least
+            counts[-1] + pool.steps[-1].replicas - counts[-1]
+            if kind == "aibrix"
+            else pool.min_replicas
         )
-        assert (read.minimum, read.maximum) == (least, pool.most)
+        assert (read.minimum, read.maximum) == (least, pool.max_replicas)
         assert read.needs == ()
 
 
