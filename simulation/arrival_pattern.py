@@ -30,21 +30,23 @@ class ArrivalPattern:
         A block of k requests lasts a random time of mean k seconds (gamma distribution). If the
         requests of each block are evenly spread, the arrivals are therefore a Poisson process.
         """
-        size = np.diff(self.start)
-        parts: list[FloatArray] = []
+        block_sizes = np.diff(self.start)
+        arrivals: list[FloatArray] = []
         drawn, end_s = 0, 0.0
         while drawn < n:
-            blocks = rng.integers(len(size), size=BATCH)
-            counts = size[blocks]
+            # Draw a batch of blocks, one after the other, each with a random length.
+            blocks = rng.integers(len(block_sizes), size=BATCH)
+            counts = block_sizes[blocks]
             lengths_s = rng.gamma(counts)
-            starts_s = end_s + np.concatenate([[0.0], np.cumsum(lengths_s)])
-            block = np.repeat(np.arange(BATCH), counts)  # of each drawn request
-            first = np.cumsum(counts) - counts  # drawn request of each block
-            rank = np.arange(len(block)) - first[block]  # of the request in its block
-            rows = self.start[blocks][block] + rank
-            parts.append(starts_s[block] + self.place[rows] * lengths_s[block])
-            drawn, end_s = drawn + len(rows), float(starts_s[-1])
-        return np.concatenate(parts)[:n] if parts else np.zeros(0)
+            ends_s = end_s + np.cumsum(lengths_s)
+            # Position of each request in its block, block by block.
+            places = [self.place[self.start[b] : self.start[b + 1]] for b in blocks]
+            begins_s = np.concatenate([[end_s], ends_s[:-1]])
+            arrivals.append(
+                np.repeat(begins_s, counts) + np.concatenate(places) * np.repeat(lengths_s, counts)
+            )
+            drawn, end_s = drawn + int(counts.sum()), float(ends_s[-1])
+        return np.concatenate(arrivals)[:n] if arrivals else np.zeros(0)
 
 
 def pattern_of(
@@ -56,23 +58,27 @@ def pattern_of(
     A block has requests of one stream. Blocks with fewer than ``LEAST`` requests are left out. None
     if no block remains. If there are more than ``MOST`` requests, only every n-th block is kept.
     """
+    # Requests in order of their series and time, and the position of each in its interval.
     since_start = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
     interval = np.floor(since_start).astype(np.int64)
     order = np.lexsort((since_start, interval, series))
     interval, series = interval[order], series[order]
     position = since_start[order] - interval
+
+    # A block is an interval of one series: number of each request's block, and size of each block.
     begins_block = np.ones(len(interval), np.bool_)
     begins_block[1:] = (np.diff(interval) != 0) | (np.diff(series) != 0)
     block = np.cumsum(begins_block) - 1
     size = np.bincount(block, minlength=1)
-    large_enough = np.flatnonzero(size >= LEAST)
-    if not len(large_enough):
+
+    large_blocks = np.flatnonzero(size >= LEAST)
+    if not len(large_blocks):
         return None
-    stride = -(-int(size[large_enough].sum()) // MOST)
-    in_sample = np.zeros(len(size), np.bool_)
-    in_sample[large_enough[::stride]] = True
-    starts = np.concatenate([[0], np.cumsum(size[in_sample])])
-    return ArrivalPattern(position[in_sample[block]], starts)
+    stride = -(-int(size[large_blocks].sum()) // MOST)
+    is_kept = np.zeros(len(size), np.bool_)
+    is_kept[large_blocks[::stride]] = True
+    starts = np.concatenate([[0], np.cumsum(size[is_kept])])
+    return ArrivalPattern(position[is_kept[block]], starts)
 
 
 def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:

@@ -210,15 +210,13 @@ def hourly_attainment(
     targets = {tier.name: tier.attainment for tier in tiers}
     # An hour with few requests is neither the worst nor missed.
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
-    lowest_shares = share.min(axis=0).tolist()
-    missed = (share < [targets[name] for name in names]).sum(axis=0).tolist()
-    return HourlyAttainment(
-        {
-            name: lowest if lowest < np.inf else None
-            for name, lowest in zip(names, lowest_shares, strict=True)
-        },
-        dict(zip(names, missed, strict=True)),
-    )
+    worst: dict[str, float | None] = {}
+    missed: dict[str, int] = {}
+    for i, name in enumerate(names):
+        lowest = float(share[:, i].min())
+        worst[name] = lowest if lowest < np.inf else None
+        missed[name] = int((share[:, i] < targets[name]).sum())
+    return HourlyAttainment(worst, missed)
 
 
 def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
@@ -264,9 +262,9 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
     """Return summaries by model, and within each by home region."""
     regions = len(trace.regions)
-    groups = requests.by_group(
-        trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
-    )
+    # A group for each model and region, numbered by model, then by region.
+    group = trace.model.astype(np.int64) * regions + trace.region
+    groups = requests.by_group(group, len(trace.models) * regions)
     return {
         model: dict(zip(trace.regions, groups[m * regions : (m + 1) * regions], strict=True))
         for m, model in enumerate(trace.models)

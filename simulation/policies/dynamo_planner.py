@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
 from simulation.policies.parts.arima_predictor import ArimaPredictor
@@ -45,26 +45,31 @@ def engine_rps(
     meets the SLO, the result is the largest over all batches, as in the source.
     """
     budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
-    context = isl + osl // 2
     if role == "prefill":
         largest_batch = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
         batch = np.arange(1, max(largest_batch, 1) + 1)
         prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
-        rps, meets_slo = batch / prefill_s, prefill_s <= ttft_s
-    else:
-        largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
-        if role == "both":
-            largest_batch = min(largest_batch, budget - 1)
-        batch = np.unique(np.linspace(1, max(largest_batch, 1), BATCHES).astype(np.int64))
-        # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
-        per_step = np.ceil(batch * isl / osl) if role == "both" else np.zeros(len(batch))
-        fits = (batch == 1) | (per_step <= budget - batch)
-        step_s = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
-        rps, meets_slo = batch / (osl * step_s), (step_s <= itl_s) & fits
-        if role == "both":
-            prefill_s = _prompt_s(profile, per_step + isl, isl, batch, batch * context)
-            meets_slo &= prefill_s <= ttft_s
-        rps = np.where(fits, rps, 0.0)
+        return _best_rps(batch / prefill_s, prefill_s <= ttft_s)
+    context = isl + osl // 2
+    largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
+    if role == "both":
+        largest_batch = min(largest_batch, budget - 1)
+    batch = np.unique(np.linspace(1, max(largest_batch, 1), BATCHES).astype(np.int64))
+    # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
+    prompt_tokens = np.zeros(len(batch))
+    if role == "both":
+        prompt_tokens = np.ceil(batch * isl / osl)
+    fits = (batch == 1) | (prompt_tokens <= budget - batch)
+    step_s = iteration_s(profile, batch, batch * context, prompt_tokens, prompt_tokens * isl / 2)
+    meets_slo = (step_s <= itl_s) & fits
+    if role == "both":
+        prefill_s = _prompt_s(profile, prompt_tokens + isl, isl, batch, batch * context)
+        meets_slo &= prefill_s <= ttft_s
+    return _best_rps(np.where(fits, batch / (osl * step_s), 0.0), meets_slo)
+
+
+def _best_rps(rps: FloatArray, meets_slo: BoolArray) -> float:
+    """Return the largest ``rps [batch size]`` within the SLO, or of all if none is."""
     return float(rps[meets_slo].max() if meets_slo.any() else rps.max())
 
 
@@ -161,14 +166,12 @@ def fit_to_budget(
     total = price(current)
     if total > budget + ROUNDING:
         return tuple(max(least, int(count * budget / total)) for count in current)
-    grows = any(target > count for target, count in zip(requested, current, strict=True))
-    shrinks = any(target < count for target, count in zip(requested, current, strict=True))
+    pairs = list(zip(current, requested, strict=True))
+    grows = any(target > count for count, target in pairs)
+    shrinks = any(target < count for count, target in pairs)
     if total >= budget - ROUNDING and grows and not shrinks:
         return tuple(current)
-    choices = [
-        range(min(count, target), max(count, target) + 1)
-        for count, target in zip(current, requested, strict=True)
-    ]
+    choices = [range(min(pair), max(pair) + 1) for pair in pairs]  # of each pool
     affordable = [counts for counts in product(*choices) if price(counts) <= budget + ROUNDING]
     return min(affordable, key=distance, default=tuple(current))
 
@@ -254,16 +257,17 @@ class DynamoPlanner(ScalingPolicy):
     def decide(self, observation: Observation) -> IntArray:
         """Return the targets, ``[pools]``: by predicted demand for ``sla``, else by engine load."""
         targets = observation.ready + observation.starting
-        for i, unit in enumerate(self._units):
+        for i, unit in enumerate(self._units):  # a unit has one pool, or prefill and decode
             ready = [int(observation.ready[p]) for p in unit]
-            pending = [int(observation.starting[p]) for p in unit]
+            starting = [int(observation.starting[p]) for p in unit]
             requested: Sequence[int | None]
             if self.target == "sla":
                 requested = self._by_demand(i, unit, ready, observation)
             else:
-                counts = zip(unit, ready, pending, strict=True)
-                requested = [self._by_load(*pool_counts, observation) for pool_counts in counts]
-            targets[list(unit)] = self._limit_targets(i, ready, pending, requested)
+                requested = [
+                    self._by_load(p, ready[k], starting[k], observation) for k, p in enumerate(unit)
+                ]
+            targets[list(unit)] = self._limit_targets(i, ready, starting, requested)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -384,19 +388,18 @@ class DynamoPlanner(ScalingPolicy):
         (``pending``), and ``requested`` replicas (None: no change). Nothing is added while replicas
         start.
         """
-        if any(pending):  # no change or growth keeps the starts, a lower request cancels them
-            return [
-                serving + starting if request is None or request > serving else request
-                for serving, starting, request in zip(ready, pending, requested, strict=True)
-            ]
-        targets = [
-            max(serving if request is None else request, self.min_replicas)
-            for serving, request in zip(ready, requested, strict=True)
-        ]
-        budgets = (self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)
-        for budget, cost in budgets:
+        targets = []
+        for serving, starting, request in zip(ready, pending, requested, strict=True):
+            if not any(pending):
+                targets.append(max(serving if request is None else request, self.min_replicas))
+            elif request is None or request > serving:
+                targets.append(serving + starting)  # the starts go on, and nothing is added
+            else:
+                targets.append(request)  # a lower request cancels the starts
+        if any(pending):
+            return targets
+        for budget, cost in ((self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)):
             if budget is not None and isfinite(budget):
-                fits = fit_to_budget(ready, targets, [cost[p] for p in self._units[i]], budget,
-                                     self.min_replicas)  # fmt: skip
-                targets = list(fits)
+                unit_cost = [cost[p] for p in self._units[i]]
+                targets = [*fit_to_budget(ready, targets, unit_cost, budget, self.min_replicas)]
         return targets

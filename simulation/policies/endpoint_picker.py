@@ -83,16 +83,17 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
     rank = share * total  # number of values up to the quantile
-    # The first bucket of each pool up to whose end there are that many.
+    # The bucket of the quantile in each pool: the first one up to whose end there are that many.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
-    closed = np.minimum(bucket, len(bounds_s) - 1)  # the bucket, if it is not the open one
+    is_open = bucket == len(bounds_s)  # the last bucket, which has no upper bound
+    bucket = np.minimum(bucket, len(bounds_s) - 1)
     pools = np.arange(len(counts))
-    lower_s = np.where(closed > 0, bounds_s[closed - 1], 0.0)
-    inside = counts[pools, closed]
-    below = cumulative[pools, closed] - inside
-    fraction = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)  # of the bucket
-    value_s = lower_s + (bounds_s[closed] - lower_s) * fraction
-    quantile_s: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value_s)
+    inside = counts[pools, bucket]
+    below = cumulative[pools, bucket] - inside
+    position = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)  # in the bucket
+    lower_s = np.where(bucket > 0, bounds_s[bucket - 1], 0.0)
+    quantile_s = lower_s + (bounds_s[bucket] - lower_s) * position
+    quantile_s = np.where(is_open, bounds_s[-1], quantile_s)
     return np.where(total > 0, quantile_s, np.nan)
 
 
@@ -134,11 +135,8 @@ def replicas_by_total(
     They are ``total / target``, or those ``present`` if that differs by at most ``tolerance``.
     """
     requested = total / target
-    within_tolerance = np.abs(requested - present) <= (tolerance + ROUNDING) * present
-    out: IntArray = np.where(within_tolerance, present, np.ceil(requested - ROUNDING)).astype(
-        np.int64
-    )
-    return out
+    is_near = np.abs(requested - present) <= (tolerance + ROUNDING) * present
+    return np.where(is_near, present, np.ceil(requested - ROUNDING)).astype(np.int64)
 
 
 @dataclass(eq=False)

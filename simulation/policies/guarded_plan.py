@@ -87,35 +87,31 @@ class GuardedPlan(ScalingPolicy):
         The arrays of the guard are shared with compiled code.
         """
         counts = self.schedule.reset(fleet)
-        roles = [pool.role for pool in fleet.pools]
         # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
-        unlimited = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
-        stated_tps = [
-            np.broadcast_to(np.asarray(tps, np.float64), len(counts))
-            for tps in (self.prefill_tps, self.decode_tps)
-        ]
-        tps = np.where(unlimited, np.inf, stated_tps)  # [2, pools] prompt and output tokens/s
+        roles = np.array([pool.role for pool in fleet.pools])
+        prefill_tps = np.where(roles == DECODE, np.inf, self.prefill_tps)
+        decode_tps = np.where(roles == PREFILL, np.inf, self.decode_tps)
         groups = [
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
         # Rows for every decision within ``rise_s`` or ``fall_s``, and one for rounding.
-        load_rows, requested_rows = (
-            int(span_s // self.interval_s) + 2 for span_s in (self.rise_s, self.fall_s)
-        )
+        load_rows = int(self.rise_s // self.interval_s) + 2
+        requested_rows = int(self.fall_s // self.interval_s) + 2
         # Limits on growth are per period, so they apply several times in a longer interval.
         windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
         capacity = guard.capacity_table(len(counts), self.shares)
         memory = np.zeros((len(guard.MEMORY), len(counts)))  # as if the plan was right until now
-        memory[guard.PILED_S], memory[guard.TOO_MUCH] = guard.UNUSED_S, np.inf
+        memory[guard.PILED_S], memory[guard.OVERLOAD] = guard.UNUSED_S, np.inf
         memory[guard.READY] = counts
         memory[guard.SERVED] = _load_of(capacity, counts)
         self._guard = Guard(
             pools=np.array([  # in the order of ``guard.POOLS``
-                *tps,
+                prefill_tps,
+                decode_tps,
                 np.broadcast_to(np.asarray(self.in_flight, np.float64), len(counts)),
                 [groups.index(group) for group in groups],  # equal for pools that share requests
-                np.where(np.isinf(tps[0]), tps[1], tps[0]),
+                np.where(np.isinf(prefill_tps), decode_tps, prefill_tps),
                 [allowed_late_share(fleet, [p]) for p in range(len(counts))],
             ]),
             capacity=capacity,
@@ -177,7 +173,7 @@ class GuardedPlan(ScalingPolicy):
         """Return the capacity of an instance, the learned overload, and the limits of requests."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
-        loads, overload = self._guard.capacity, self._guard.memory[guard.TOO_MUCH]
+        loads, overload = self._guard.capacity, self._guard.memory[guard.OVERLOAD]
         # Load of an instance in a pool of n, as a share of that in a large pool
         shares = [
             ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n)
@@ -212,11 +208,16 @@ def _limits_s(fleet: Fleet, p: int) -> tuple[float, float]:
     NaN if there is no limit, if the pool's role has no such latency, or if limits of tiers differ.
     """
     pool = fleet.pools[p]
-    tiers = [t for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
-    ttft = {None if pool.role == DECODE else tier.ttft_s for tier in tiers}
-    tpot = {None if pool.role == PREFILL else tier.tbt_s for tier in tiers}
-    ttft_s, tpot_s = (limit.pop() if len(limit) == 1 else None for limit in (ttft, tpot))
-    return np.nan if ttft_s is None else ttft_s, np.nan if tpot_s is None else tpot_s
+    tiers = [tier for tier in fleet.tiers if not tier.deferrable and pool.takes(tier.name)]
+    ttft_limits = {tier.ttft_s for tier in tiers if pool.role != DECODE}
+    tpot_limits = {tier.tbt_s for tier in tiers if pool.role != PREFILL}
+    return _only_limit(ttft_limits), _only_limit(tpot_limits)
+
+
+def _only_limit(limits: set[float | None]) -> float:
+    """Return the single limit in ``limits``; NaN if it is None, or if there are several or none."""
+    limit = limits.pop() if len(limits) == 1 else None
+    return np.nan if limit is None else limit
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:

@@ -124,6 +124,8 @@ def _quantile_ms(ends: IntArray, share: float) -> float:
     ``ends [bucket]`` are the cumulative counts of requests by latency bucket.
     """
     rank = share * (int(ends[-1]) - 1)
-    low = int(rank)
-    lower, upper = _MIDDLES_S[np.searchsorted(ends, [low, low + (rank > low)], side="right")]
-    return float(lower + (upper - lower) * (rank - low)) * 1e3
+    low_rank = int(rank)
+    high_rank = low_rank + (rank > low_rank)
+    # A rank is in the first bucket with more values up to its end.
+    low_s, high_s = _MIDDLES_S[np.searchsorted(ends, [low_rank, high_rank], side="right")]
+    return float(low_s + (high_s - low_s) * (rank - low_rank)) * 1e3

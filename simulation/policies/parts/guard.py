@@ -21,14 +21,16 @@ OBSERVED = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BA
 # Rows of ``pools``, of an instance of each pool: tokens/s and requests in flight at its rated load,
 # number of its group of pools that share requests, tokens/s as its weight there, and the share of
 # late requests that its tiers allow.
-POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, ALLOWED = tuple(range(6))
+_MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HELD_AT_RATED_LOAD, _GROUP, _GROUP_WEIGHT, ALLOWED = POOLS = (
+    tuple(range(6))
+)
 # Rows of a decision in ``loads``: see ``_record_load``.
-LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
-# Rows of ``memory``. PILED_S is the last time at which requests were piled up, TOO_MUCH the result
+LOAD = _SERVED, _IN_FLIGHT, _RATED_IN_FLIGHT, _LOAD_SHARE, _IS_LATE = tuple(range(5))
+# Rows of ``memory``. PILED_S is the last time at which requests were piled up, OVERLOAD the result
 # of ``_late_load``. LATE, SERVED and READY are means over about LATE_S: of the served load times
 # its late share over AIM of the allowed share, of the served load, and of the ready instances.
 # PER_LOAD are the instances per load that late requests require.
-MEMORY = PILED_S, TOO_MUCH, LATE, SERVED, READY, PER_LOAD = tuple(range(6))
+MEMORY = PILED_S, OVERLOAD, LATE, SERVED, READY, PER_LOAD = tuple(range(6))
 LATE_S = 900.0  # span over which late requests are counted, if none piled up in it
 # Share of the allowed late requests at which the guard holds them. The rest is for those that are
 # late before it acts: it waits for LATE_S and for the start of an instance.
@@ -69,24 +71,26 @@ def capacity_table(pools: int, shares: FloatArray | None) -> FloatArray:
 
 
 @kernel
-def load_of(capacity: Any, p: int, count: float) -> float:
-    """Return the load that ``count`` instances of pool ``p`` serve, by ``capacity_table``.
+def load_of(capacity: Any, pool: int, count: float) -> float:
+    """Return the load that ``count`` instances of ``pool`` serve, by ``capacity_table``.
 
     Beyond the table, each further instance serves a load of 1.
     """
     within_table = min(int(count), capacity.shape[1] - 1)
-    return float(capacity[p, within_table] + (count - within_table))
+    return float(capacity[pool, within_table] + (count - within_table))
 
 
 @kernel
-def fewest_instances(capacity: Any, p: int, load: float) -> float:
-    """Return the smallest number of instances of pool ``p`` that serve ``load``."""
+def fewest_instances(capacity: Any, pool: int, load: float) -> float:
+    """Return the smallest number of instances of ``pool`` that serve ``load``."""
     largest, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
-    while count <= largest and capacity[p, count] < needed:
+    while count <= largest and capacity[pool, count] < needed:
         count += 1
     if count <= largest:
         return float(count)
-    return float(largest + np.ceil(needed - capacity[p, largest]))  # a load of 1 for each further
+    return float(
+        largest + np.ceil(needed - capacity[pool, largest])
+    )  # a load of 1 for each further
 
 
 @kernel
@@ -97,63 +101,66 @@ def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
     their rated load, the served load over their capacity, and whether more requests are late than
     the tiers allow.
     """
-    for p in range(observed.shape[1]):
-        ready = observed[_READY, p]
+    now = loads[-1]
+    for pool in range(observed.shape[1]):
+        ready, waiting = observed[_READY, pool], observed[_WAITING, pool]
+        # NaN (not measured) counts as 0 in both comparisons.
         served = 0.0
         for tps, most in ((_PREFILL_TPS, _MOST_PREFILL_TPS), (_DECODE_TPS, _MOST_DECODE_TPS)):
-            if observed[tps, p] > 0:
-                served = max(served, observed[tps, p] / pools[most, p])
-        batch = observed[_BATCH, p] if observed[_BATCH, p] > 0 else 0.0
-        flight = observed[_WAITING, p]
-        if ready > 0:
-            flight = (batch + observed[_WAITING, p] / ready) * ready
-        ready_capacity = load_of(capacity, p, max(ready, 1.0))
-        held = pools[_HOLDS, p] * ready_capacity
-        loads[-1, _SERVED, p], loads[-1, _FLIGHT, p] = served, flight
-        loads[-1, _HELD, p], loads[-1, _FULL, p] = held, served / ready_capacity
-        loads[-1, _IS_LATE, p] = 1.0 if observed[_LATE, p] > pools[ALLOWED, p] else 0.0
+            if observed[tps, pool] > 0:
+                served = max(served, observed[tps, pool] / pools[most, pool])
+        batch = observed[_BATCH, pool] if observed[_BATCH, pool] > 0 else 0.0
+        in_flight = (batch + waiting / ready) * ready if ready > 0 else waiting
+        ready_capacity = load_of(capacity, pool, max(ready, 1.0))
+        now[_SERVED, pool], now[_IN_FLIGHT, pool] = served, in_flight
+        now[_RATED_IN_FLIGHT, pool] = pools[_HELD_AT_RATED_LOAD, pool] * ready_capacity
+        now[_LOAD_SHARE, pool] = served / ready_capacity
+        now[_IS_LATE, pool] = 1.0 if observed[_LATE, pool] > pools[ALLOWED, pool] else 0.0
 
 
 @kernel
-def _smallest(loads: Any, row: int, p: int) -> float:
-    """Return the smallest value of a row of ``loads`` for pool ``p`` over its decisions."""
-    least = loads[0, row, p]
+def _smallest(loads: Any, row: int, pool: int) -> float:
+    """Return the smallest value of a row of ``loads`` for ``pool`` over its decisions."""
+    least = loads[0, row, pool]
     for i in range(1, loads.shape[0]):
-        least = min(least, loads[i, row, p])
+        least = min(least, loads[i, row, pool])
     return float(least)
 
 
 @kernel
-def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
-    """Return the load of pool ``p`` above which requests are late, as a share of planned capacity.
+def _late_load(loads: Any, pool: int, settled: bool, tolerance: float, overload: float) -> float:
+    """Return the load of ``pool`` above which requests are late, as a share of planned capacity.
 
     Planned capacity assumes the lengths of earlier requests. Longer outputs use memory for longer,
     and each token reads more of it. An instance then serves fewer requests within its limits:
     requests are late and too many are in flight, though none wait.
 
-    ``too_much`` is the value at the last decision; infinite: no such load is known. It falls to the
+    ``overload`` is the value at the last decision; infinite: no such load is known. It falls to the
     present load if every decision in ``loads`` saw late requests and too many in flight. This needs
     a ``settled`` pool, where no instance starts and no requests piled up lately. It rises if a load
     less than ``tolerance`` below it was served in time.
     """
     decisions = loads.shape[0]
-    late_decisions, mean_load, least_in_flight = 0.0, 0.0, np.inf
+    late_decisions, mean_load = 0.0, 0.0
+    least_in_flight = np.inf  # over the requests that instances hold at their rated load
     for i in range(decisions):
-        late_decisions += loads[i, _IS_LATE, p]
-        mean_load += loads[i, _FULL, p]
-        held = loads[i, _HELD, p]
-        in_flight = loads[i, _FLIGHT, p] / held if held > 0 else 0.0  # relative to rated load
+        late_decisions += loads[i, _IS_LATE, pool]
+        mean_load += loads[i, _LOAD_SHARE, pool]
+        rated = loads[i, _RATED_IN_FLIGHT, pool]
+        in_flight = loads[i, _IN_FLIGHT, pool] / rated if rated > 0 else 0.0
         least_in_flight = min(least_in_flight, in_flight)
     mean_load /= decisions
+    if late_decisions == 0:
+        return float(max(overload, mean_load * (1 + tolerance)))
     always_late = late_decisions == decisions and mean_load > 0
     if settled and always_late and least_in_flight > 1 + tolerance:
-        too_much = min(too_much, mean_load)
-    return max(too_much, mean_load * (1 + tolerance)) if late_decisions == 0 else too_much
+        return float(min(overload, mean_load))
+    return overload
 
 
 @kernel
-def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int) -> None:
-    """Update the means of late requests of pool ``p``, and the instances that they require.
+def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, pool: int) -> None:
+    """Update the means of late requests of ``pool``, and the instances that they require.
 
     The means have exponentially falling weights, with the mean age of a window of LATE_S.
     ``span_s`` is the time since the last decision. Requests that pile up are late for another
@@ -166,49 +173,49 @@ def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int
     """
     memory = guard.memory
     weight = 1.0 - np.exp(-span_s / (LATE_S / 2))
-    served = guard.loads[-1, _SERVED, p]
-    late = observed[_LATE, p] / (AIM * max(guard.pools[ALLOWED, p], LEAST_ALLOWED))
+    served = guard.loads[-1, _SERVED, pool]
+    late = observed[_LATE, pool] / (AIM * max(guard.pools[ALLOWED, pool], LEAST_ALLOWED))
     late_load = late * served if late > 0 else 0.0
-    if time_s - memory[PILED_S, p] <= LATE_S:
+    if time_s - memory[PILED_S, pool] <= LATE_S:
         weight, late_load = 1.0, 0.0
-    memory[LATE, p] += weight * (late_load - memory[LATE, p])
-    memory[SERVED, p] += weight * (served - memory[SERVED, p])
-    memory[READY, p] += weight * (observed[_READY, p] - memory[READY, p])
+    memory[LATE, pool] += weight * (late_load - memory[LATE, pool])
+    memory[SERVED, pool] += weight * (served - memory[SERVED, pool])
+    memory[READY, pool] += weight * (observed[_READY, pool] - memory[READY, pool])
     # If fewer are late now, that may be due to the added instances, so these are removed slowly.
-    memory[PER_LOAD, p] *= np.exp(-span_s / FADE_S)
-    if memory[LATE, p] > memory[SERVED, p] > 0:
-        excess = min(MOST_LATE, memory[LATE, p] / memory[SERVED, p])
-        required = memory[READY, p] / memory[SERVED, p] * np.sqrt(excess)
-        memory[PER_LOAD, p] = max(required, memory[PER_LOAD, p])
+    memory[PER_LOAD, pool] *= np.exp(-span_s / FADE_S)
+    if memory[LATE, pool] > memory[SERVED, pool] > 0:
+        excess = min(MOST_LATE, memory[LATE, pool] / memory[SERVED, pool])
+        required = memory[READY, pool] / memory[SERVED, pool] * np.sqrt(excess)
+        memory[PER_LOAD, pool] = max(required, memory[PER_LOAD, pool])
 
 
 @kernel
-def _instances_for_late(memory: Any, capacity: Any, p: int, load: float) -> float:
-    """Return the instances of pool ``p`` that late requests require for ``load``."""
-    needed = np.ceil(load * memory[PER_LOAD, p] - ROUNDING)
+def _instances_for_late(memory: Any, capacity: Any, pool: int, load: float) -> float:
+    """Return the instances of ``pool`` that late requests require for ``load``."""
+    needed = np.ceil(load * memory[PER_LOAD, pool] - ROUNDING)
     # Where no number of instances would be enough, it does not grow forever.
-    return float(min(needed, fewest_instances(capacity, p, load / LEAST_LOAD)))
+    return float(min(needed, fewest_instances(capacity, pool, load / LEAST_LOAD)))
 
 
 @kernel
 def _instances_for_queue(
-    loads: Any, observed: Any, pools: Any, capacity: Any, p: int, tolerance: float
+    loads: Any, observed: Any, pools: Any, capacity: Any, pool: int, tolerance: float
 ) -> float:
-    """Return the instances of pool ``p`` that piled-up requests require; 0 if none pile up.
+    """Return the instances of ``pool`` that piled-up requests require; 0 if none pile up.
 
     Requests pile up if every decision in ``loads`` saw more than ``PILED_UP`` times the requests
     that ready instances hold. The present instances suffice if the requests in flight fall by more
     than ``tolerance``, or if instances start and they do not grow by more than it.
     """
     now = loads[-1]
-    if _smallest(loads, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
+    if _smallest(loads, _IN_FLIGHT, pool) <= PILED_UP * now[_RATED_IN_FLIGHT, pool]:
         return 0.0
-    present = observed[_READY, p] + observed[_STARTING, p]
-    accepted_growth = tolerance if observed[_STARTING, p] > 0 else -tolerance
-    if now[_FLIGHT, p] <= (1 + accepted_growth) * loads[0, _FLIGHT, p]:
+    present = observed[_READY, pool] + observed[_STARTING, pool]
+    accepted_growth = tolerance if observed[_STARTING, pool] > 0 else -tolerance
+    if now[_IN_FLIGHT, pool] <= (1 + accepted_growth) * loads[0, _IN_FLIGHT, pool]:
         return float(present)
-    enough = fewest_instances(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
-    return float(max(enough, present))
+    load = now[_IN_FLIGHT, pool] / pools[_HELD_AT_RATED_LOAD, pool]
+    return float(max(fewest_instances(capacity, pool, load), present))
 
 
 @kernel
@@ -227,33 +234,39 @@ def _fill_required_instances(
     limits = np.zeros(count)  # loads that the planned instances serve, with the tolerance
     # Tokens/s served and planned for, of all pools of a model and role that share requests.
     group_load, group_limit = np.zeros(count), np.zeros(count)
-    for p in range(count):
-        group, weight = int(pools[_KIND, p]), pools[_WORTH, p]
-        group_load[group] += _smallest(loads, _SERVED, p) * weight
-        limits[p] = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
-        group_limit[group] += limits[p] * weight
-    for p in range(count):
-        out[p] = 0.0
-        group, load = int(pools[_KIND, p]), _smallest(loads, _SERVED, p)
-        # A plan uses spare capacity of the group, so a full pool alone needs no more instances.
-        if load > limits[p] and group_load[group] > group_limit[group]:
-            out[p] = fewest_instances(capacity, p, load)
-        for_queue = _instances_for_queue(loads, observed, pools, capacity, p, tolerance)
+    for pool in range(count):
+        group, weight = int(pools[_GROUP, pool]), pools[_GROUP_WEIGHT, pool]
+        group_load[group] += _smallest(loads, _SERVED, pool) * weight
+        limits[pool] = load_of(capacity, pool, planned[pool]) * (1 + tolerance) + ROUNDING
+        group_limit[group] += limits[pool] * weight
+    for pool in range(count):
+        # For the served load. A plan uses spare capacity of the group, so a full pool alone needs
+        # no more instances.
+        group, load = int(pools[_GROUP, pool]), _smallest(loads, _SERVED, pool)
+        required = 0.0
+        if load > limits[pool] and group_load[group] > group_limit[group]:
+            required = fewest_instances(capacity, pool, load)
+        # For piled-up requests.
+        for_queue = _instances_for_queue(loads, observed, pools, capacity, pool, tolerance)
         if for_queue > 0:
-            memory[PILED_S, p] = time_s
-        since_pile_s = time_s - memory[PILED_S, p]
-        settled = since_pile_s > guard.settings[_FALL_S] and observed[_STARTING, p] == 0
-        memory[TOO_MUCH, p] = _late_load(loads, p, settled, tolerance, memory[TOO_MUCH, p])
-        if np.isfinite(memory[TOO_MUCH, p]):
-            within_slo = fewest_instances(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
-            if within_slo > planned[p]:
-                out[p] = max(out[p], within_slo)
-        _record_late(time_s, span_s, observed, guard, p)
-        for_late = _instances_for_late(memory, capacity, p, load)
-        if for_late > planned[p]:
-            out[p] = max(out[p], for_late)
-        out[p] = max(out[p], for_queue)
-        requires_any = requires_any or out[p] > 0
+            memory[PILED_S, pool] = time_s
+        required = max(required, for_queue)
+        # For the load above which requests were late.
+        since_pile_s = time_s - memory[PILED_S, pool]
+        settled = since_pile_s > guard.settings[_FALL_S] and observed[_STARTING, pool] == 0
+        overload = _late_load(loads, pool, settled, tolerance, memory[OVERLOAD, pool])
+        memory[OVERLOAD, pool] = overload
+        if np.isfinite(overload):
+            in_time = fewest_instances(capacity, pool, load * (1 + tolerance) / overload)
+            if in_time > planned[pool]:
+                required = max(required, in_time)
+        # For late requests, at any load.
+        _record_late(time_s, span_s, observed, guard, pool)
+        for_late = _instances_for_late(memory, capacity, pool, load)
+        if for_late > planned[pool]:
+            required = max(required, for_late)
+        out[pool] = required
+        requires_any = requires_any or required > 0
     return requires_any
 
 
@@ -290,17 +303,17 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
     )
     if requires_any:
         _drop_oldest(guard.requested_s, guard.requested, time_s)
-    newest = guard.requested.shape[0] - 1
-    for p in range(observed.shape[1]):
+    for pool in range(observed.shape[1]):
         if requires_any:
-            present = observed[_READY, p] + observed[_STARTING, p]
+            present = observed[_READY, pool] + observed[_STARTING, pool]
             limit = max(present * settings[_GROWTH], present + settings[_LEAST_GROWTH])
-            guard.requested[newest, p] = np.floor(min(needed[p], limit))
-        target = observed[_PLANNED, p]
+            guard.requested[-1, pool] = np.floor(min(needed[pool], limit))
+        # The largest request of the last ``fall_s`` counts.
+        target = observed[_PLANNED, pool]
         for i in range(guard.requested.shape[0]):
             if guard.requested_s[i] >= time_s - settings[_FALL_S]:
-                target = max(target, guard.requested[i, p])
-        guard.targets[p] = target
+                target = max(target, guard.requested[i, pool])
+        guard.targets[pool] = target
     guard.decided_s[0] = time_s
 
 
@@ -321,7 +334,7 @@ def never_acts(interval_s: float, planned: Any, seen: Any, guard: Any) -> bool:
         observed = seen[i].copy()
         observed[_PLANNED] = planned
         decide_targets((i + 1) * interval_s, observed, guard)
-        for p in range(planned.shape[0]):
-            if guard.targets[p] != planned[p]:
+        for pool in range(planned.shape[0]):
+            if guard.targets[pool] != planned[pool]:
                 return False
     return True
