@@ -294,7 +294,7 @@ def _pool_name(columns: Sequence[str]) -> pl.Expr:
     """Return the expression of a pool's name: the values of ``columns``, without the role."""
     name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
     # Arrangements end with the role, which is a column of its own.
-    return name.str.replace(r"( mixed|, prefill|, decode)$", "")
+    return name.str.replace(" mixed( |$)", "${1}").str.replace("(, prefill|, decode)$", "")
 
 
 def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:

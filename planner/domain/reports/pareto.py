@@ -30,6 +30,7 @@ from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
+STATUSES = {"optimal": None, "feasible": "not proven optimal"}  # others as they are
 RATED = dict.fromkeys(("energy", "carbon"), ", at rated load")
 
 
@@ -98,8 +99,7 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
         (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
         (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
-        # Optimal plans need no remark.
-        (Head("Status"), lambda row: None if row.plan.status == "optimal" else row.plan.status),
+        (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
         marked=lambda row: row.name == knee,
         note="A numbered plan decides all periods together, so it may beat your plan slightly. "
         * (len(plans) > 1)

@@ -64,6 +64,8 @@ SWEPT = {  # by variable: its axis, and what the other variables are
 }
 PARTS = {by: f"savings by {by}" for by in service.SWEEPS} | {"sensitivity": "sensitivity"}
 PLANS = {"operator": "The operator graph", "module": "Modules and their replicas"}  # by level
+USUAL = ("over_time", "level", "method")  # options of the form; the others are folded
+RARE = tuple(name for name in Options.model_fields if name not in USUAL)
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 # What operators respond to: the key of its values, and its axis.
 LENGTH = "lengths", Axis("tokens of a request", log=True)
@@ -109,7 +111,8 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     sections = _pool_sections(run, pool, level.chosen, over_time=result.over_time is not None)
     return {
         "run": run,
-        "form": OptionsForm(Options, without=("level",), initial=run.options),
+        "form": OptionsForm(Options, without=("level", *RARE), initial=run.options),
+        "rare": OptionsForm(Options, without=USUAL, initial=run.options),
         "selects": (names, phase, level),
         "pool_name": names.chosen,
         "phase": phase.chosen,

@@ -28,6 +28,7 @@ from planner.web.errors import require_planner
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
+from planner.web.pages.provision import USUAL
 from planner.web.request import Request, TemplateContext
 
 INITIAL = {"model": "llama-3.1-70b", "gpu": "H100-SXM", "users": 50}
@@ -41,7 +42,7 @@ SHOWN = 20  # runs
 SCENARIOS = 100
 OWN_FIELDS = ("service",)  # chosen together with the scenario
 # Options in the form of a kind, where not all. The page of a result offers all.
-OFFERED = {Run.Kind.PROVISION: ("level", "over_time", "method")}
+OFFERED = {Run.Kind.PROVISION: USUAL}
 BURSTY = "bursty"  # arrivals whose variation is in the field of that name
 ARRIVALS = {TRACE: "As in the traffic", POISSON: "Poisson", BURSTY: "Bursty"}
 
@@ -127,7 +128,10 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     elif kind == Run.Kind.PROVISION:
         make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
-    used = next((str(run.scenario_id) for run in runs if run.scenario_id), "")
+    used = next(
+        (str(run.scenario_id) for run in runs
+         if run.scenario_id and run.state == Run.State.COMPLETED), "",
+    )  # fmt: skip
     context: TemplateContext = {
         "scenarios": scenarios,
         "chosen": request.POST.get("scenario") or request.GET.get("scenario", used),

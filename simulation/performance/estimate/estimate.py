@@ -150,7 +150,7 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     # An operator raises the engine's share of memory before requests wait.
     if free_bytes < cache * sequences_per_rank:
         notes = (
-            f"the engine uses {TIGHT_SHARE:.0%} of GPU memory instead of {MEMORY_SHARE:.0%}, so "
+            f"the engine uses {TIGHT_SHARE:.0%} of GPU memory (default: {MEMORY_SHARE:.0%}), so "
             "that more requests run at a time",
         )
         free_bytes = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
