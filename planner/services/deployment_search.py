@@ -49,13 +49,24 @@ def stored_search(query: DeploymentQuery, progress: Progress = silent) -> Deploy
     """
     hardware = own_hardware()
     measured = STORED_MEASUREMENTS.own_measurements(hardware)
-    key = sha256(pickle.dumps((query, hardware, measured))).hexdigest()
-    answers = caches["answers"]
+    key, answers = _answer_key(query, hardware, measured), caches["answers"]
     answer: DeploymentSearchResult | None = answers.get(key)
     if answer is None:
         answer = compute_search(query, hardware, progress, measured)
         answers.set(key, answer)
     return answer
+
+
+def is_search_stored(query: DeploymentQuery) -> bool:
+    """Return whether the cache has the answer of ``stored_search``."""
+    hardware = own_hardware()
+    measured = STORED_MEASUREMENTS.own_measurements(hardware)
+    return _answer_key(query, hardware, measured) in caches["answers"]
+
+
+def _answer_key(*question: Any) -> str:
+    """Return the key of an answer in the cache: a hash of all on which it depends."""
+    return sha256(pickle.dumps(question)).hexdigest()
 
 
 def scenario_with_deployments(

@@ -26,7 +26,7 @@ from planner.outputs.render.figure import (
 )
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
-from planner.services.deployment_search import stored_search
+from planner.services.deployment_search import is_search_stored, stored_search
 from planner.web.forms.deployment_search import ConfigureForm
 from planner.web.hardware_names import choice_names
 from planner.web.request import Request, TemplateContext
@@ -54,12 +54,15 @@ STEP = 0.02  # progress is stored at most once per this share of a search
 def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer.
 
-    With ``example`` in the URL, its values fill the form, and the page sends it at once.
+    With ``example`` in the URL, its values fill the form, and the page sends it at once. It does so
+    too if the answer is not stored, unless ``wait`` is in the URL, for browsers without scripts.
     """
     asked = "model" in request.GET and "example" not in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm(initial=request.GET.dict())
     context: TemplateContext = {"form": form, "asked": asked, "choices": _examples()}
-    if asked and form.is_valid():
+    if asked and form.is_valid() and not request.htmx and "wait" not in request.GET:
+        context["pending"] = not is_search_stored(form.query())
+    if asked and form.is_valid() and not context.get("pending"):
         try:
             context |= page_context(stored_search(form.query(), _shared_progress(request)))
             context |= {

@@ -41,7 +41,8 @@ def test_a_search_says_how_far_it_is_while_it_goes_on(
 
     monkeypatch.setattr("planner.web.views.deployment_search.stored_search", search)
     assert 'data-progress="searching"' in client.get(reverse("web:configure")).content.decode()
-    assert "enough" in text_of(client.get(reverse("web:configure"), ASKED))
+    assert client.get(reverse("web:configure"), ASKED).context["pending"] and not seen
+    assert "enough" in text_of(client.get(reverse("web:configure"), ASKED | {"wait": "1"}))
     assert "Simulating the best, 50% done" in seen[0]
     assert client.get(how_far).status_code == 204
 
