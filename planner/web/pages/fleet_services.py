@@ -1,15 +1,18 @@
 """List the services of a plan: model, GPUs of a replica, replicas by region, and next change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from planner.domain.formats import NOTHING, when
 from planner.domain.reports.policies import span_text
-from planner.domain.reports.schedule import WHOLE, Schedule, SchedulePool
+from planner.domain.reports.schedule import WHOLE, Schedule
 from planner.models import ActivePlan
 from planner.outputs.metrics import next_change, replicas_at_time
 from planner.outputs.stored_pools import StoredPool, pools_of
+
+P = TypeVar("P")  # a pool, as a caller knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +28,52 @@ class Service:
 
 def services_now(plan: ActivePlan, now: datetime) -> list[Service]:
     """Return the services of an active plan, with the replicas that it schedules at ``now``."""
-    groups: dict[tuple[str, str], list[StoredPool]] = {}
-    for pool in pools_of(plan):
-        gpus = pool.arrangement or f"{pool.gpus or 1} x {pool.gpu}"
-        key = _name(pool), gpus.removesuffix(f", {pool.role}")
-        groups.setdefault(key, []).append(pool)
     services = []
-    for (name, gpus), pools in groups.items():
-        counts = {pool.region: replicas_at_time(plan, pool, now) for pool in pools}
-        known = {region: count for region, count in counts.items() if count is not None}
-        regions = _by_region((region, f"{count:,}") for region, count in known.items())
+    for (name, gpus), pools in _by_service(
+        (pool.model, pool.role, pool.arrangement or f"{pool.gpus or 1} x {pool.gpu}", pool)
+        for pool in pools_of(plan)
+    ).items():
+        known: dict[str, int] = {}  # replicas by region, which may have pools of several markets
+        for pool in pools:
+            if (count := replicas_at_time(plan, pool, now)) is not None:
+                known[pool.region] = known.get(pool.region, 0) + count
         replicas = f"{sum(known.values()):,}" if known else NOTHING
-        services.append(Service(name, gpus, replicas, regions, _change(plan, pools, now)))
+        services.append(Service(name, gpus, replicas, _words(known), _change(plan, pools, now)))
     return services
+
+
+def services_planned(schedule: Schedule | None) -> list[Service]:
+    """Return the services of a result's schedule, with their fewest and most replicas."""
+    if schedule is None or not schedule.rows:
+        return []
+
+    def span(columns: Sequence[int]) -> str:
+        """Return the fewest and the most replicas of some pools together, as text."""
+        totals = [sum(row.replicas[i] for i in columns) for row in schedule.rows]
+        return span_text((min(totals), max(totals)))
+
+    services = []
+    for (name, gpus), columns in _by_service(
+        (pool.model, pool.role, pool.arrangement, i) for i, pool in enumerate(schedule.pools)
+    ).items():
+        by_region: dict[str, list[int]] = {}
+        for i in columns:
+            by_region.setdefault(schedule.pools[i].region, []).append(i)
+        regions = {region: span(pools) for region, pools in by_region.items()}
+        services.append(Service(name, gpus, span(columns), _words(regions)))
+    return services
+
+
+def _by_service(pools: Iterable[tuple[str, str, str, P]]) -> Mapping[tuple[str, str], list[P]]:
+    """Group pools, each given as (model, role, arrangement, pool), by service and GPUs.
+
+    The name of a service has the role only if the pool does one phase.
+    """
+    groups: dict[tuple[str, str], list[P]] = {}
+    for model, role, arrangement, pool in pools:
+        name = model if role in WHOLE else f"{model}, {role}"
+        groups.setdefault((name, arrangement.removesuffix(f", {role}")), []).append(pool)
+    return groups
 
 
 def _change(plan: ActivePlan, pools: Sequence[StoredPool], now: datetime) -> str:
@@ -50,35 +86,6 @@ def _change(plan: ActivePlan, pools: Sequence[StoredPool], now: datetime) -> str
     return f"{change.after:,} at {clock}{day}"
 
 
-def services_planned(schedule: Schedule | None) -> list[Service]:
-    """Return the services of a result's schedule, with their fewest and most replicas."""
-    if schedule is None or not schedule.rows:
-        return []
-    groups: dict[tuple[str, str], list[int]] = {}
-    for i, pool in enumerate(schedule.pools):
-        groups.setdefault((_name(pool), pool.gpus), []).append(i)
-
-    def span(columns: Sequence[int]) -> str:
-        """Return the fewest and the most replicas of some pools together, as text."""
-        totals = [sum(row.replicas[i] for i in columns) for row in schedule.rows]
-        return span_text((min(totals), max(totals)))
-
-    return [
-        Service(
-            name,
-            gpus,
-            span(columns),
-            _by_region((schedule.pools[i].region, span([i])) for i in columns),
-        )
-        for (name, gpus), columns in groups.items()
-    ]
-
-
-def _name(pool: StoredPool | SchedulePool) -> str:
-    """Return the model of a pool, and its role if it does only one phase."""
-    return pool.model if pool.role in WHOLE else f"{pool.model}, {pool.role}"
-
-
-def _by_region(counts: Iterable[tuple[str, str]]) -> str:
+def _words(replicas: Mapping[str, object]) -> str:
     """Return the replicas of each region, such as "us-east 4, us-west 3"."""
-    return ", ".join(f"{region} {count}" for region, count in counts)
+    return ", ".join(f"{region} {count}" for region, count in replicas.items())
