@@ -169,6 +169,11 @@ def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, such as "1 replica" or "1,200 replicas"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def proper_name(key: str) -> str:
     """Return the name of an engine or a provider, such as vLLM; other keys stay."""
     return PROPER_NAMES.get(key, key)

@@ -57,7 +57,7 @@ def study_at(
     begin_forecasts(settings.plan, hardware, traffic, window)
     lengths = known_lengths(traffic, window, settings.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)
-    hardware = replace(hardware, asked=traffic.asked)
+    hardware = replace(hardware, tiers_in_use=traffic.tiers_in_use)
     sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     no_requests = traffic.measured.rows(slice(0))

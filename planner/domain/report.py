@@ -123,12 +123,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a column; ``wide`` is its relative width."""
+    """The head of a column; ``width`` is relative to other columns."""
 
     text: str
     form: Form = Form.TEXT
     unit: str = ""
-    wide: int = 1
+    width: int = 1
 
     @property
     def full(self) -> str:
@@ -202,8 +202,12 @@ def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
         return [form.written(value, clock) for value in values]
     largest = max(numbers)
     whole = all(number == int(number) for number in numbers)
-    decimals = next((n for least, n in ((100, 0), (10, 1), (1, 2)) if largest >= least), 3)
-    decimals = 0 if whole else decimals
+    if whole or largest >= 100:
+        decimals = 0
+    elif largest >= 10:
+        decimals = 1
+    else:
+        decimals = 2 if largest >= 1 else 3
 
     def text(value: Value) -> str:
         """Return a value with the common decimals, unless it would lose digits."""
@@ -452,7 +456,7 @@ class Report:
             yield from section.tables
 
 
-SOURCE_HEADS = (Head("Input", wide=2), Head("Kind"), Head("Source", wide=4))
+SOURCE_HEADS = (Head("Input", width=2), Head("Kind"), Head("Source", width=4))
 
 
 def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Section, ...]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import polars as pl
 
-from planner.domain.formats import percent
+from planner.domain.formats import counted, percent
 from simulation.arrays import FloatArray
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def clean(value: float) -> float | None:
 
 def gpu_words(count: int) -> str:
     """Return "1 GPU" or "2 GPUs"."""
-    return f"{count:,} GPU{'' if count == 1 else 's'}"
+    return counted(count, "GPU")
 
 
 def milliseconds(seconds: float | None) -> float | None:

@@ -51,12 +51,11 @@ def policy_of(name: str, **parameters: Any) -> Policy:
 
 def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Return the policies for lists: groups of (name, label, description), the operator's last."""
-    rows = {group: [
-        (name, traits.label, traits.line)
-        for name, traits in TRAITS.items() if traits.group == group
-    ] for group in Group}  # fmt: skip
-    rows[Group.OWN] = [(name, name, "") for name in own_policies()]
-    return [(group.value, policies) for group, policies in rows.items() if policies]
+    policies: dict[Group, list[tuple[str, str, str]]] = {group: [] for group in Group}
+    for name, traits in TRAITS.items():
+        policies[traits.group].append((name, traits.label, traits.line))
+    policies[Group.OWN] = [(name, name, "") for name in own_policies()]
+    return [(group.value, rows) for group, rows in policies.items() if rows]
 
 
 def is_policy(key: str) -> bool:

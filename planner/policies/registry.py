@@ -60,7 +60,10 @@ def plan_policy(keys: Iterable[str]) -> str | None:
     It is the first policy in the order of lists that follows a plan without future data. ``keys``
     come best first; of several keys of that policy, return the best. None if there is none.
     """
-    # Reversed, so that the best key of a name is stored last.
-    best_key = {name_of(key): key for key in reversed(list(keys))}
-    plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.reads_future)
-    return next((best_key[name] for name in plans if name in best_key), None)
+    best_key: dict[str, str] = {}  # by name
+    for key in keys:
+        best_key.setdefault(name_of(key), key)
+    for name, traits in TRAITS.items():
+        if traits.plan and not traits.reads_future and name in best_key:
+            return best_key[name]
+    return None

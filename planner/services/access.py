@@ -45,7 +45,9 @@ def check_may_administer(user: User | None) -> None:
 
 def jobs_of(user: User, jobs: Iterable[Job]) -> tuple[Job, ...]:
     """Return the jobs (pages of the menu) that the user's role allows."""
-    refused = (() if user.may_plan else NEEDS_PLANNER) + (
-        () if user.may_administer else NEEDS_ADMIN
-    )
+    refused: set[str] = set()
+    if not user.may_plan:
+        refused.update(NEEDS_PLANNER)
+    if not user.may_administer:
+        refused.update(NEEDS_ADMIN)
     return tuple(job for job in jobs if job.page not in refused)

@@ -32,7 +32,9 @@ def record(
     ``by`` is None, the actor is ``rule`` if given, else the command line. The record belongs to the
     current workspace; records on things in ``INSTALLATION_THINGS`` belong to no workspace.
     """
-    actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
+    actor = f"rule: {rule}" if rule else COMMAND_LINE
+    if by is not None:
+        actor = by.username
     with transaction.atomic():
         AuditHead.objects.get_or_create(pk=1)
         # locks the row until the transaction ends

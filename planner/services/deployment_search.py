@@ -159,11 +159,8 @@ def add_missing_gpus(
     most_gpus = max(region.capacity.values(), default=0)
     built_in = catalogue.regions().get(region.like or "")
     listed_prices = built_in.usd_per_gpu_hour if built_in else {}
-    prices = {
-        gpu: round(price, 4)
-        for gpu in missing
-        if gpu not in listed_prices and (price := price_of(gpu, {}).usd) > 0
-    }
+    known = {gpu: price_of(gpu, {}).usd for gpu in missing if gpu not in listed_prices}
+    prices = {gpu: round(usd, 4) for gpu, usd in known.items() if usd > 0}
     changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most_gpus)}}
     if prices:
         changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}

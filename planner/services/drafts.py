@@ -388,7 +388,7 @@ def _ttft_ms(trace: Trace, profile: Profile) -> int:
 
 def cached_share(trace: Trace) -> float:
     """Return the share of all input tokens that a prefix cache served; 0 if not counted."""
-    cached, total = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
+    cached, total = trace.report.get("cached_tokens"), trace.report.get("input_tokens")
     return cached / total if cached and total else 0.0
 
 

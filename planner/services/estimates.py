@@ -16,6 +16,7 @@ from planner.domain.estimate_answer import (
     Refused,
     answer_at_rate,
 )
+from planner.domain.formats import counted
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, efficiencies, estimate_fit
 from planner.inputs.catalogue.power import power_model
@@ -341,7 +342,7 @@ def _error_basis(basis: str, change: Change | None, benchmarks: str) -> str:
     basis_words = f"{BASIS[basis]}: {benchmarks}"
     if change is None or not change.rows:
         return basis_words
-    rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
+    rows = f"{counted(change.rows, 'measured row')} of this deployment"
     return f"{rows}; without them {basis_words}"
 
 

@@ -187,9 +187,9 @@ def _complete(
         notes.append(
             f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {width * engines}"
         )
-    minimum, maximum = (
-        pods if pods is None else pods * engines for pods in (pool.minimum, pool.maximum)
-    )
+    # The limits count pods.
+    minimum = None if pool.minimum is None else pool.minimum * engines
+    maximum = None if pool.maximum is None else pool.maximum * engines
     return _CompletePool(
         pool=replace(pool, minimum=minimum, maximum=maximum),
         model=model,

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
+from planner.domain.formats import counted
 from planner.errors import NotReady
 from planner.models import ActivePlan, Event, Firing, Proposal, ProposalEntry, Run, Trace
 from planner.models.workspace import current_workspace
@@ -105,9 +106,8 @@ def _announcement(rows: Sequence[Run | Trace], noun: str, days: int, now: dateti
     """
     names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in rows[:10])
     more = f" and {len(rows) - 10:,} more" if len(rows) > 10 else ""
-    plural = "" if len(rows) == 1 else "s"
     return (
-        f"{len(rows):,} {noun}{plural} ({names}{more}) of over {days} days will be removed from "
+        f"{counted(len(rows), noun)} ({names}{more}) of over {days} days will be removed from "
         f"{now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
     )
 

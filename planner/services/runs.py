@@ -84,13 +84,17 @@ def run_create(
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_waiting_limit(owner)
     document = document or (scenario.document if scenario else "")
+    if scenario:
+        name = scenario.name
+    elif trace:
+        name = trace.file_name[:120]
     run = Run(
         pk=number,
         owner=owner,
         kind=kind,
         scenario=scenario,
         trace=trace,
-        name=scenario.name if scenario else trace.file_name[:120] if trace else name,
+        name=name,
         document=document,
         options=options or {},
         resolved=_resolve_hardware(document),

@@ -393,7 +393,8 @@ def read_new_files(source: Source) -> None:
     if refused:
         names = ", ".join([*refused][:5])
         reasons = " ".join([*refused.values()][:5])
-        raise SourceError(f"Refused: {names}{' and others' * (len(refused) > 5)}. {reasons}")
+        others = " and others" if len(refused) > 5 else ""
+        raise SourceError(f"Refused: {names}{others}. {reasons}")
 
 
 def _read_file(

@@ -120,34 +120,30 @@ def _corrected_by_measurements(
     Corrections may differ by engine, and between aggregated and disaggregated use. Each different
     correction becomes a separate replica.
     """
-    uses = [
-        (instance, engine, disaggregated)
-        for instance in instances for engine in instance.engines
-        for disaggregated in ((False, True) if instance.link else (False,))
-    ]  # fmt: skip
-    corrections = speed_corrections(
-        [
-            deployment_of(shape, instance.gpu, instance.where, engine, disaggregated=disaggregated)
-            for instance, engine, disaggregated in uses
-        ],
-        times,
-    )
-    # By replica and factors: the replica, its correction, and the modes of each engine.
-    groups: dict[
-        tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
-    ] = {}
-    for (instance, engine, disaggregated), correction in zip(uses, corrections, strict=True):
+    uses: list[tuple[Instance, str, Mode]] = []
+    for instance in instances:
+        modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
+        uses += [(instance, engine, mode) for engine in instance.engines for mode in modes]
+    deployments = [
+        deployment_of(shape, used.gpu, used.where, engine, disaggregated=mode == "disagg")
+        for used, engine, mode in uses
+    ]
+    corrections = speed_corrections(deployments, times)
+    # Replicas with the same factors become one, with the modes of each engine.
+    replicas: dict[tuple[int, float, float], tuple[Instance, SpeedCorrection]] = {}
+    modes_of: dict[tuple[int, float, float], dict[str, set[Mode]]] = {}
+    for (instance, engine, mode), correction in zip(uses, corrections, strict=True):
         key = (
             id(instance),
             round(correction.decode, FACTOR_DECIMALS),
             round(correction.prefill, FACTOR_DECIMALS),
         )
-        _, _, modes = groups.setdefault(key, (instance, correction, {}))
-        modes.setdefault(engine, set()).add("disagg" if disaggregated else "agg")
+        replicas.setdefault(key, (instance, correction))
+        modes_of.setdefault(key, {}).setdefault(engine, set()).add(mode)
     return [
         _with_corrected_speed(instance, correction, engines, mode)
-        for instance, correction, modes in groups.values()
-        for mode, engines in _by_mode(instance, modes).items()
+        for key, (instance, correction) in replicas.items()
+        for mode, engines in _by_mode(instance, modes_of[key]).items()
     ]
 
 
@@ -159,7 +155,9 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
     """
     by_mode: dict[Mode, tuple[str, ...]] = {}
     for engine, used_in in modes.items():
-        mode: Mode = "any" if len(used_in) == 2 or not instance.link else next(iter(used_in))
+        mode: Mode = "any"
+        if instance.link and used_in != {"agg", "disagg"}:
+            (mode,) = used_in
         by_mode[mode] = (*by_mode.get(mode, ()), engine)
     return by_mode
 

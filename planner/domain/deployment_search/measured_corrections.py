@@ -37,9 +37,11 @@ def corrections_of(
         decode = row.candidate.decode
         disaggregated, engine = row.candidate.prefill is not None, decode.engines[0]
         prefill = row.candidate.prefill or decode
-        decode_role, prefill_role = (
-            deployment_of(shape, role.gpu, role.where, engine, disaggregated=disaggregated)
-            for role in (decode, prefill)
+        decode_role = deployment_of(
+            shape, decode.gpu, decode.where, engine, disaggregated=disaggregated
+        )
+        prefill_role = deployment_of(
+            shape, prefill.gpu, prefill.where, engine, disaggregated=disaggregated
         )
         decode_roles.append(decode_role)
         prefill_roles.append(prefill_role)

@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.domain.deployment_search.measured_corrections import Correction, corrections_of
 from planner.domain.deployment_search.query import DeploymentQuery
+from planner.domain.formats import counted
 from planner.domain.pd.figures import ratio_name
 from planner.domain.serialise import OPTIONAL, clean, milliseconds
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
@@ -173,7 +174,7 @@ def _with_correction(row: Row, correction: Correction) -> Row:
     """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
-    rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of this deployment that you measured"
+    rows = f"{counted(change.rows, 'row')} of this deployment that you measured"
     error = ExpectedError(
         ttft=min(before.ttft, ttft),
         tbt=min(before.tbt, tbt),

@@ -16,6 +16,7 @@ from planner.domain.forecaster_backtest.replay import PERFECT, height_at
 from planner.domain.serialise import MERGED, as_json, clean
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
+from simulation.arrays import FloatArray
 
 NEGLIGIBLE_DIFFERENCE = 0.005  # smaller cost differences count as equal: they round to 0%
 SAME_AS_NOW: Literal["last-value"] = "last-value"  # forecast method that repeats the last value
@@ -150,17 +151,19 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
 
     A period has ``per_period`` bins.
     """
-    actual, mean, low, high = (
-        np.concatenate([getattr(forecast, name).reshape(-1, per_period) for forecast in forecasts])
-        for name in ("actual", "mean", "low", "high")
-    )
+
+    def by_period(name: str) -> FloatArray:
+        """Return the values ``name`` of all series, ``[period of a series, bin]``."""
+        return np.concatenate([getattr(row, name).reshape(-1, per_period) for row in forecasts])
+
+    actual, mean = by_period("actual"), by_period("mean")
     observed = ~np.isnan(actual)
     demand = float(actual[observed].sum())
     errors = {
         "wape": wape(actual, mean),
         "peak_wape": peak_wape(actual, mean),
         "bias": float((mean - actual)[observed].sum()) / demand if demand > 0 else np.nan,
-        "coverage80": coverage(actual, low, high),
+        "coverage80": coverage(actual, by_period("low"), by_period("high")),
     }
     return {name: clean(float(value)) for name, value in errors.items()}
 
@@ -171,11 +174,8 @@ def verdict(rows: Sequence[Forecaster], baselines: Sequence[Baseline]) -> str:
     It compares its cost with that of repeating the last value. It also names the cheapest policy
     without a forecast, if that is cheaper still.
     """
-    costs = {
-        row.facts.method: usd
-        for row in rows
-        if (usd := row.usd) is not None and row.facts.method != PERFECT
-    }
+    all_costs = {row.facts.method: row.usd for row in rows if row.facts.method != PERFECT}
+    costs = {method: usd for method, usd in all_costs.items() if usd is not None}
     if not costs:
         return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])

@@ -179,19 +179,15 @@ def undominated(plans: Sequence[FrontPlan]) -> tuple[FrontPlan, ...]:
     They are in rising order of the second objective.
     """
 
-    def shown(plan: FrontPlan) -> tuple[float, float]:
-        """Return both objectives, rounded as pages show them."""
-        first, second = (
-            float(f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}")
-            for value in (plan.first, plan.second)
-        )
-        return first, second
+    def shown(value: float) -> float:
+        """Return an objective, rounded as pages show it."""
+        return float(f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
-    kept: list[FrontPlan] = []
-    for plan in sorted(plans, key=lambda plan: (shown(plan)[1], plan.first)):
-        if not kept or shown(plan)[0] < shown(kept[-1])[0]:
-            kept.append(plan)
-    return tuple(kept)
+    front: list[FrontPlan] = []
+    for plan in sorted(plans, key=lambda plan: (shown(plan.second), plan.first)):
+        if not front or shown(plan.first) < shown(front[-1].first):
+            front.append(plan)
+    return tuple(front)
 
 
 def has_trade_off(plans: tuple[FrontPlan, ...]) -> bool:

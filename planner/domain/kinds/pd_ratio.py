@@ -128,7 +128,7 @@ def run(
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
     traffic = traffic_before_plan(settings_of(scenario), traces)
-    hardware = replace(hardware, asked=traffic.asked)
+    hardware = replace(hardware, tiers_in_use=traffic.tiers_in_use)
     pairs, notes = _pairs(hardware, traffic, m, options, part(progress, 0.05, 0.3))
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]

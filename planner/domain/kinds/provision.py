@@ -171,7 +171,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), traces)
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
-    hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
+    hardware = replace(hardware, tiers_in_use=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
     shares = OPERATOR in options.levels and not options.single_stream

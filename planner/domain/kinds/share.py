@@ -135,16 +135,12 @@ def run(
     progress(0.9, "Comparing with GPUs of their own")
     dedicated = figures.fleet_figures(pools, [len(pool.parts) for pool in pools])
     shared = figures.fleet_figures(pools, [len(planned) for planned in plans])
-    models = tuple(
-        row
-        for pool, planned in zip(pools, plans, strict=True)
-        for row in figures.model_figures(pool, planned, load.duration_s, _replays_alone(pool))
-    )
-    gpus = tuple(
-        row
-        for pool, planned in zip(pools, plans, strict=True)
-        for row in figures.gpu_figures(pool, planned, load.duration_s)
-    )
+    models: list[figures.ModelFigures] = []
+    gpus: list[figures.GpuFigures] = []
+    for pool, planned in zip(pools, plans, strict=True):
+        alone = _replays_alone(pool)
+        models += figures.model_figures(pool, planned, load.duration_s, alone)
+        gpus += figures.gpu_figures(pool, planned, load.duration_s)
     facts = [fact for fact in hardware.provenance if fact[0].startswith(("Memory of", "Speed of"))]
     result = ShareResult(
         kind="share",
@@ -155,8 +151,8 @@ def run(
         shared=shared,
         dedicated=dedicated,
         saving=1 - shared.gpus / dedicated.gpus,
-        gpus=gpus,
-        models=models,
+        gpus=tuple(gpus),
+        models=tuple(models),
         requests=figures.ledger([plan for planned in plans for plan in planned]),
         replayed=ReplayedTime(
             words_of(load.start_s, traffic.clock), load.duration_s, len(load.trace)
@@ -224,14 +220,13 @@ def _disaggregated_models(
 
     Here, both phases run in one replica.
     """
-    regions = {region.name: r for r, region in enumerate(hardware.regions)}
-    model_index = {model.name: m for m, model in enumerate(hardware.models)}
-    disaggregated = {
-        row.model
-        for row in models
-        for g in sharing_columns(hardware, model_index[row.model], regions[row.region])
-        if hardware.columns[g].role == "decode"
-    }
+    model_names = [model.name for model in hardware.models]
+    region_names = [region.name for region in hardware.regions]
+    disaggregated = set()
+    for row in models:
+        m, r = model_names.index(row.model), region_names.index(row.region)
+        if any(hardware.columns[g].role == "decode" for g in sharing_columns(hardware, m, r)):
+            disaggregated.add(row.model)
     if disaggregated:
         yield (
             f"{', '.join(sorted(disaggregated))}: prefill and decode run in one replica here, at "

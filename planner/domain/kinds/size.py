@@ -250,7 +250,7 @@ def _assumed_requests(
     else:
         assert traffic is not None
         # Only the tiers in a model's traffic limit its latency.
-        hardware = replace(hardware, asked=traffic.asked)
+        hardware = replace(hardware, tiers_in_use=traffic.tiers_in_use)
         lengths, shared = traffic.lengths, traffic.shared or shared
         words = "lengths drawn from the scenario's traffic"
     return _AssumedRequests(hardware, lengths, shared, variation, arrivals, peaks, words)

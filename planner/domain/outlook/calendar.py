@@ -82,7 +82,8 @@ def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     """
     per_week = round(WEEK_S / period_s)
     # In periods since the start of the week.
-    start, end = ((edge_s - week_start_s) / period_s for edge_s in (month.start_s, month.end_s))
+    start = (month.start_s - week_start_s) / period_s
+    end = (month.end_s - week_start_s) / period_s
     periods: IntArray = np.arange(int(np.floor(start + 1e-9)), int(np.ceil(end - 1e-9)))
     share_in_month = np.clip(np.minimum(periods + 1, end) - np.maximum(periods, start), 0.0, 1.0)
     # Periods a week apart are the same period of the week.

@@ -101,16 +101,19 @@ def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
 
 def usage_steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
     """Return the steps of the usage curve of each GPU type and region, at most ``MOST_STEPS``."""
-    curve: list[UseStep] = []
+    steps: list[UseStep] = []
     for use in uses:
-        share = use.in_use()
-        # Index of the last GPU of each step, after which the share in use falls.
-        ends = np.flatnonzero(np.append(np.diff(share) < -1e-9, True)) if len(share) else share
-        if len(ends) > MOST_STEPS:
-            ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_STEPS).round().astype(int))]
-        curve += [
-            UseStep(use.region, use.gpu, int(k) + 1, float(share[int(k)]),
-                    float(share[int(k)] * use.on_demand))
-            for k in ends
-        ]  # fmt: skip
-    return tuple(curve)
+        share = use.in_use()  # of the time, by number of the GPU
+        if not len(share):
+            continue
+        # The last GPU of each step, after which the share in use falls.
+        last_gpus = np.flatnonzero(np.append(np.diff(share) < -1e-9, True))
+        if len(last_gpus) > MOST_STEPS:
+            spread = np.linspace(0, len(last_gpus) - 1, MOST_STEPS).round().astype(int)
+            last_gpus = last_gpus[np.unique(spread)]
+        for last in last_gpus.tolist():
+            in_use = float(share[last])
+            steps.append(
+                UseStep(use.region, use.gpu, last + 1, in_use, float(share[last] * use.on_demand))
+            )
+    return tuple(steps)

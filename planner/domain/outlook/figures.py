@@ -92,8 +92,10 @@ def month_figures(
     spot_usd = float(usd_by_column[hardware.spot].sum())
     on_demand_usd = float(usd_by_column[~hardware.spot].sum())
     committed_usd = cost_usd + _commitments_extra_usd(plan, hours, hardware, commitments)
-    replicas = plan.target.sum(axis=(1, 2, 3))
-    occurs = planned.weights > 0
+    pool_axes = 1, 2, 3  # of [period, model, region, GPU column]
+    replicas = plan.target.sum(axis=pool_axes)
+    occurs = planned.weights > 0  # periods of the week that the month has
+    conflicts = [window.conflict for window in plan.windows if window.conflict]
     return MonthFigures(
         month=month.label,
         days=days,
@@ -109,8 +111,8 @@ def month_figures(
         carbon_kg=total("kg"),
         mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
         peak_replicas=int(replicas[occurs].max()),
-        peak_gpus=int(gpus.sum(axis=(1, 2, 3))[occurs].max()),
-        conflict=next((window.conflict for window in plan.windows if window.conflict), ""),
+        peak_gpus=int(gpus.sum(axis=pool_axes)[occurs].max()),
+        conflict=conflicts[0] if conflicts else "",
     )
 
 
@@ -122,15 +124,16 @@ def _commitments_extra_usd(
     Committed GPUs are paid all the time, and replace the on-demand GPUs in use, up to their number.
     ``hours [period]`` is the time of each period of the plan in the month.
     """
-    gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)
-    on_demand = np.flatnonzero(~hardware.spot)
+    gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)  # prices [period, region, GPU]
+    regions = [region.name for region in hardware.regions]
+    # Spot columns have the names of the same GPUs, but commitments replace GPUs on demand.
+    gpu_names = ["" if hardware.spot[g] else gpu.name for g, gpu in enumerate(hardware.gpus)]
     extra_usd = 0.0
     for row in commitments:
-        used = _gpus_of_type(gpus, hardware, row.region, row.gpu)
-        g = next(g for g in on_demand if hardware.gpus[g].name == row.gpu)
-        r = [region.name for region in hardware.regions].index(row.region)
+        used = _gpus_of_type(gpus, hardware, row.region, row.gpu)  # [period]
+        on_demand_usd = prices[:, regions.index(row.region), gpu_names.index(row.gpu)]
         extra_usd += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
-        extra_usd -= float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
+        extra_usd -= float(hours @ (np.minimum(used, row.gpus) * on_demand_usd))
     return extra_usd
 
 
@@ -169,23 +172,26 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
 
     All models count together, because a commitment covers any model.
     """
-    by_month = [(month.weights, month.plan) for month in planned if month.plan is not None]
-    if not by_month:
+    hours, in_use = [], []  # by month: how many hours each period stands for, and its GPUs
+    for month in planned:
+        if month.plan is not None:
+            hours.append(month.weights * (month.plan.period_s / 3600))
+            in_use.append(_gpus_in_use(month.plan))
+    if not in_use:
         return ()
-    hours = np.concatenate([weights * (plan.period_s / 3600) for weights, plan in by_month])
-    in_use = [_gpus_in_use(plan) for _, plan in by_month]
-    rows = []
-    owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
+    column_of_gpu: dict[str, int] = {}  # the first owned column of each GPU type
+    for g, column in enumerate(hardware.columns):
+        if not column.spot:
+            column_of_gpu.setdefault(hardware.gpus[g].name, g)
+    uses = []
     for r, region in enumerate(hardware.regions):
-        for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
-            column = next(g for g in owned if hardware.gpus[g].name == gpu)
-            gpus = np.concatenate(
-                [_gpus_of_type(used, hardware, region.name, gpu) for used in in_use]
-            )
-            if gpus.any():
-                price = float(hardware.usd_per_gpu_hour[r, column])
-                rows.append(GpuUse(region.name, gpu, gpus, hours, price))
-    return tuple(rows)
+        for gpu, g in column_of_gpu.items():
+            gpus = [_gpus_of_type(used, hardware, region.name, gpu) for used in in_use]
+            by_period = np.concatenate(gpus)
+            if by_period.any():
+                price = float(hardware.usd_per_gpu_hour[r, g])
+                uses.append(GpuUse(region.name, gpu, by_period, np.concatenate(hours), price))
+    return tuple(uses)
 
 
 def _gpu_prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:

@@ -83,7 +83,9 @@ class RatioRow:
         error = None
         if simulated is not None and simulated.max_tps > 0:
             error = closed.max_tps / simulated.max_tps - 1.0
-        by = "simulation" if simulated else "closed forms" if pools is closed else "each pool"
+        by = "closed forms" if pools is closed else "each pool"
+        if simulated:
+            by = "simulation"
         return cls(RatioFigures.of(ratio), ratio.side, by, pools.max_tps, closed.max_tps, error)
 
 

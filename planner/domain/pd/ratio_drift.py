@@ -121,15 +121,13 @@ def over_time(
     are omitted.
     """
     starts, isl, osl = _windows(traffic, m)
-    known = np.flatnonzero(np.isfinite(isl))
-    calls = [
-        (service, instances, fixed, starts[part], isl[part], osl[part])
-        for part in np.split(known, range(TOGETHER, len(known), TOGETHER))
-    ]
-    for call in calls:
-        begin(drift_of, *call)
-    parts = results_of(drift_of, calls, lambda done: progress(done, "The ratio over time"))
-    return tuple(drift for part in parts for drift in part)
+    known = np.flatnonzero(np.isfinite(isl))  # windows with enough requests
+    calls = []  # arguments of ``drift_of`` for each batch of windows
+    for batch in np.split(known, range(TOGETHER, len(known), TOGETHER)):
+        calls.append((service, instances, fixed, starts[batch], isl[batch], osl[batch]))
+        begin(drift_of, *calls[-1])
+    batches = results_of(drift_of, calls, lambda done: progress(done, "The ratio over time"))
+    return tuple(drift for drifts in batches for drift in drifts)
 
 
 def drift_of(
@@ -173,13 +171,19 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
     bins_per_window = max(1, -(-demand.bins // WINDOWS))
     edges = np.arange(0, demand.bins, bins_per_window)
-    requests, input_tokens, output_tokens = (
-        np.add.reduceat(np.nan_to_num(values[rows]).sum(axis=0), edges)
-        for values in (demand.requests, demand.input_tokens, demand.output_tokens)
-    )
-    enough = np.where(requests < FEW, np.nan, requests)
+
+    def by_window(amounts: FloatArray) -> FloatArray:
+        """Return the sum of ``amounts [key, bin]`` of the model in each window."""
+        return np.add.reduceat(np.nan_to_num(amounts[rows]).sum(axis=0), edges)
+
+    requests = by_window(demand.requests)
+    requests[requests < FEW] = np.nan
     starts = np.asarray(demand.start_s + demand.bin_s * edges, np.float64)
-    return starts, input_tokens / enough, output_tokens / enough
+    return (
+        starts,
+        by_window(demand.input_tokens) / requests,
+        by_window(demand.output_tokens) / requests,
+    )
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:

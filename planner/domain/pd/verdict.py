@@ -22,7 +22,9 @@ def edge_role(best: RatioFigures) -> str:
     """Return the role that has one replica in the best ratio of several; "" if neither has."""
     if best.prefill + best.decode == 2:
         return ""
-    return "prefill" if best.prefill == 1 else "decode" if best.decode == 1 else ""
+    if best.prefill == 1:
+        return "prefill"
+    return "decode" if best.decode == 1 else ""
 
 
 def best_split(best: RatioFigures, mixed: AggregatedCapacity | None) -> str:

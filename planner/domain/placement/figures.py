@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from planner.domain.formats import milliseconds
+from planner.domain.formats import counted, milliseconds
 from planner.domain.placement.methods import (
     ALGORITHM4,
     BLIND,
@@ -218,17 +218,17 @@ def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigure
 def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
     """Yield the size of the network of each region."""
     tree = problem.topology
-    for c, name in enumerate(tree.centres):
-        nodes = tree.centre == c
-        low, medium, high = np.bincount(
-            problem.tiers[np.unique(tree.s1[nodes])], minlength=len(TIERS)
-        ).tolist()
+    for region, name in enumerate(tree.centres):
+        nodes = tree.centre == region  # mask
+        s1_switches = np.unique(tree.s1[nodes])
+        # Each S1 switch has a tier: low, medium or high.
+        low, medium, high = np.bincount(problem.tiers[s1_switches], minlength=len(TIERS)).tolist()
         yield RegionTree(
             region=name,
             nodes=int(nodes.sum()),
             gpus=int(tree.gpus[nodes].sum()),
             racks=len(np.unique(tree.rack[nodes])),
-            s1=len(np.unique(tree.s1[nodes])),
+            s1=len(s1_switches),
             s2=len(np.unique(tree.s2[nodes])),
             s1_low=low,
             s1_medium=medium,
@@ -266,7 +266,7 @@ def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> It
     for method in methods.values():
         for gap in method.start.unplaced:
             yield (
-                f"{method.label}: {gap.units:,} unit{'s' if gap.units > 1 else ''} of "
+                f"{method.label}: {counted(gap.units, 'unit')} of "
                 f"{gap.service} found no place: {gap.reason}."
             )
 

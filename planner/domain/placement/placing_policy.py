@@ -41,24 +41,25 @@ class PlacingPolicy(Wrapper):
     def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
         super().__init__(policy)
         self._network = network
+        # With a replica of every pool, every service exists.
         one_per_pool = np.zeros(hardware.minimum.shape, np.int64)
-        one_per_pool[tuple(np.array(hardware.model_region_gpu).T)] = 1
-        pool_of_index = {pool: p for p, pool in enumerate(hardware.model_region_gpu)}
+        number_of_pool = {}
+        for p, pool in enumerate(hardware.model_region_gpu):
+            one_per_pool[pool] = 1
+            number_of_pool[pool] = p
         placed = services_by(network.rules, hardware, one_per_pool)
         self._services = tuple(row.service for row in placed)
         self._decisions = 0
         # Index of the pool, by service and role.
         self._pools = [
-            [pool_of_index[row.model, row.region, g] for g in row.columns] for row in placed
+            [number_of_pool[row.model, row.region, g] for g in row.columns] for row in placed
         ]
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Place the replicas that the policy starts with, and return them by pool."""
         counts = super().reset(fleet)
-        minimum, maximum = (
-            np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
-            for limit in ("minimum", "maximum")
-        )
+        minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
         self._problem = self._placement_problem(np.clip(counts, minimum, maximum))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
         if not self._decisions:  # a controller that restarts keeps its placement and sums

@@ -58,21 +58,20 @@ def services_by(
     replicas have no decode replicas, or vice versa.
     """
     services = []
-    stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
         rules = rules_by_model[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
-        with_replicas = np.flatnonzero(counts[m, r])
-        disaggregated = tuple(
-            int(g) for stage in (PREFILL, DECODE) for g in with_replicas if stages[g] == stage
-        )
-        if len(set(stages[list(disaggregated)].tolist())) == 1:
+        used: dict[int, list[int]] = {BOTH: [], PREFILL: [], DECODE: []}  # GPU columns by stage
+        for g in np.flatnonzero(counts[m, r]).tolist():
+            used[int(hardware.stages[g])].append(g)
+        if bool(used[PREFILL]) != bool(used[DECODE]):
             raise ScenarioError(
                 f"{name} has prefill replicas without decode replicas, or the other way round. "
                 "Give both in fleet.today."
             )
-        columns_of_services = [disaggregated] if disaggregated else []
-        columns_of_services += [(int(g),) for g in with_replicas if stages[g] == BOTH]
+        columns_of_services: list[tuple[int, ...]] = [(g,) for g in used[BOTH]]
+        if used[PREFILL]:
+            columns_of_services.insert(0, (*used[PREFILL], *used[DECODE]))
         for columns in columns_of_services:
             label = name
             if len(columns_of_services) > 1:

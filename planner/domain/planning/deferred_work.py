@@ -53,12 +53,12 @@ class DeferredWork:
 
     @classmethod
     def of(cls, parts: Sequence[TierWork]) -> DeferredWork:
-        """Return the work of several tiers together."""
-        arrival = np.concatenate([part.arrival_s for part in parts])
-        urgent = np.concatenate([part.arrival_s + part.urgent_after_s for part in parts])
+        """Return the work of several tiers together, by the time from which it is urgent."""
+        arrival_s = np.concatenate([part.arrival_s for part in parts])
+        urgent_s = np.concatenate([part.arrival_s + part.urgent_after_s for part in parts])
         tokens = np.concatenate([part.tokens for part in parts])
-        order = np.argsort(urgent, kind="stable")
-        return cls(arrival[order], urgent[order], tokens[order])
+        order = np.argsort(urgent_s, kind="stable")
+        return cls(arrival_s[order], urgent_s[order], tokens[order])
 
     def without_first(self, done: float) -> DeferredWork:
         """Return the work that remains after ``done`` tokens are served, the most urgent first."""

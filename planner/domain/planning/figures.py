@@ -258,7 +258,7 @@ def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
 
 def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     """Return the decisions of a plan, by period and within each period by pool."""
-    target = plan.target
+    target = plan.target  # [period, model, region, GPU column]
     before = np.concatenate([plan.initial[None], target[:-1]])
     replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.model_region_gpu}
     return tuple(
@@ -266,11 +266,11 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
             period=moment(start_s),
             region=plan.regions[r],
             replica=replicas[m, g],
-            current=int(before[p, m, r, g]),
-            delta=int(target[p, m, r, g] - before[p, m, r, g]),
-            target=int(target[p, m, r, g]),
+            current=int(before[period, m, r, g]),
+            delta=int(target[period, m, r, g] - before[period, m, r, g]),
+            target=int(target[period, m, r, g]),
         )
-        for p, start_s in enumerate(plan.period_start_s)
+        for period, start_s in enumerate(plan.period_start_s)
         for m, r, g in hardware.model_region_gpu
     )
 
@@ -314,7 +314,8 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
             for stage in np.unique(stages):
-                capacity = pool_tps[:, m, r] * (stages == stage)  # [period, GPU column]
+                # Of the columns of this stage, [period, GPU column].
+                capacity = np.where(stages == stage, pool_tps[:, m, r], 0.0)
                 several = (capacity > 0).sum(axis=1) > 1  # periods with several variants
                 if not several.any():
                     continue

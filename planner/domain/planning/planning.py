@@ -127,12 +127,10 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     for series in forecasts:
         m = inputs.traffic.models.index(series.key.model)
         r = inputs.traffic.regions.index(series.key.region)
-        planned, mean = (
-            tokens.reshape(-1, window.bins_per_period) / window.bin_s
-            for tokens in (series.planned, series.mean)
-        )
-        tier_tps[names.index(series.key.tier), :, m, r] = planned
-        expected_tps[:, m, r] += mean
+        by_period = (-1, window.bins_per_period)
+        planned_tps = series.planned.reshape(by_period) / window.bin_s
+        tier_tps[names.index(series.key.tier), :, m, r] = planned_tps
+        expected_tps[:, m, r] += series.mean.reshape(by_period) / window.bin_s
     interactive_tps = tier_tps[:-1].sum(axis=0)
 
     shift = None
@@ -320,11 +318,13 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
     Times ``[step]`` are seconds from the window's start. ``active [step, period]`` is True from the
     request for a period's replicas until the period ends.
     """
-    starts = window.period_starts_s - window.start_s
-    begins = decision_times_s(window)
-    times = np.unique(np.concatenate([starts, begins]))
+    starts = window.period_starts_s - window.start_s  # [period]
     ends = np.append(starts[1:], np.inf)
-    return times, (begins <= times[:, None]) & (times[:, None] < ends)
+    requested = decision_times_s(window)  # [period]
+    times = np.unique(np.concatenate([starts, requested]))
+    is_requested = requested <= times[:, None]
+    has_ended = ends <= times[:, None]
+    return times, is_requested & ~has_ended
 
 
 def _largest_active(values: Array, active: BoolArray) -> Array:

@@ -53,20 +53,21 @@ def limited_pools(
     ``pools`` are the indices of the pools that share the limit. The watts of a replica are those of
     each pool of the hardware, ``[pools]``, from its kilowatts ``kw [model, region, GPU column]``.
     """
-    limits = power_limits(hardware, kw)
-    if limits is None:
+    limits_kw = power_limits(hardware, kw)  # [region, GPU type or site]
+    if limits_kw is None:
         return ()
-    watts = np.array([round(1000 * kw[place]) for place in hardware.model_region_gpu], np.int64)
+    pools = hardware.model_region_gpu
+    watts = np.array([round(1000 * kw[pool]) for pool in pools], np.int64)
     site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
-    groups = []
-    for r, t in np.argwhere(np.isfinite(limits)).tolist():
-        pools = tuple(
+    limited = []
+    for region, gpu_type in np.argwhere(np.isfinite(limits_kw)).tolist():
+        sharing = tuple(
             p
-            for p, (_, region, g) in enumerate(hardware.model_region_gpu)
-            if region == r and t in (hardware.types[g], site)
+            for p, (_, r, g) in enumerate(pools)
+            if r == region and gpu_type in (hardware.types[g], site)
         )
-        groups.append((pools, int(1000 * limits[r, t]), watts))
-    return tuple(groups)
+        limited.append((sharing, int(1000 * limits_kw[region, gpu_type]), watts))
+    return tuple(limited)
 
 
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:

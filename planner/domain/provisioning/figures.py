@@ -322,16 +322,19 @@ def fallback_notes(cases: list[Case]) -> list[str]:
 
 def trade_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each level with an alternative plan that needs fewer GPUs."""
-    return [
-        f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
-        f"{WORDS[name]} instead of {level.devices}, but needs more "
-        f"of the rest: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
-        f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
-        f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
-        for case in cases
-        for name, level in case.levels.items()
-        if (other := with_start_time(case, level).trade) is not None
-    ]
+    notes = []
+    for case in cases:
+        for name, level in case.levels.items():
+            other = with_start_time(case, level).trade
+            if other is not None:
+                notes.append(
+                    f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
+                    f"{WORDS[name]} instead of {level.devices}, but needs more "
+                    f"of the rest: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+                    f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}"
+                    f", {other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
+                )
+    return notes
 
 
 def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
@@ -407,14 +410,16 @@ def capacity_warnings(cases: list[Case]) -> list[str]:
     """Return a sentence for each region and GPU type with fewer GPUs than some level needs."""
     sentences = []
     for group in groups(cases, lambda case: (case.region, case.gpu)):
+        first = group[0]
         too_large = []
         for name in dict.fromkeys(name for case in group for name in case.levels):
-            gpus = sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
-            if gpus > group[0].capacity:
+            levels = [case.levels.get(name) or case.levels[MODEL] for case in group]
+            gpus = sum(level.devices for level in levels)
+            if gpus > first.capacity:
                 too_large.append(f"{WORDS[name]} {gpus}")
         if too_large:
             sentences.append(
-                f"{group[0].region} has {group[0].capacity} {group[0].gpu}; this load needs "
+                f"{first.region} has {first.capacity} {first.gpu}; this load needs "
                 f"{', '.join(too_large)}. Give the region more, or plan another GPU type."
             )
     return sentences

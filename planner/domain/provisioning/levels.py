@@ -312,10 +312,10 @@ def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
     problem = phase.problem
     # Mean busy replicas, [operator, batch, parallel].
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
-    # Each operator has its best batch, and one GPU per replica.
-    needed = REPLICA_MARGIN * float(busy.min(axis=1)[:, 0].max()) + 1.0
-    max_replicas = next((limit for limit in REPLICAS if limit >= needed), REPLICAS[-1])
-    return with_max_replicas(phase, max_replicas)
+    busy_of_operators = busy.min(axis=1)[:, 0]  # at the best batch, with one GPU per replica
+    needed = REPLICA_MARGIN * float(busy_of_operators.max()) + 1.0
+    large_enough = [limit for limit in REPLICAS if limit >= needed]
+    return with_max_replicas(phase, large_enough[0] if large_enough else REPLICAS[-1])
 
 
 def _level_chain(

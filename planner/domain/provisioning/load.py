@@ -131,9 +131,8 @@ def peak_hour_lengths(
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = is_of_pool(trace, model_region, interactive(hardware))
     cached = cached_tokens(hardware, trace, model_region[0])
-    columns = trace.input_tokens[rows], trace.output_tokens[rows], cached[rows]
-    isl, osl, cached = (column.astype(np.int64) for column in columns)
-    return isl, osl, cached
+    isl, osl = trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
+    return isl, osl, cached[rows].astype(np.int64)
 
 
 def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:

@@ -111,15 +111,21 @@ def shared_gpus(cases: list[Case], progress: Progress) -> SharedGpus:
     # Prefill and decode of a service. Services with a plan for one phase only are left out.
     pairs = [pair for pair in phases if len(pair) == 2]
     mixed = [group for group in cases_by_gpu if len({case.model for case in group}) > 1]
+
+    def show_progress(done: int, group: list[Case]) -> None:
+        """Report that a group is placed next, after ``done`` others."""
+        names = " and ".join(dict.fromkeys(case.model for case in group))
+        words = f"Placing together: {names} in {group[0].region}"
+        progress(done / (len(pairs) + len(mixed)), words)
+
     services: list[SharedService] = []
+    for prefill, decode in pairs:
+        show_progress(len(services), [prefill, decode])
+        services.append(_share_between_phases(prefill, decode))
     models: list[SharedModels] = []
-    for i, group in enumerate((*pairs, *mixed)):
-        words = f"Placing together: {' and '.join(dict.fromkeys(case.model for case in group))}"
-        progress(i / (len(pairs) + len(mixed)), f"{words} in {group[0].region}")
-        if i < len(pairs):
-            services.append(_share_between_phases(*group))
-        else:
-            models.append(_share_between_models(group))
+    for group in mixed:
+        show_progress(len(services) + len(models), group)
+        models.append(_share_between_models(group))
     return SharedGpus(tuple(services), tuple(models))
 
 

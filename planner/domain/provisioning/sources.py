@@ -43,7 +43,7 @@ def timing_word(shares: FloatArray) -> str:
 
     ``shares [2]`` are the measured and the extrapolated share of that time.
     """
-    inside, beyond = (float(share) for share in shares)
+    inside, beyond = shares.tolist()
     if inside + beyond < 0.005:
         return MODELLED
     if inside > 0.995:
@@ -63,7 +63,7 @@ def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
 
 def timing_shares(phase: PhaseProblem, level: Level) -> Timing:
     """Return the shares of a plan's iteration time that are measured, extrapolated and modelled."""
-    inside, beyond = (float(share) for share in measured_shares(phase, level))
+    inside, beyond = measured_shares(phase, level).tolist()
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 

@@ -227,7 +227,7 @@ def sentences(over_time: OverTime | None) -> Sentences:
         share = over_time.savings[level].gpus if level in over_time.savings else None
         if share is None:
             continue
-        finer, coarse = (over_time.levels[name].gpu_hours for name in (level, MODEL))
+        finer, coarse = over_time.levels[level].gpu_hours, over_time.levels[MODEL].gpu_hours
         if share <= 0.005:
             without_savings.append(
                 f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "

@@ -373,7 +373,7 @@ def with_other_traffic(study: Study, trace: Trace, demand: Demand) -> Study:
     """Return the study with other traffic in its window, which policies see only as it arrives."""
     traffic = replace(study.traffic, demand=demand)
     # Sizes of later periods come from lengths that policies must not know ahead.
-    sizes = replace(study.sizes, later=(), at=None)
+    sizes = replace(study.sizes, later=(), of_period=None)
     changed_study = replace(study, traffic=traffic, sizes=sizes, trace=trace)
     peak, misfit = static_at_peak(changed_study.plan_input)
     return replace(changed_study, peak=peak, misfit=misfit)

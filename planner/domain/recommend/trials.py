@@ -495,7 +495,7 @@ class Trials:
         served = None if not_replayed else served_by(study, counts, self.seed, self._known, targets)
         if served is None:
             return None
-        if served.cut:
+        if served.stopped_early:
             return CaseResult(cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True)
         tiers = study.hardware.tiers
         attainment = {

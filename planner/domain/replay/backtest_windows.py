@@ -26,7 +26,7 @@ def study_at(study: Study, window: Window) -> Study:
     seed, cells = study.settings.seed, study.cells
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
     no_replicas = np.zeros(study.hardware.minimum.shape, np.int64)
-    sizes = replace(study.sizes, later=(), at=None)
+    sizes = replace(study.sizes, later=(), of_period=None)
     inputs = replace(study.plan_input, window=window, sizes=sizes, current=no_replicas)
     peak, misfit = static_at_peak(inputs)
     before = static_before(inputs)
@@ -78,13 +78,13 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     days = int(max(0.0, window.start_s - begins) // DAY_S)
     if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
         days = 0
-    by_day = {
-        day: moved
-        for day in range(1, days + 1)
-        if (moved := cut(window.start_s - DAY_S * day))
-        and moved.duration_s >= least_s
-        and _is_observed(moved, demand)
-    }
+
+    def is_usable(moved: Window | None) -> bool:
+        """Return whether a window is long enough, and has demand in the trace."""
+        return moved is not None and moved.duration_s >= least_s and _is_observed(moved, demand)
+
+    moved_by_day = {day: cut(window.start_s - DAY_S * day) for day in range(1, days + 1)}
+    by_day = {day: moved for day, moved in moved_by_day.items() if moved and is_usable(moved)}
     if by_day:
         return _three_days(by_day, demand, history_s)
     all_periods = round(window.duration_s / window.period_s)
@@ -96,15 +96,11 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
     least_bins_s = np.ceil(least_s / window.bin_s - 1e-9) * window.bin_s
     starts = np.arange(right_before.start_s - least_bins_s, begins - 1e-6, -window.bin_s)
-    earlier = [
-        moved
-        for start in starts
-        if (moved := cut(float(start), right_before.start_s))
-        and moved.duration_s >= least_s
-        and _is_observed(moved, demand)
-    ]
-    busiest = max(earlier, key=lambda moved: _requests_in(moved, demand), default=None)
-    return (right_before,) if busiest is None else (right_before, busiest)
+    all_earlier = [cut(float(start), right_before.start_s) for start in starts]
+    earlier = [moved for moved in all_earlier if moved and is_usable(moved)]
+    if not earlier:
+        return (right_before,)
+    return right_before, max(earlier, key=lambda moved: _requests_in(moved, demand))
 
 
 def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:
@@ -115,15 +111,15 @@ def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> 
     missing, or two are the same, the next most recent days take their places.
     """
     last = min(by_day)
-    enough = [
+    with_history = [
         day
-        for day, moved in by_day.items()
-        if day == last or moved.origins_s[0] >= demand.start_s + history_s
+        for day, window in by_day.items()
+        if day == last or window.origins_s[0] >= demand.start_s + history_s
     ]
-    recent = [day for day in enough if day <= last + SEARCHED]
+    recent = [day for day in with_history if day <= last + SEARCHED]
     busiest = max(recent, key=lambda day: _requests_in(by_day[day], demand))
     by_preference = dict.fromkeys([last, WEEK, busiest, *recent])
-    chosen = [day for day in by_preference if day in enough][:3]
+    chosen = [day for day in by_preference if day in with_history][:3]
     return tuple(by_day[day] for day in chosen)
 
 

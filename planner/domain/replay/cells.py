@@ -72,13 +72,15 @@ def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
 
     They are means over the GPU types that serve the model.
     """
-    means: list[FloatArray] = []
-    # Decode replicas have no TTFT, and prefill replicas no TBT.
-    for field, role_without_it in (("ttft_s", "decode"), ("tbt_s", "prefill")):
-        seconds_of: list[list[float]] = [[] for _ in study.hardware.models]
-        for (m, g), (_, capacity) in study.sizes.capacity.items():
-            seconds = getattr(capacity, field)
-            if study.hardware.columns[g].role != role_without_it and np.isfinite(seconds):
-                seconds_of[m].append(seconds)
-        means.append(np.array([float(np.mean(s)) if s else 0.0 for s in seconds_of]))
-    return means[0], means[1]
+    ttft_s: list[list[float]] = [[] for _ in study.hardware.models]  # of each model
+    tbt_s: list[list[float]] = [[] for _ in study.hardware.models]
+    for (m, g), (_, capacity) in study.sizes.capacity.items():
+        # Decode replicas have no TTFT, and prefill replicas no TBT.
+        role = study.hardware.columns[g].role
+        if role != "decode" and np.isfinite(capacity.ttft_s):
+            ttft_s[m].append(capacity.ttft_s)
+        if role != "prefill" and np.isfinite(capacity.tbt_s):
+            tbt_s[m].append(capacity.tbt_s)
+    mean_ttft_s = np.array([np.mean(seconds) if seconds else 0.0 for seconds in ttft_s])
+    mean_tbt_s = np.array([np.mean(seconds) if seconds else 0.0 for seconds in tbt_s])
+    return mean_ttft_s, mean_tbt_s

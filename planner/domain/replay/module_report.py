@@ -55,22 +55,23 @@ def module_run(
 
 
 def _modules_by_model(
-    study: Study, ready: BuiltPolicy, scaled: Sequence[int]
+    study: Study, ready: BuiltPolicy, scaled_pools: Sequence[int]
 ) -> dict[str, tuple[Module, ...]]:  # fmt: skip
     """Return the modules of each model, by model name.
 
-    ``scaled`` are the indices of the pools whose modules the policy moves. Models without such a
-    pool are left out.
+    ``scaled_pools`` are the indices of the pools whose modules the policy moves. Models without
+    such a pool are left out.
     """
-    out: dict[str, tuple[Module, ...]] = {}
-    for p in scaled:
-        m, _, g = study.hardware.model_region_gpu[ready.source_pools[p]]
-        shape = study.hardware.models[m].shape
+    hardware = study.hardware
+    modules: dict[str, tuple[Module, ...]] = {}
+    for pool in scaled_pools:
+        # A policy may split a pool of the study, so look up the pool that it came from.
+        model, _, column = hardware.model_region_gpu[ready.source_pools[pool]]
+        shape = hardware.models[model].shape
         if shape is not None:
-            precision = study.hardware.sections[m, g].precision
-            name = study.hardware.models[m].name
-            out[name] = modules_of(shape, precision, TABLE_TOKENS)
-    return out
+            precision = hardware.sections[model, column].precision
+            modules[hardware.models[model].name] = modules_of(shape, precision, TABLE_TOKENS)
+    return modules
 
 
 def _pool_figures(
@@ -84,16 +85,17 @@ def _pool_figures(
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
     # The placements of modules over time, and the seconds that each lasted.
-    standings = [standing for standing in rule.standings if standing.pool == p]
-    edges = np.array([*(standing.time_s for standing in standings), result.duration_s])
-    spans = np.maximum(np.diff(edges), 0.0)
-    copies = np.array([standing.copies.sum() for standing in standings])
-    borrowed = np.array([standing.borrowed for standing in standings]) * pool.profile.tp
+    placements = [standing for standing in rule.standings if standing.pool == p]
+    times_s = np.array([*(placement.time_s for placement in placements), result.duration_s])
+    lasted_s = np.maximum(np.diff(times_s), 0.0)
+    copies = np.array([placement.copies.sum() for placement in placements])
+    borrowed_gpus = np.array([placement.borrowed for placement in placements]) * pool.profile.tp
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
 
     def mean(values: FloatArray) -> float:
         """Return the mean over time of ``values``, one per placement of the pool."""
-        return float(values @ spans / spans.sum()) if spans.sum() > 0 else 0.0
+        total_s = lasted_s.sum()
+        return float(values @ lasted_s / total_s) if total_s > 0 else 0.0
 
     return PoolModules(
         model=pool.model,
@@ -112,14 +114,14 @@ def _pool_figures(
         acting_s=sum(min(event.until_s, result.duration_s) - event.time_s for event in events),
         mean_copies=mean(copies),
         most_copies=int(copies.max(initial=0)),
-        mean_borrowed_gpus=mean(borrowed),
-        most_borrowed_gpus=int(borrowed.max(initial=0)),
-        mean_speed=mean(np.array([standing.speed for standing in standings])),
+        mean_borrowed_gpus=mean(borrowed_gpus),
+        most_borrowed_gpus=int(borrowed_gpus.max(initial=0)),
+        mean_speed=mean(np.array([placement.speed for placement in placements])),
         kv_tokens=int(layout.tokens(layout.start)),
         most_kv_tokens=int(layout.max_kv_tokens()),
         preemptions=int(result.totals.preemptions[p]),
         unused_memory=_unused_memory_share(
-            study, ready, result, rule, p, mean(copies), mean(borrowed)
+            study, ready, result, rule, p, mean(copies), mean(borrowed_gpus)
         ),
         speedup=greedy.speedup,
         exact_speedup=None if exact is None else exact.speedup,

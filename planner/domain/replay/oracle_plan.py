@@ -238,13 +238,13 @@ class Oracle:
 
         The demand of a bin then determines the replica counts.
         """
-        hardware, theta = self.study.hardware, self.study.sizes.theta_tps
-        serving = [
-            (m, r, hardware.stages[g]) for m, r, g in hardware.model_region_gpu if theta[m, g] > 0
-        ]
-        mixed = {(m, r) for m, r, stage in serving if stage == 0}
-        split = {(m, r) for m, r, stage in serving if stage != 0}
-        return len(set(serving)) == len(serving) and not mixed & split
+        hardware, theta_tps = self.study.hardware, self.study.sizes.theta_tps
+        stages_of: dict[tuple[int, int], list[int]] = {}  # by model and region
+        for m, r, g in hardware.model_region_gpu:
+            if theta_tps[m, g] > 0:
+                stages_of.setdefault((m, r), []).append(int(hardware.stages[g]))
+        # One pool alone, or one that prefills and one that decodes.
+        return all(len(s) == 1 or sorted(s) == [1, 2] for s in stages_of.values())
 
     def _trim(self) -> None:
         """Remove replicas from single periods of the best schedule, as long as every tier is met.
@@ -304,15 +304,16 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
     the capacity of all its pools of a stage, prefill or decode. Pools at their minimum count are
     left out. ``counts [period, model, region, GPU column]`` are the replicas before.
     """
-    capacity, after_loss = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
+    capacity = _capacity_of(problem, np.maximum(counts, 0))
+    lost = capacity - _capacity_of(problem, np.maximum(counts - 1, 0))
     utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
-    for stage in (1, 2):  # prefill, decode
-        serves = stages != 3 - stage  # columns of both stages, or of this one
-        of_model = capacity[..., serves].sum(axis=(2, 3))
-        left = of_model[:, :, None, None] - (capacity - after_loss)
+    for other_stage in (2, 1):  # decode, prefill
+        is_of_stage = stages != other_stage  # columns of both stages, or of this one
+        of_model = capacity[..., is_of_stage].sum(axis=(2, 3))  # [period, model]
+        left = of_model[:, :, None, None] - lost
         share = joint[:, :, None, None] / np.maximum(left, 1e-9)
-        utilization = np.maximum(utilization, np.where(serves, share, 0.0))
+        utilization = np.maximum(utilization, np.where(is_of_stage, share, 0.0))
     utilization[counts <= np.maximum(problem.minimum, 0)] = np.inf
     order = np.argsort(utilization, axis=None, kind="stable")
     order = order[np.isfinite(utilization.ravel()[order])]

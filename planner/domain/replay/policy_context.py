@@ -150,16 +150,18 @@ def static_before(study: Study, seed: int) -> IntArray:
 
 def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
     """Return the limits that pools share: GPUs of a type in a region, and power."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    types = study.hardware.types
-    for p, (_, r, g) in enumerate(study.hardware.model_region_gpu):
-        groups.setdefault((r, int(types[g])), []).append(p)
-    kilowatts = limited_pools(study.hardware, instance_kw(study.plan_input))
-    return (
-        *(SharedLimit(tuple(pools), int(study.hardware.capacity_gpus[place]))
-          for place, pools in groups.items()),
-        *(SharedLimit(*limit) for limit in kilowatts),
-    )  # fmt: skip
+    hardware = study.hardware
+    pools_of: dict[tuple[int, int], list[int]] = {}  # by region and GPU type
+    for pool, (_, r, g) in enumerate(hardware.model_region_gpu):
+        pools_of.setdefault((r, int(hardware.types[g])), []).append(pool)
+    limits = [
+        SharedLimit(tuple(pools), int(hardware.capacity_gpus[region_and_type]))
+        for region_and_type, pools in pools_of.items()
+    ]
+    limits += [
+        SharedLimit(*limit) for limit in limited_pools(hardware, instance_kw(study.plan_input))
+    ]
+    return tuple(limits)
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:

@@ -72,23 +72,18 @@ def losses_of(study: Study) -> list[Loss]:
         columns_of: dict[tuple[int, int], list[int]] = {}
         for m, r, g in study.hardware.model_region_gpu:
             columns_of.setdefault((m, r), []).append(g)
-        for place, columns in columns_of.items():
-            for lost in _ways_to_lose(columns, spare.instances):
-                lost_counts.append(np.zeros(shape, np.int64))
-                np.add.at(lost_counts[-1], (*place, list(lost)), 1)
+        for (m, r), columns in columns_of.items():
+            # The GPU column of each lost replica. Many lost replicas are all of one pool.
+            ways: Iterable[tuple[int, ...]] = [(column,) * spare.instances for column in columns]
+            if spare.instances <= MOST_MIXED:
+                ways = combinations_with_replacement(columns, spare.instances)
+            for lost_columns in ways:
+                lost = np.zeros(shape, np.int64)
+                for column in lost_columns:
+                    lost[m, r, column] += 1
+                lost_counts.append(lost)
     regions = [*range(shape[1])] if spare.region else []
     return [Loss(counts, region) for counts in lost_counts for region in (None, *regions)]
-
-
-def _ways_to_lose(columns: Sequence[int], count: int) -> Iterable[tuple[int, ...]]:
-    """Return each way to lose ``count`` replicas, as the GPU column of each lost replica.
-
-    ``columns`` are those of a model's pools in a region. More than ``MOST_MIXED`` lost replicas are
-    all of one pool.
-    """
-    if count > MOST_MIXED:
-        return [(column,) * count for column in columns]
-    return combinations_with_replacement(columns, count)
 
 
 def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:

@@ -23,13 +23,13 @@ def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]
     ``source_pools`` gives the index of the study's pool that each replayed pool came from. None
     marks a pool that serves no requests. Means over an interval are rounded down.
     """
-    ready = np.floor(series.ready + ROUNDING).astype(np.int64)
-    counts = np.zeros((ready.shape[1], *study.hardware.minimum.shape), np.int64)
-    for p, source in enumerate(source_pools):
-        if source is None:
-            continue
-        m, r, g = study.hardware.model_region_gpu[source]
-        counts[:, m, r, g] += ready[p]
+    serving_replicas = np.floor(series.ready + ROUNDING).astype(np.int64)  # [pool, interval]
+    intervals = serving_replicas.shape[1]
+    counts = np.zeros((intervals, *study.hardware.minimum.shape), np.int64)
+    for source, replicas in zip(source_pools, serving_replicas, strict=True):
+        if source is not None:
+            m, r, g = study.hardware.model_region_gpu[source]
+            counts[:, m, r, g] += replicas
     return counts
 
 

@@ -28,17 +28,17 @@ MOST_RECORDED = 20_000  # decisions of a window whose observations are kept: 3.5
 class ServedRequests:
     """What a static fleet served of one model: requests due and late by tier, and its cost.
 
-    ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
-    too many requests were late. Then ``late`` counts the late ones until that time, and ``due`` all
-    requests of the window. ``seen`` is what a reactive guard would observe, if recorded
+    ``due`` counts requests that were finished or late. If ``stopped_early``, too many requests were
+    late. Then ``late`` counts those until that time, and ``due`` all requests of the window.
+    ``guard_signals`` is what a reactive guard would observe, if recorded
     (``GuardedPlan.recorded_observations``).
     """
 
     due: IntArray
     late: IntArray
-    cut: bool = False
+    stopped_early: bool = False
     cost_usd: float = 0.0
-    seen: FloatArray | None = None
+    guard_signals: FloatArray | None = None
 
 
 # Results by study, model, seed, and replica counts of one cell (shard) of the fleet.
@@ -73,19 +73,20 @@ class FlatWindow:
         ]
         requests = {m: self._requests_by_tier(m) for m in self.models}
         total = np.sum(list(requests.values()), axis=0)
-        served = {m: result for m in self.models if (result := self.known.get(self.key(m, counts)))}
+        results = {m: self.known.get(self.key(m, counts)) for m in self.models}
+        served = {m: result for m, result in results.items() if result is not None}
         for m in self.models:
             # The late requests known so far may already rule out a goal.
             if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
                 return False
-            if m not in served or served[m].cut:
+            if m not in served or served[m].stopped_early:
                 others = {other: result for other, result in served.items() if other != m}
                 length_s, late = self.study.window.duration_s, _late_by_tier(others, total)
                 watch = LateCounter(tiers, length_s, late, total - requests[m])
                 served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
         due = np.sum([result.due for result in served.values()], axis=0)
         late = _late_by_tier(served, total)
-        return not any(result.cut for result in served.values()) and all(
+        return not any(result.stopped_early for result in served.values()) and all(
             due_of_tier == 0 or (due_of_tier - late_of_tier) / due_of_tier >= tier.attainment
             for tier, due_of_tier, late_of_tier in zip(
                 tiers, due.tolist(), late.tolist(), strict=True
@@ -122,10 +123,10 @@ class FlatWindow:
                 carried=None if carried is None else carried.rows(carried.model == m),
             )
         except TargetMissed:
-            return ServedRequests(self._requests_by_tier(m), watch.late.copy(), cut=True)
+            return ServedRequests(self._requests_by_tier(m), watch.late.copy(), stopped_early=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
         seen = policy.recorded_observations if isinstance(policy, GuardedPlan) else None
-        return ServedRequests(*due_and_late(result), cost_usd=cost_usd, seen=seen)
+        return ServedRequests(*due_and_late(result), cost_usd=cost_usd, guard_signals=seen)
 
     def _policy(self, counts: IntArray) -> Static | GuardedPlan:
         """Return a policy that keeps ``counts``, and records what a reactive guard would observe.
@@ -185,13 +186,13 @@ def served_by(
     window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
     window.meets(counts)  # fills ``known``
     results = [known.get(window.key(m, counts)) for m in models]
-    if any(result is None for result in results):
-        return None
     served = [result for result in results if result is not None]
+    if len(served) < len(results):
+        return None
     return ServedRequests(
         np.sum([result.due for result in served], axis=0),
         np.sum([result.late for result in served], axis=0),
-        any(result.cut for result in served),
+        any(result.stopped_early for result in served),
         sum(result.cost_usd for result in served),
     )
 
@@ -207,9 +208,9 @@ def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) ->
     signals = []
     for m in models:
         served = known.get(window.key(m, counts))
-        if served is None or served.seen is None:
+        if served is None or served.guard_signals is None:
             return None
-        signals.append(served.seen)
+        signals.append(served.guard_signals)
     joined = np.empty((len(signals[0]), len(OBSERVED), len(counts)))
     for m, seen in zip(models, signals, strict=True):
         joined[..., model_pool_mask(study, [m])] = seen

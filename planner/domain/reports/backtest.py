@@ -73,11 +73,11 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
     """Return a table with a row per forecaster; the cheapest is highlighted."""
     return table(
         methods,
-        (Head("Forecaster", wide=2), _name),
+        (Head("Forecaster", width=2), _name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
         (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
         (Head("Above the oracle", Form.CHANGE), lambda row: row.regret),
-        (Head("Plans for", wide=2), lambda row: row.at),
+        (Head("Plans for", width=2), lambda row: row.at),
         (Head("Cost as chosen before", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
         (Head("Attainment then, above target", Form.CHANGE), lambda row: row.as_run_spare),
         marked=lambda row: row.facts.method == result.best,
@@ -100,7 +100,7 @@ def _errors(methods: Sequence[ForecasterFigures]) -> Table:
     return table(
         methods,
         (Head("Forecaster"), lambda row: row.facts.method),
-        (Head("Model", wide=2), lambda row: row.facts.order),
+        (Head("Model", width=2), lambda row: row.facts.order),
         (Head("WAPE", Form.SHARE), lambda row: row.facts.wape),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.facts.peak_wape),
         (Head("Bias", Form.CHANGE), lambda row: row.facts.bias),
@@ -114,7 +114,7 @@ def _baselines(result: BacktestResult) -> Iterator[Section]:
     if result.beside:
         rows = table(
             result.beside.values(),
-            (Head("Policy", wide=2), lambda row: row.label),
+            (Head("Policy", width=2), lambda row: row.label),
             (Head("Replicas", Form.COUNT), lambda row: row.instances),
             (Head("Cost", Form.NUMBER, "$"), lambda row: row.figures.cost_usd),
             (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
 
-from planner.domain.formats import figure, minus, percent
+from planner.domain.formats import counted, figure, minus, percent
 from planner.domain.recommend.alternatives import level_of
 from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
@@ -188,7 +188,7 @@ def checks(
         yield Check("Fresh data", None, "Its traffic has no calendar date.")
     else:
         days = days_old(data_age)
-        words = f"The traffic ended {days:,} day{'s' * (days != 1)} ago, limit {SEASON.days}."
+        words = f"The traffic ended {counted(days, 'day')} ago, limit {SEASON.days}."
         yield Check("Fresh data", data_age <= SEASON, words)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from planner.domain.formats import duration, figure, key_words, percent, signed_percent
+from planner.domain.formats import counted, duration, figure, key_words, percent, signed_percent
 from planner.domain.kinds.compare import CompareResult
 from planner.domain.report import (
     Alternative,
@@ -326,7 +326,9 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet."."""
     counts = _replicas(view, schedule, view.key)
-    what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
+    what = ""
+    if counts is not None:
+        what = f" {span_text(counts)} {'replica' if counts[1] == 1 else 'replicas'}:"
     return f"Run{what} {view.plan.outcome.label}."
 
 
@@ -461,7 +463,7 @@ def _risk_fact(view: ComparisonView) -> Fact:
     plan, price = view.plan, _next_level_words(view)
     if plan.level is not None and not plan.level.qualifies:
         failing = len(plan.level.failing)
-        days = f"Fails {failing} test day{'s' * (failing != 1)}"
+        days = f"Fails {counted(failing, 'test day')}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     loss = view.replica_loss(plan.outcome)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
@@ -493,7 +495,7 @@ def _test_days_fact(view: ComparisonView) -> Fact:
 def _tests_text(days: Sequence[TestDayFigures]) -> str:
     """Return the number of test days of each sort, such as "1 day, 2 stress tests"."""
     sorts = Counter(SORTS.get(day.kind, "stress test") for day in days)
-    return ", ".join(f"{count} {sort}{'s' * (count != 1)}" for sort, count in sorts.items())
+    return ", ".join(counted(count, sort) for sort, count in sorts.items())
 
 
 def _required_days(view: ComparisonView) -> list[TestDayFigures]:
@@ -528,7 +530,8 @@ def _next_level_words(view: ComparisonView) -> str:
         return f"{next_level.capitalize()}: same cost"
     gains_spare = _is_n_plus_1(view, next_plan) and not _is_n_plus_1(view, view.plan)
     name = "N+1" if gains_spare else next_level.capitalize()
-    return f"{name}: {'+' * (extra_usd >= 0)}{figure(extra_usd, '$')}"
+    sign = "+" if extra_usd >= 0 else ""
+    return f"{name}: {sign}{figure(extra_usd, '$')}"
 
 
 def _is_n_plus_1(view: ComparisonView, plan: Plan) -> bool:
@@ -708,12 +711,11 @@ def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
     if not days or view.plan.name == STATIC:
         return None
     tested = dict.fromkeys(key for day in days for key in day.policies)
-    costs = {
-        key: cost
-        for key in tested
-        # None: the policy fails a required day.
-        if key in view.outcomes and (cost := _expected_cost(view, key)) is not None
-    }
+    costs = {}
+    for key in tested:
+        cost = _expected_cost(view, key) if key in view.outcomes else None
+        if cost is not None:  # it passes every required day
+            costs[key] = cost
     own_cost = costs.pop(view.key, None)
     if not own_cost or not costs:
         return None
@@ -768,7 +770,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
 
     rows = table(
         days,
-        (Head("Test day", wide=3), lambda day: day.name),
+        (Head("Test day", width=3), lambda day: day.name),
         (Head("Required"), lambda day: "yes" if view.requires(day) else "no"),
         (Head("Weight", Form.NUMBER), lambda day: day.weight or None),
         (Head("Passes"), passes),
@@ -778,7 +780,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
             for tier in tiers
         ),
         (Head("Policies that pass"), _passing_count),
-        (Head("Not applicable", wide=2), lambda day: day.not_applicable),
+        (Head("Not applicable", width=2), lambda day: day.not_applicable),
     )
     note = (
         f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
@@ -868,7 +870,7 @@ def _test_day_columns(
         )
 
     yield Head("Required test days passed"), passed_days
-    yield Head("Fails on", wide=2), failed_days
+    yield Head("Fails on", width=2), failed_days
 
 
 def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:
@@ -899,8 +901,8 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
     return table(
         levels,
         (Head("Assurance"), str),
-        (Head("Policy", wide=3), lambda level: recommended[level].label),
-        (Head("Parameters", wide=2), parameters),
+        (Head("Policy", width=3), lambda level: recommended[level].label),
+        (Head("Parameters", width=2), parameters),
         (
             Head("Passes required days"),
             lambda level: "yes" if recommended[level].qualifies else "no",
@@ -913,7 +915,7 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
             (Head(f"SLO attainment on test days: {tier}", Form.SHARE), partial(attainment, tier))
             for tier in tiers
         ),
-        (Head("Fails", wide=2), lambda level: ", ".join(recommended[level].failing)),
+        (Head("Fails", width=2), lambda level: ", ".join(recommended[level].failing)),
         marked=lambda level: level == marked,
         note="Means are over the weighted test days. The planned day is not one of them."
         + (" Low and high: 80% interval." if has_interval else ""),

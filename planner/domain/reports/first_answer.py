@@ -1,5 +1,7 @@
 """Report what a comparison knows before it is finished."""
 
+from functools import partial
+
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
 from planner.domain.reports.compare import assurance_table
 from planner.domain.reports.policies import span_text
@@ -39,17 +41,16 @@ def _days_table(days: tuple[DayProgress, ...]) -> Table:
     """Return a table with a row per test day, and whether each policy passes it."""
     policies = list(dict.fromkeys(label for day in days for label in day.passes))
 
-    def passes(day: DayProgress, label: str) -> str:
+    def passes(label: str, day: DayProgress) -> str:
         """Return "passes" or "fails", or "" if the policy was not simulated on the day."""
-        return "" if label not in day.passes else "passes" if day.passes[label] else "fails"
+        if label not in day.passes:
+            return ""
+        return "passes" if day.passes[label] else "fails"
 
     return table(
         days,
-        (Head("Test day", wide=3), lambda day: day.name),
+        (Head("Test day", width=3), lambda day: day.name),
         (Head("Required from"), lambda day: day.level),
-        *(
-            (Head(label), lambda day, label=label: passes(day, label))
-            for label in policies
-        ),
+        *((Head(label), partial(passes, label)) for label in policies),
         note="Each policy with the parameter value tried last.",
-    )  # fmt: skip
+    )

@@ -87,15 +87,16 @@ def _peak(total: pl.DataFrame) -> Fact:
 def _over_time(total: pl.DataFrame, clock: str) -> Table:
     """Return a table of the forecast demand: means of hours, or of days in a long window."""
     zone = zone_name() if clock == "utc" else "trace time"
-    by = "hour" if total["time"][-1] - total["time"][0] <= MOST_BY_HOUR else "day"
-    means = total.group_by_dynamic("time", every=f"1{by[0]}").agg(pl.col(*VALUES).mean())
+    length = total["time"][-1] - total["time"][0]
+    step, word = ("1h", "hour") if length <= MOST_BY_HOUR else ("1d", "day")
+    means = total.group_by_dynamic("time", every=step).agg(pl.col(*VALUES).mean())
     return table(
         means.iter_rows(named=True),
         (Head("From", Form.MOMENT, zone), lambda row: row["time"]),
         (Head("Forecast", Form.NUMBER, "input tokens/s"), lambda row: row["mean"]),
         (Head("P10", Form.NUMBER, "input tokens/s"), lambda row: row["p10"]),
         (Head("P90", Form.NUMBER, "input tokens/s"), lambda row: row["p90"]),
-        note=f"Mean of each {by}.",
+        note=f"Mean of each {word}.",
     )
 
 
@@ -212,20 +213,20 @@ def _series(rows: Rows) -> Table:
     tiers = [row["tier"] for row in rows]
     return table(
         rows,
-        (Head("Model", wide=2), lambda row: row["model"]),
-        (Head("Region", wide=2), lambda row: row["region"]),
-        (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
+        (Head("Model", width=2), lambda row: row["model"]),
+        (Head("Region", width=2), lambda row: row["region"]),
+        (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
-        (Head("Forecaster", wide=2), lambda row: row["method"].replace("-", " ")),
+        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
         (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
         (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
         (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
-        (Head("Drift", wide=2), _drift),
-        (Head("Why", wide=3), lambda row: row.get("reason")),
-        (Head("Warning", wide=3), lambda row: row.get("note")),
-        (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
+        (Head("Drift", width=2), _drift),
+        (Head("Why", width=3), lambda row: row.get("reason")),
+        (Head("Warning", width=3), lambda row: row.get("note")),
+        (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
         note="Errors of past forecasts."
         if any(row.get("wape") is not None for row in rows)
         else "",
@@ -248,7 +249,7 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
             (Head("Region"), lambda row: row.region),
             (Head("Tier"), lambda row: row.tier),
             (Head("Unit"), lambda row: row.unit.replace("_", " ")),
-            (Head("Method", wide=2), lambda row: row.method.replace("-", " ")),
+            (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
             (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
             (Head("Peak error", Form.SHARE), lambda row: row.error),
             (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
@@ -271,6 +272,6 @@ def _planned_for(result: ForecastResult) -> Iterator[Section]:
             (Head("Forecast percentile"),
              lambda row: "mean" if row.quantile is None else f"P{100 * row.quantile:.3g}"),
             (Head("Factor", Form.NUMBER), lambda row: row.times),
-            (Head("Why", wide=4), lambda row: row.why),
+            (Head("Why", width=4), lambda row: row.why),
         )  # fmt: skip
         yield Section("Planned percentile", (rows,), "Percentile", group=Group.BASIS)

@@ -33,8 +33,9 @@ ERRORS_NOTE = (
 
 def window_text(window: WindowFacts) -> str:
     """Return the begin and the end of the window, with the time zone if it has calendar dates."""
-    begins, ends = (when(time, window.clock, zoned=False) for time in (window.start, window.end))
-    return f"{begins} to {ends} {zone_name()}" if window.clock == "utc" else f"{begins} to {ends}"
+    begins = when(window.start, window.clock, zoned=False)
+    times = f"{begins} to {when(window.end, window.clock, zoned=False)}"
+    return f"{times} {zone_name()}" if window.clock == "utc" else times
 
 
 def window_title(window: WindowFacts) -> str:
@@ -98,11 +99,11 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     )
     inputs = table(
         ordered,
-        (Head("Input", wide=2), lambda row: row.what),
-        (Head("Effect", wide=2), lambda row: row.matters),
-        (Head("Value", wide=3), lambda row: row.value),
+        (Head("Input", width=2), lambda row: row.what),
+        (Head("Effect", width=2), lambda row: row.matters),
+        (Head("Value", width=3), lambda row: row.value),
         (Head("Provenance"), lambda row: row.provenance),
-        (Head("Source", wide=3), lambda row: row.source),
+        (Head("Source", width=3), lambda row: row.source),
         note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
     )
     title = f"Assumptions: {assumed} of {len(rows)} inputs"
@@ -149,10 +150,10 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
     tiers = [row["tier"] for row in series]
     errors = table(
         series,
-        (Head("Model", wide=2), lambda row: row["model"]),
-        (Head("Region", wide=2), lambda row: row["region"]),
-        (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
-        (Head("Forecaster", wide=2), lambda row: row["method"].replace("-", " ")),
+        (Head("Model", width=2), lambda row: row["model"]),
+        (Head("Region", width=2), lambda row: row["region"]),
+        (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
+        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
@@ -170,10 +171,10 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         return
     rows = table(
         errors,
-        (Head("Model", wide=2), lambda row: row.model),
-        (Head("GPUs", wide=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
         (Head("Error", Form.SHARE), lambda row: row.error),
-        (Head("Basis", wide=3), lambda row: row.basis),
+        (Head("Basis", width=3), lambda row: row.basis),
         (Head("Replicas", Form.COUNT), lambda row: row.replicas),
         (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
@@ -194,8 +195,8 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         return
     rows = table(
         frame.capacity,
-        (Head("Model", wide=2), lambda row: row.replica.model),
-        (Head("GPUs", wide=2), lambda row: row.replica.arrangement),
+        (Head("Model", width=2), lambda row: row.replica.model),
+        (Head("GPUs", width=2), lambda row: row.replica.arrangement),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
         (Head("Limited by"), lambda row: limit_name(row.bound_by)),

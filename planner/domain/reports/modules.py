@@ -64,10 +64,10 @@ def modules_section(
         return
     pools.sort(key=lambda row: -row.pool.operations)
     pool_columns = (
-        (Head("Policy", wide=2), lambda row: row.policy.label),
-        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Policy", width=2), lambda row: row.policy.label),
+        (Head("Model", width=2), lambda row: row.pool.model),
         (Head("Region"), lambda row: row.pool.region),
-        (Head("GPUs", wide=2), lambda row: row.pool.arrangement),
+        (Head("GPUs", width=2), lambda row: row.pool.arrangement),
     )
     operations = table(
         pools,
@@ -111,8 +111,8 @@ def _memory_table(pools: Sequence[Pool]) -> Table:
             rows.update(ModelModule(model, module) for module in modules)
     return table(
         sorted(rows, key=lambda row: (row.model, -row.module.memory_bytes)),
-        (Head("Model", wide=2), lambda row: row.model),
-        (Head("Module of a layer", wide=2), lambda row: row.module.name),
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("Module of a layer", width=2), lambda row: row.module.name),
         (Head("In a layer", Form.COUNT), lambda row: row.module.each),
         (Head("Memory", Form.NUMBER, "MiB"), lambda row: row.module.memory_bytes / 2**20),
         (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row.module.flops / 1e9),

@@ -99,7 +99,7 @@ def _months(result: OutlookResult) -> Table:
         (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
         (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
         (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
-        (Head("No plan", wide=3), lambda row: row.conflict),
+        (Head("No plan", width=3), lambda row: row.conflict),
         note="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
         "by Plan and compare costs less.",
     )

@@ -148,10 +148,13 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
     totals = (
         joined.group_by("time").agg(pl.col("tps", "capacity", "short").sum().round(1)).sort("time")
     )
-    times, demands, capacities, shorts = (
-        tuple(totals[name].to_list()) for name in ("time", "tps", "capacity", "short")
+    return Load(
+        tuple(totals["time"]),
+        tuple(totals["tps"]),
+        tuple(totals["capacity"]),
+        tuple(totals["short"]),
+        tuple(models),
     )
-    return Load(times, demands, capacities, shorts, tuple(models))
 
 
 def demand_chart(
@@ -317,7 +320,7 @@ def band_label(rows: pl.DataFrame) -> str:
     Such a band is wider than that of the total demand, because series do not peak together.
     """
     several = rows["time"].is_duplicated().any()
-    return f"Forecast P10 to P90{' (sum of series)' * several}"
+    return "Forecast P10 to P90 (sum of series)" if several else "Forecast P10 to P90"
 
 
 def _capacity_line(

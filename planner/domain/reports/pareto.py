@@ -53,7 +53,9 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
         usd = result.simulated_usd
         simulated = f", simulated {figure(usd, '$')}" if usd is not None else ""
         for i, value in enumerate((plan.first, plan.second)):
-            basis = RATED.get(result.of[i], "") or simulated * (result.of[i] == "cost")
+            basis = RATED.get(result.of[i], "")
+            if result.of[i] == "cost":
+                basis = basis or simulated
             yield Fact((first, second)[i], value, result.units[i], note=f"your plan{basis}")
         yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
         return
@@ -90,6 +92,10 @@ def _front_table(result: ParetoResult) -> Table:
     knee = ""
     if result.knee is not None and has_trade_off(result.points):
         knee = f"Plan {result.knee + 1}"
+    note = "Energy and carbon are at rated load."
+    if len(plans) > 1:
+        together = "A numbered plan decides all periods together"
+        note = f"{together}, so it may beat your plan slightly. {note}"
     return table(
         plans,
         (Head("Plan"), lambda row: row.name),
@@ -101,9 +107,7 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
         marked=lambda row: row.name == knee,
-        note="A numbered plan decides all periods together, so it may beat your plan slightly. "
-        * (len(plans) > 1)
-        + "Energy and carbon are at rated load.",
+        note=note,
     )
 
 

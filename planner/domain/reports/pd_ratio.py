@@ -248,8 +248,8 @@ def _pairs(result: PdRatioResult) -> Iterator[Section]:
         return
     pairs = table(
         result.pairs,
-        (Head("Prefill on", wide=2), lambda pair: pair.prefill_on),
-        (Head("Decode on", wide=2), lambda pair: pair.decode_on),
+        (Head("Prefill on", width=2), lambda pair: pair.prefill_on),
+        (Head("Decode on", width=2), lambda pair: pair.decode_on),
         (Head("Best ratio"), lambda pair: ratio_name(pair.prefill, pair.decode)),
         (Head("Capacity", Form.COUNT, "tokens/s"), lambda pair: pair.max_tps),
         (Head("Cost", Form.NUMBER, "$/h"), lambda pair: pair.usd_per_hour),

@@ -6,10 +6,12 @@ is a scheduler that places units on nodes.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from planner.domain.kinds.place import PlaceResult
 from planner.domain.placement.figures import MethodFigures, ServiceUnits
 from planner.domain.placement.methods import METHODS
+from planner.domain.placement.simulation import MethodReplay, Replay
 from planner.domain.report import (
     Fact,
     Form,
@@ -70,7 +72,7 @@ def _placements(methods: list[MethodFigures]) -> Table:
     """Return a table with a row per method: how well it places the first replicas."""
     return table(
         methods,
-        (Head("Method", wide=2), lambda row: row.label),
+        (Head("Method", width=2), lambda row: row.label),
         (Head("Units", Form.COUNT), lambda row: row.start.units),
         (Head("Unplaced", Form.COUNT), lambda row: row.start.unplaced_units),
         (Head("Affinity honoured", Form.SHARE), lambda row: row.start.affinity_honoured),
@@ -92,7 +94,7 @@ def services_table(services: Sequence[ServiceUnits]) -> Table:
     """Return a table with a row per service: how well one method places its units."""
     return table(
         services,
-        (Head("Service", wide=2), lambda row: row.service),
+        (Head("Service", width=2), lambda row: row.service),
         (Head("Units", Form.COUNT), lambda row: row.units),
         (Head("Groups", Form.COUNT), lambda row: row.groups),
         (Head("Affinity missed", Form.COUNT), lambda row: row.missed),
@@ -104,29 +106,43 @@ def services_table(services: Sequence[ServiceUnits]) -> Table:
 
 def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[Section]:
     """Yield the section on simulated latencies with each placement, if it was simulated."""
-    shown = [(row.label, row.simulated) for row in methods if row.simulated is not None]
-    if not shown:
+    rows = [SimulatedMethod(row.label, row.simulated) for row in methods if row.simulated]
+    if not rows:
         return
-    tiers = list(dict.fromkeys(tier for _, row in shown for tier in row.replay.slo_attainment))
+    tiers = dict.fromkeys(tier for row in rows for tier in row.replay.slo_attainment)
     simulated = result.simulation
+
+    def attainment(tier: str, row: SimulatedMethod) -> float | None:
+        """Return the SLO attainment of a tier with a method; None without requests."""
+        return row.replay.slo_attainment.get(tier)
+
     latencies = table(
-        shown,
-        (Head("Method", wide=2), lambda row: row[0]),
-        (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row[1].replay.ttft_ms.p95),
-        (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row[1].replay.tbt_ms.p95),
-        (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row[1].replay.e2e_ms.p95),
+        rows,
+        (Head("Method", width=2), lambda row: row.label),
+        (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.replay.ttft_ms.p95),
+        (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.replay.tbt_ms.p95),
+        (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row.replay.e2e_ms.p95),
         (
             Head("E2E p95 of the worst unit", Form.NUMBER, "ms"),
-            lambda row: (row[1].worst_unit or row[1].replay).e2e_ms.p95,
+            lambda row: (row.simulated.worst_unit or row.replay).e2e_ms.p95,
         ),
         *(
-            (
-                Head(f"SLO attainment: {tier}", Form.SHARE),
-                partial(lambda tier, row: row[1].replay.slo_attainment.get(tier), tier),
-            )
+            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(attainment, tier))
             for tier in tiers
         ),
         note=f"{simulated.requests or 0:,} requests of {simulated.duration_s or 0:,.0f} s from "
         f"{simulated.start}, with the KV bandwidth of each placement (modelled).",
     )
     yield Section("Effect on requests", (latencies,), "Requests")
+
+
+class SimulatedMethod(NamedTuple):
+    """A placement method and its simulation."""
+
+    label: str
+    simulated: MethodReplay
+
+    @property
+    def replay(self) -> Replay:
+        """Return the figures of the simulated requests."""
+        return self.simulated.replay

@@ -54,7 +54,7 @@ def report(result: PlanResult, tables: Tables) -> Report:
     tested = Fact("Test days", "not simulated", meaning=Meaning.RISK)
     return Report(
         title=frame.scenario,
-        answer=f"Run {replicas} replica{'s' * (replicas != '1')}."
+        answer=f"Run {replicas} {'replica' if replicas == '1' else 'replicas'}."
         if replicas
         else "The plan has no replicas.",
         about=window_title(frame.window).removeprefix("Backtest, "),
@@ -136,7 +136,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
     if result.verification is not None:
         judged = table(
             result.verification.judged,
-            (Head("Tier", wide=2), lambda row: row.tier),
+            (Head("Tier", width=2), lambda row: row.tier),
             (Head("Target", Form.SHARE), lambda row: row.target),
             (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
             note=result.verification.sentence,
@@ -156,9 +156,9 @@ def _ratios(ratios: Sequence[StatedRatio]) -> Table:
     """Return a table of the best ratio of each model that has prefill and decode pools."""
     return table(
         ratios,
-        (Head("Model", wide=2), lambda row: row.model),
-        (Head("Prefill on", wide=2), lambda row: row.prefill_on.removesuffix(", prefill")),
-        (Head("Decode on", wide=2), lambda row: row.decode_on.removesuffix(", decode")),
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("Prefill on", width=2), lambda row: row.prefill_on.removesuffix(", prefill")),
+        (Head("Decode on", width=2), lambda row: row.decode_on.removesuffix(", decode")),
         (Head("Replicas", Form.COUNT), lambda row: row.instances),
         (Head("Best ratio"), lambda row: row.best.figures.name if row.best else ""),
         note="The best split of the replicas that the largest region has at its peak.",

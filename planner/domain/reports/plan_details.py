@@ -58,9 +58,9 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
     if plan.split:
         rows = table(
             plan.split,
-            (Head("Model", wide=2), lambda row: row.model),
+            (Head("Model", width=2), lambda row: row.model),
             (Head("Region"), lambda row: row.region),
-            (Head("Variant", wide=2), lambda row: row.arrangement),
+            (Head("Variant", width=2), lambda row: row.arrangement),
             (Head("Share, mean", Form.SHARE), lambda row: row.share),
             (Head("From", Form.SHARE), lambda row: row.least),
             (Head("To", Form.SHARE), lambda row: row.most),
@@ -77,7 +77,7 @@ def _mix(mix: Sequence[Purchase]) -> Section:
     rows = table(
         mix,
         (Head("Region"), lambda row: row.region),
-        (Head("GPU type", wide=2), lambda row: row.gpu),
+        (Head("GPU type", width=2), lambda row: row.gpu),
         (Head("Market"), lambda row: row.market.replace("_", "-")),
         (Head("Peak GPUs", Form.COUNT), lambda row: row.gpus),
         (Head("Paid", Form.NUMBER, "GPU-hours"), lambda row: row.gpu_hours),
@@ -126,7 +126,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     chart = Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
     rows = table(
         shift.hours,
-        (Head("Period", Form.MOMENT, wide=2), lambda row: row.period),
+        (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
         (Head("Region"), lambda row: row.region),
         (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
         (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
@@ -140,7 +140,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
     """Return the section on power limits, each with the plan's peak power."""
     rows = table(
         uses,
-        (Head("Limit", wide=3), lambda row: row.where),
+        (Head("Limit", width=3), lambda row: row.where),
         (Head("Allowed", Form.NUMBER, "kW"), lambda row: row.limit_kw),
         (Head("Planned peak", Form.NUMBER, "kW"), lambda row: row.peak_kw),
         (Head("Share", Form.SHARE), lambda row: row.share),
@@ -164,7 +164,7 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
     tiers = dict.fromkeys(tier for plan in plans for tier in plan.slo_attainment or ())
     rows = table(
         plans,
-        (Head("Power cap", wide=2), _cap_name),
+        (Head("Power cap", width=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
         (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
         (Head("Simulated energy", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
@@ -203,8 +203,8 @@ def _conflicts(plan: PlanFigures) -> Section:
         blocks.append(
             table(
                 plan.unserved,
-                (Head("Tier", wide=2), lambda row: row.tier),
-                (Head("Model", wide=2), lambda row: row.model),
+                (Head("Tier", width=2), lambda row: row.tier),
+                (Head("Model", width=2), lambda row: row.model),
                 (Head("Peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
                 (Head("Total", Form.NUMBER, "input tokens"), lambda row: row.input_tokens),
                 (Head("Periods", Form.COUNT), lambda row: row.periods),
@@ -276,11 +276,11 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     )
     rows = table(
         plan.binding,
-        (Head("Constraint", wide=5), lambda row: row.sentence),
+        (Head("Constraint", width=5), lambda row: row.sentence),
         (Head("Periods", Form.COUNT), lambda row: row.periods),
-        (Head("Replicas", wide=2), lambda row: _span(row.replicas)),
-        (Head("Demand", unit="input tokens/s", wide=2), lambda row: _span(row.need_tps)),
-        (Head("Capacity", unit="input tokens/s", wide=2), lambda row: _span(row.served_tps)),
+        (Head("Replicas", width=2), lambda row: _span(row.replicas)),
+        (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
+        (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
         note="Spans over the periods in which the constraint binds.",
     )
     blocks = (proof, rows) if plan.binding else (proof,)
@@ -301,13 +301,13 @@ def _marginal_values_section(worth: MarginalValues) -> Section:
     limits = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(
         limits,
-        (Head("Moved", wide=3), lambda row: row["what"]),
-        (Head("Saves per hour", wide=2),
+        (Head("Moved", width=3), lambda row: row["what"]),
+        (Head("Saves per hour", width=2),
          lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
-        (Head("Saves per unit and hour", wide=2),
+        (Head("Saves per unit and hour", width=2),
          lambda row: None if row["per_unit"] is None
          else f"{figure(row['per_unit'], unit)} per {SINGULAR.get(row['unit'], row['unit'])}"),
-        (Head("With fractions of replicas", wide=2),
+        (Head("With fractions of replicas", width=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
         note="From a second plan with whole replicas, within the gaps of both plans. "
         "With fractions: the linear relaxation. Negative: extra cost.",

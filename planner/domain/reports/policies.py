@@ -310,8 +310,8 @@ def _columns(
     """
     form, unit = UNITS[column.unit]
     if "{}" not in head:
-        wide = 3 if column.unit == columns.REASONS else 1
-        yield Head(head, form, unit, wide), partial(_value, column)
+        width = 3 if column.unit == columns.REASONS else 1
+        yield Head(head, form, unit, width), partial(_value, column)
         return
     for key in dict.fromkeys(key for row in rows for key in row.figures.get(column.name) or {}):
         yield Head(head.format(key), form, unit), partial(_part, column, key)
@@ -322,7 +322,9 @@ def _value(column: Column, row: Row) -> Value:
     value = row.figures.get(column.name)
     match column.unit:
         case columns.FLAG:
-            return None if value is None else "yes" if value else "no"
+            if value is None:
+                return None
+            return "yes" if value else "no"
         case columns.REASONS:
             return "; ".join(f"{why}: {count:,}" for why, count in (value or {}).items())
     return value
@@ -346,7 +348,7 @@ def policies_table(
     """
     return table(
         rows,
-        (Head("Policy", wide=3), lambda row: row.title),
+        (Head("Policy", width=3), lambda row: row.title),
         (Head("Saving at equal SLO", Form.SHARE), lambda row: savings.get(row.figures["name"])),
         *columns_of(POLICY_TABLE, rows),
         *test_day_columns,
@@ -382,7 +384,7 @@ def latency_table(rows: Sequence[Row]) -> Table:
     )
     return table(
         tiers,
-        (Head("Policy", wide=3), lambda each: each.row.title),
+        (Head("Policy", width=3), lambda each: each.row.title),
         (Head("Tier"), lambda each: each.tier),
         *((head, partial(value, name)) for head, name in columns),
         title="Latency by tier",
@@ -409,7 +411,7 @@ def work_table(rows: Sequence[Row]) -> Table:
     )
     return table(
         rows,
-        (Head("Policy", wide=3), lambda row: row.title),
+        (Head("Policy", width=3), lambda row: row.title),
         *(column for column in shown if not tells_nothing(column)),
         title="Requests, GPU-hours and starts",
         note="Starting hours are paid for, but serve nothing.",
@@ -443,9 +445,9 @@ def parameters_section(row: Row) -> Iterator[Section]:
     if pools:
         parameters = table(
             pools,
-            (Head("Parameter", wide=2), lambda key: _parameter_name(key[0])),
+            (Head("Parameter", width=2), lambda key: _parameter_name(key[0])),
             (Head("Value"), lambda key: key[1]),
-            (Head("Pool", wide=3), lambda key: "; ".join(pools[key])),
+            (Head("Pool", width=3), lambda key: "; ".join(pools[key])),
         )
         title = f"Parameters of {row.title}"
         yield Section(title, (parameters,), "Parameters", group=Group.PLAN)

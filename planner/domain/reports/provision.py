@@ -135,7 +135,7 @@ def _levels(result: ProvisionResult) -> Table:
         (Head("Change", Form.CHANGE), partial(change, "memory")),
         (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
         (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
-        (Head("Tightest phase", wide=2), lambda row: row.figures.tightest),
+        (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
         (Head("For the mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
         (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
         (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
@@ -180,7 +180,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
         levels = {MODEL: "All levels"}
     return table(
         pools,
-        (Head("Model", wide=2), lambda pool: pool.model),
+        (Head("Model", width=2), lambda pool: pool.model),
         (Head("Region"), lambda pool: pool.region),
         (Head("Phase"), lambda pool: pool.phase),
         (Head("GPU"), lambda pool: pool.gpu),
@@ -213,7 +213,7 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
 
     return table(
         rows,
-        *([(Head("Pool", wide=2), lambda row: pool_name(row.pool))] if len(pools) > 1 else []),
+        *([(Head("Pool", width=2), lambda row: pool_name(row.pool))] if len(pools) > 1 else []),
         (Head("Level"), lambda row: row.name),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
         (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
@@ -224,7 +224,7 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
         (Head("P95", Form.NUMBER, "ms"), partial(replay_figure, "p95_ms")),
         (Head("P99", Form.NUMBER, "ms"), partial(replay_figure, "p99_ms")),
         (Head("Within limit", Form.SHARE), partial(replay_figure, "attainment")),
-        (Head("Method", wide=2), lambda row: row.figures.method),
+        (Head("Method", width=2), lambda row: row.figures.method),
         title="Levels",
     )
 
@@ -245,10 +245,10 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
     missing = len(all_rows) - len(rows)
     ways = table(
         rows,
-        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Model", width=2), lambda row: row.pool.model),
         (Head("Region"), lambda row: row.pool.region),
         (Head("GPU"), lambda row: row.pool.gpu),
-        (Head("Placement", wide=2), lambda row: WAYS[row.name]),
+        (Head("Placement", width=2), lambda row: WAYS[row.name]),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
         (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
@@ -282,7 +282,7 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     levels = table(
         rows,
         (Head("Phase"), lambda row: row.pool.phase),
-        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Model", width=2), lambda row: row.pool.model),
         (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
         (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
         (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
@@ -309,8 +309,8 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         return
     methods = table(
         rows,
-        (Head("Pool", wide=2), lambda row: pool_name(row.pool)),
-        (Head("Method", wide=2), lambda row: row.name),
+        (Head("Pool", width=2), lambda row: pool_name(row.pool)),
+        (Head("Method", width=2), lambda row: row.name),
         (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
         (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
         (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),

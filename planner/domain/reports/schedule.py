@@ -69,11 +69,11 @@ class Schedule:
 
         [] if there are not both kinds of pools.
         """
-        prefill, decode = (
-            [i for i, pool in enumerate(self.pools)
-             if pool.role == role and model in ("", pool.model)]
-            for role in (PREFILL, DECODE)
-        )  # fmt: skip
+        by_role: dict[str, list[int]] = {PREFILL: [], DECODE: []}  # indices of pools
+        for i, pool in enumerate(self.pools):
+            if pool.role in by_role and model in ("", pool.model):
+                by_role[pool.role].append(i)
+        prefill, decode = by_role[PREFILL], by_role[DECODE]
         if not prefill or not decode:
             return []
         return [
@@ -104,9 +104,10 @@ class Schedule:
         phases = self.phases(model)
         if not phases:
             return ""
-        prefill, decode = zip(*phases, strict=True)
+        prefill = [count for count, _ in phases]
+        decode = [count for _, count in phases]
         low, high = ratio_name(min(prefill), min(decode)), ratio_name(max(prefill), max(decode))
-        return " to ".join(dict.fromkeys((low, high)))
+        return low if low == high else f"{low} to {high}"
 
     @property
     def ratios(self) -> str:

@@ -74,10 +74,10 @@ def _gpus(result: ShareResult) -> Table:
     """Return a table with a row per GPU (or group of GPUs), with the models that share it."""
     return table(
         result.gpus,
-        (Head("GPU", wide=2), lambda row: row.name),
+        (Head("GPU", width=2), lambda row: row.name),
         (Head("GPUs", Form.COUNT), lambda row: row.gpus),
         (Head("Shared"), lambda row: WAYS[row.way]),
-        (Head("Models", wide=3), lambda row: ", ".join(row.models)),
+        (Head("Models", width=3), lambda row: ", ".join(row.models)),
         (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
         (Head("Time in iterations", Form.SHARE), lambda row: row.busy),
         (Head("Time loading weights", Form.SHARE), lambda row: row.loading),
@@ -93,7 +93,7 @@ def _models(result: ShareResult) -> Table:
     """Return a table with a row per model and region."""
     return table(
         result.models,
-        (Head("Model", wide=2), lambda row: row.model),
+        (Head("Model", width=2), lambda row: row.model),
         (Head("Region"), lambda row: row.region),
         (Head("Requests", Form.COUNT), lambda row: row.requests),
         (Head("Rate", Form.NUMBER, "req/s"), lambda row: row.requests_per_s),
@@ -109,5 +109,5 @@ def _models(result: ShareResult) -> Table:
         (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
         (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
         (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
-        (Head("Why alone", wide=2), lambda row: row.why_alone),
+        (Head("Why alone", width=2), lambda row: row.why_alone),
     )

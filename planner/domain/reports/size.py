@@ -6,7 +6,7 @@ from itertools import cycle
 import numpy as np
 import polars as pl
 
-from planner.domain.formats import figure
+from planner.domain.formats import counted, figure
 from planner.domain.kinds.size import SizedPool, SizeResult
 from planner.domain.report import (
     Axis,
@@ -84,11 +84,11 @@ def _answer(result: SizeResult) -> str:
                 by_region[region] = by_region.get(region, 0) + count
         total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
         load = "peak of all traffic" if by_region else "stated rate"
-        counted = f"{total:,} replica{'s' * (total > 1)} for the {load}"
+        for_load = f"{counted(total, 'replica')} for the {load}"
         if len(by_region) > 1:
             regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
-            counted += f" ({regions})"
-        return f"{counted}, before spare replicas"
+            for_load += f" ({regions})"
+        return f"{for_load}, before spare replicas"
     if len(result.pools) > 1:
         return "Capacity of one replica within the SLO"
     (pool,) = result.pools
@@ -133,9 +133,9 @@ def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
 
 
 REPLICA_COLUMNS = (
-    (Head("Model", wide=2), lambda pool: pool.sized.replica.model),
+    (Head("Model", width=2), lambda pool: pool.sized.replica.model),
     (
-        Head("GPUs", wide=2),
+        Head("GPUs", width=2),
         lambda pool: pool.sized.replica.arrangement.removesuffix(f", {pool.sized.replica.role}"),
     ),
     (Head("Role"), lambda pool: pool.sized.replica.role.replace("mixed", "")),
@@ -175,7 +175,7 @@ def _pools(result: SizeResult) -> Table:
         ),
         (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
         (Head("Replicas", Form.COUNT), lambda pool: pool.replicas),
-        (Head("By region", wide=2), _by_region),
+        (Head("By region", width=2), _by_region),
         note="Peak demand and replicas are those of the busiest region, without spares. In a "
         "larger pool each replica serves more, because a free one takes the next request.",
     )
@@ -192,8 +192,8 @@ def _profiles(result: SizeResult) -> Table:
         result.pools,
         *REPLICA_COLUMNS,
         (Head("Error", Form.SHARE), lambda pool: pool.expected_error),
-        (Head("Measured on", wide=3), lambda pool: pool.error_basis),
-        (Head("Profile", wide=3), lambda pool: f"{pool.profile}, {pool.provenance.kind}"),
+        (Head("Measured on", width=3), lambda pool: pool.error_basis),
+        (Head("Profile", width=3), lambda pool: f"{pool.profile}, {pool.provenance.kind}"),
         title="Profile error",
     )
 
@@ -226,15 +226,15 @@ def _splits(result: SizeResult) -> Iterator[Section]:
     if result.splits:
         splits = table(
             result.splits,
-            (Head("Model", wide=2), lambda split: split.model),
-            (Head("GPUs", wide=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
+            (Head("Model", width=2), lambda split: split.model),
+            (Head("GPUs", width=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
             (Head("Attention GPUs", Form.COUNT), lambda split: split.attention),
             (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
             (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
             (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
             (Head("Limited by"), lambda split: limit_name(split.bound_by)),
             (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
-            (Head("Remark", wide=2), _remark),
+            (Head("Remark", width=2), _remark),
             marked=lambda split: split.best,
             note="Set the best split as attention_ffn of the profile.",
         )
@@ -243,8 +243,12 @@ def _splits(result: SizeResult) -> Iterator[Section]:
 
 def _remark(split: SplitSize) -> str:
     """Return the remarks on a split, such as that it is the best; "" without any."""
-    remarks = ("best" * split.best, "in the scenario" * split.stated, split.note)
-    return ", ".join(filter(None, remarks))
+    remarks = ["best"] if split.best else []
+    if split.stated:
+        remarks.append("in the scenario")
+    if split.note:
+        remarks.append(split.note)
+    return ", ".join(remarks)
 
 
 def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator[Section]:

@@ -58,7 +58,7 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     rows = table(
         shown,
         (
-            Head("Traffic" if by == "all" else by.capitalize(), wide=3),
+            Head("Traffic" if by == "all" else by.capitalize(), width=3),
             lambda row: "All" if row.by == "all" else row.label,
         ),
         (Head("Share", Form.SHARE), lambda row: row.share),
@@ -86,8 +86,11 @@ def _lengths(character: Character, by: str) -> Iterator[Section]:
         return
     rows = table(
         lengths[: 2 * MOST_ROWS],
-        (Head("Tokens of a request", wide=2), lambda row: row.field.replace("_", " ").capitalize()),
-        (Head("Label", wide=2), lambda row: "All" if row.by == "all" else row.label),
+        (
+            Head("Tokens of a request", width=2),
+            lambda row: row.field.replace("_", " ").capitalize(),
+        ),
+        (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
         (Head("Mean", Form.NUMBER), lambda row: row.mean),
         (Head("CV", Form.NUMBER), lambda row: row.cv),
         (Head("P50", Form.NUMBER), lambda row: row.p50),
@@ -104,7 +107,7 @@ def _days(character: Character) -> Iterator[Section]:
         return
     rows = table(
         days,
-        (Head("Day", wide=2), lambda row: row.name),
+        (Head("Day", width=2), lambda row: row.name),
         (Head("Rank", Form.COUNT), lambda row: row.rank),
         (Head("Of the busiest", Form.SHARE), lambda row: row.of_busiest),
         *AMOUNTS,
@@ -167,8 +170,8 @@ def _outages(character: Character) -> Iterator[Section]:
     left_out = _smaller_rows_note(shown, character.outages_found)
     rows = table(
         shown,
-        (Head("Series", wide=2), lambda row: row.series),
-        (Head("From", Form.MOMENT, wide=2), lambda row: moment(row.start_s)),
+        (Head("Series", width=2), lambda row: row.series),
+        (Head("From", Form.MOMENT, width=2), lambda row: moment(row.start_s)),
         (Head("Lasts", Form.SECONDS), lambda row: row.end_s - row.start_s),
         (Head("Missing", Form.NUMBER, unit), lambda row: row.missing),
         (Head("Next bin, of the usual", Form.SHARE), lambda row: row.after),
@@ -184,9 +187,9 @@ def _combinations(character: Character) -> Iterator[Section]:
         return
     rows = table(
         shown,
-        (Head("Model", wide=2), lambda row: row.model),
-        (Head("Region", wide=2), lambda row: row.region),
-        (Head("Tier", wide=2), lambda row: row.tier),
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("Region", width=2), lambda row: row.region),
+        (Head("Tier", width=2), lambda row: row.tier),
         (Head(character.unit.replace("_", " ").capitalize(), Form.NUMBER), lambda row: row.amount),
         (Head("Share", Form.SHARE), lambda row: row.share),
         note=_smaller_rows_note(shown, len(character.cells)),

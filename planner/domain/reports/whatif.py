@@ -117,7 +117,8 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
-    replicas = f"{span_text((now.least, now.most))} replica{'s' * (now.most != 1)}{status}"
+    noun = "replica" if now.most == 1 else "replicas"
+    replicas = f"{span_text((now.least, now.most))} {noun}{status}"
     cost = figure(now.totals.usd, "$")
     if simulated is not None:
         return f"Planned cost {cost} (simulated {figure(simulated.cost_usd, '$')}), {replicas}"
@@ -209,11 +210,11 @@ def _cells_table(
         shown for shown in figures if any(c.figures.get(shown.name) is not None for c in cells)
     ]
     problems = [_problem(cell) for cell in cells]
-    heads = [Head(setting.label, wide=2) for setting in varied]
+    heads = [Head(setting.label, width=2) for setting in varied]
     for shown in known_figures:
         heads.append(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown)))
     if any(problems):
-        heads.append(Head("Problem", wide=3))
+        heads.append(Head("Problem", width=3))
     rows = []
     for texts, cell, problem in zip(texts_of_cells, cells, problems, strict=True):
         row: list[Value] = [*texts, *(cell.figures.get(shown.name) for shown in known_figures)]
@@ -251,7 +252,8 @@ def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) 
         return f"{chosen.label}: {ends}"
     slope = (after - before) / (varied.values[last] - varied.values[first]) / 100
     change = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
-    return f"{chosen.label} {'+' * (slope > 0)}{change} per 1% of {setting}: {ends}"
+    sign = "+" if slope > 0 else ""
+    return f"{chosen.label} {sign}{change} per 1% of {setting}: {ends}"
 
 
 def _text(shown: Figure, value: float | None) -> str:

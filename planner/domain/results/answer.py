@@ -135,22 +135,23 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
     Policies that scale by their own rule have no rows.
     """
-    schedules = [(run, _schedule(study, _replica_orders(study, run))) for run in runs]
-    rows = [
-        {
-            "policy": run.name,
-            "begins": row.begins,
-            "period": row.period,
-            "model": pool.replica.model,
-            "region": pool.region,
-            **{name: getattr(pool.replica, name) for name in REPLICA},
-            "replicas": count,
-        }
-        for run, timetable in schedules
-        if not timetable.by_itself
-        for row in timetable.rows
-        for pool, count in zip(timetable.pools, row.replicas, strict=True)
-    ]
+    rows = []
+    for run in runs:
+        schedule = _schedule(study, _replica_orders(study, run))
+        if schedule.by_itself:
+            continue
+        for change in schedule.rows:
+            for pool, count in zip(schedule.pools, change.replicas, strict=True):
+                row = {
+                    "policy": run.name,
+                    "begins": change.begins,
+                    "period": change.period,
+                    "model": pool.replica.model,
+                    "region": pool.region,
+                    **{name: getattr(pool.replica, name) for name in REPLICA},
+                    "replicas": count,
+                }
+                rows.append(row)
     return pl.DataFrame(rows)
 
 
@@ -215,21 +216,19 @@ def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
     """
     hardware = study.hardware
     used_pools = np.flatnonzero(orders.counts.any(axis=0)).tolist()
-    used = [hardware.model_region_gpu[pool] for pool in used_pools]
-    counts = orders.counts[:, used_pools]
-    differs_from_row_before = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
-    return ReplicaSchedule(
-        pools=tuple(Pool(hardware.regions[r].name, replica_of(hardware, m, g)) for m, r, g in used),
-        rows=tuple(
-            ScheduleRow(
-                moment(orders.begins_s[t]),
-                tuple(counts[t].tolist()),
-                moment(orders.periods_s[t]),
-            )
-            for t in np.flatnonzero(differs_from_row_before).tolist()
-        ),
-        by_itself=orders.scales_itself,
-    )
+    pools = []
+    for pool in used_pools:
+        m, r, g = hardware.model_region_gpu[pool]
+        pools.append(Pool(hardware.regions[r].name, replica_of(hardware, m, g)))
+    counts = orders.counts[:, used_pools]  # [time, used pool]
+    is_change = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # the first row is one too
+    rows = [
+        ScheduleRow(
+            moment(orders.begins_s[t]), tuple(counts[t].tolist()), moment(orders.periods_s[t])
+        )
+        for t in np.flatnonzero(is_change).tolist()
+    ]
+    return ReplicaSchedule(tuple(pools), tuple(rows), by_itself=orders.scales_itself)
 
 
 def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: Traits) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.formats import duration
+from planner.domain.formats import counted, duration
 from planner.domain.sources import provenance_at
 from planner.domain.study import Study
 from planner.domain.traffic.binned_source import FILE_CV, BinnedSource
@@ -261,7 +261,8 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
             f"{name} {duration(limit)}" for name, limit in limits if limit is not None
         )
         value = f"{100 * tier.attainment:.4g}% of requests within {words or 'no limit'}"
-        value += ", may wait" * tier.deferrable
+        if tier.deferrable:
+            value += ", may wait"
         yield Assumption(f"{LIMITS_OF}{tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
 
 
@@ -375,7 +376,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     hardware = study.hardware
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
-    value = f"{count:,} replica{'s' * (count != 1)} at the start of the window"
+    value = f"{counted(count, 'replica')} at the start of the window"
     yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today", "the saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
@@ -428,7 +429,7 @@ def _spare(plan: PlanSettings) -> Assumption:
     """Return the losses (of replicas or of a region) for which the plan has spare replicas."""
     losses = []
     if plan.spare.instances:
-        losses.append(f"any {plan.spare.instances} replica{'s' * (plan.spare.instances > 1)}")
+        losses.append(f"any {counted(plan.spare.instances, 'replica')}")
     if plan.spare.region:
         losses.append("any one region")
     key = "objective.spare"

@@ -78,27 +78,30 @@ def day_figures(
 
     ``level``, an index in LEVELS, decides which days are required.
     """
-    return tuple(
-        TestDayFigures(
-            name=day.name,
-            kind=day.kind,
-            parameters=day.parameters,
-            required=day.required_at(level),
-            weight=day.weight,
-            cases=len(day.cases),
-            pass_share=day.pass_share,
-            not_applicable=day.reason,
-            policies={
-                candidate.policy: PolicyOnDay(
+    figures = []
+    for i, day in enumerate(days):
+        policies = {}
+        for candidate in candidates:
+            result = candidate.on(i, day)
+            if result is not None:
+                policies[candidate.policy] = PolicyOnDay(
                     result.cost_usd, result.attainment, result.passes, result.reason
                 )
-                for candidate in candidates
-                if (result := candidate.on(i, day)) is not None
-            },
-            level="" if day.level is None or not day.cases else LEVELS[day.level],
+        figures.append(
+            TestDayFigures(
+                name=day.name,
+                kind=day.kind,
+                parameters=day.parameters,
+                required=day.required_at(level),
+                weight=day.weight,
+                cases=len(day.cases),
+                pass_share=day.pass_share,
+                not_applicable=day.reason,
+                policies=policies,
+                level="" if day.level is None or not day.cases else LEVELS[day.level],
+            )
         )
-        for i, day in enumerate(days)
-    )
+    return tuple(figures)
 
 
 def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:

@@ -96,11 +96,14 @@ def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None
 
     The ratio is None if the chosen method has no error. None if only one method was compared.
     """
-    chosen_error = next((score.error for score in scores if score.chosen), 0.0)
-    other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
-    if other is None:
+    others = [score for score in scores if not score.chosen]
+    if not others:
         return None
-    return other.method, other.error / chosen_error if chosen_error > 0 else None
+    best = min(others, key=lambda score: score.error)
+    for score in scores:
+        if score.chosen and score.error > 0:
+            return best.method, best.error / score.error
+    return best.method, None
 
 
 def _drift_document(past: PastPeaks | None) -> dict[str, Any] | None:
@@ -405,7 +408,7 @@ def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:
         *facts_at(study.hardware, study.sizes),
         *known,
         Fact(
-            f"Replicas, {'latencies, ' * simulated}GPU-hours, energy, cost, carbon",
+            f"Replicas, {'latencies, ' if simulated else ''}GPU-hours, energy, cost, carbon",
             "modelled",
             f"{'request-level simulation' if simulated else 'optimizer'} on the facts above",
         ),

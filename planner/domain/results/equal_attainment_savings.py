@@ -7,7 +7,7 @@ scaled to what it would be with the attainment of its baseline.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.domain.formats import lower_first
+from planner.domain.formats import counted, lower_first
 from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.study import PolicyRun
 
@@ -41,15 +41,14 @@ def largest_attainment_difference(
 
     None if no difference exceeds ``EQUAL_SLO``.
     """
-    rows = [
-        (tier, share, base_share)
-        for tier, share in run.summary.slo_attainment.items()
-        # None: no request of the tier
-        if share is not None
-        and (base_share := base.summary.slo_attainment.get(tier)) is not None
-        and abs(share - base_share) > EQUAL_SLO
-    ]
-    return max(rows, key=lambda row: abs(row[1] - row[2]), default=None)
+    largest, largest_difference = None, EQUAL_SLO
+    for tier, share in run.summary.slo_attainment.items():
+        base_share = base.summary.slo_attainment.get(tier)
+        if share is None or base_share is None:  # no request of the tier
+            continue
+        if abs(share - base_share) > largest_difference:
+            largest, largest_difference = (tier, share, base_share), abs(share - base_share)
+    return largest
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
@@ -98,7 +97,7 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     oracle = oracle_words(base)
     if oracle and run.traits.flat and base.traits.flat:  # static fleets differ only in size
         count = sum(pool.initial for pool in base.fleet.pools)
-        oracle = f"{count:,} replica{'s' * (count != 1)}, {oracle}"
+        oracle = f"{counted(count, 'replica')}, {oracle}"
     notes = list(filter(None, [oracle, *_reasons_unequal(unequal, base)]))
     remarks = f" ({'; '.join(notes)})" if notes else ""
     equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""

@@ -85,16 +85,15 @@ def days_so_far(
 
     Days that do not apply are left out.
     """
-    return tuple(
-        DayProgress(
-            day.name,
-            "" if day.level is None else LEVELS[day.level],
-            {
-                candidate.label: result.passes
-                for candidate in candidates
-                if (result := candidate.on(i, day)) is not None
-            },
-        )
-        for i, day in enumerate(days)
-        if day.cases
-    )
+    progress = []
+    for i, day in enumerate(days):
+        if not day.cases:
+            continue
+        passes = {}
+        for candidate in candidates:
+            result = candidate.on(i, day)
+            if result is not None:
+                passes[candidate.label] = result.passes
+        level = "" if day.level is None else LEVELS[day.level]
+        progress.append(DayProgress(day.name, level, passes))
+    return tuple(progress)

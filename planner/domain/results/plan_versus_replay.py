@@ -23,7 +23,7 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
             (other_usd, "for other start times than planned, and for draining replicas"),
         )
         reasons = ", ".join(
-            f"{MINUS * (usd < 0)}${amount(abs(usd))} {reason}"
+            f"{MINUS if usd < 0 else ''}${amount(abs(usd))} {reason}"
             for usd, reason in differences
             if abs(usd) >= CENT_USD / 2
         )

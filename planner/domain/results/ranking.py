@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.domain.formats import figure, lower_first, signed_percent
+from planner.domain.formats import counted, figure, lower_first, signed_percent
 from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
@@ -314,5 +314,5 @@ def _result(run: PolicyRun) -> str:
     if missed:
         return f"misses {'; '.join(missed)}"
     hours = sum(run.summary.missed_hours.values())
-    below = f", with {hours:,} hour{'s' * (hours != 1)} below a target" if hours else ""
+    below = f", with {counted(hours, 'hour')} below a target" if hours else ""
     return f"meets every SLO{below}"

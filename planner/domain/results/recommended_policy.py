@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.domain.formats import key_words
+from planner.domain.formats import counted, key_words
 from planner.domain.planning.figures import PlanTotals
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
@@ -187,7 +187,7 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
     """
     if run.traits.flat:
         count = sum(pool.initial for pool in run.fleet.pools)
-        policy = f"static fleet of {count:,} replica{'s' * (count != 1)}"
+        policy = f"static fleet of {counted(count, 'replica')}"
     else:
         parameters = choice.candidate.parameters.items()
         values = (f"{key_words(name).lower()} {value:g}" for name, value in parameters)

@@ -4,6 +4,7 @@ Amounts are numbers of requests or tokens. A series is the demand of one model, 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,12 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 def demand_table(demand: Demand) -> pl.DataFrame:
     """Return a table of demand, with a row per series and bin: requests and tokens."""
-    when = times(demand.start_s, demand.bin_s, demand.bins)
-    columns = {name: getattr(demand, name) for name in AMOUNTS}
-    return _concatenate(
-        _series(key, when, **{name: amounts[i] for name, amounts in columns.items()})
-        for i, key in enumerate(demand.keys)
-    )
+    bin_starts = times(demand.start_s, demand.bin_s, demand.bins)
+    series = []
+    for i, key in enumerate(demand.keys):
+        amounts = {name: getattr(demand, name)[i] for name in AMOUNTS}
+        series.append(_series(key, bin_starts, **amounts))
+    return _concatenate(series)
 
 
 def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
@@ -93,14 +94,17 @@ def series_table(
     ``rows`` are (history, forecast mean, 10th percentile, 90th percentile).
     """
     frames = []
-    for series, *band in rows:
+    for series, mean, low, high in rows:
         # The forecast begins where the history ends.
-        mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
-        actual = np.r_[series.values, np.full(len(band[0]), np.nan)]
-        when = times(series.start_s, series.bin_s, len(mean))
-        frames.append(
-            _series(series.key, when, unit=series.unit, actual=actual, mean=mean, p10=low, p90=high)
-        )
+        before, after = np.full(series.bins, np.nan), np.full(len(mean), np.nan)
+        columns = {
+            "actual": np.r_[series.values, after],
+            "mean": np.r_[before, mean],
+            "p10": np.r_[before, low],
+            "p90": np.r_[before, high],
+        }
+        bin_starts = times(series.start_s, series.bin_s, series.bins + len(mean))
+        frames.append(_series(series.key, bin_starts, unit=series.unit, **columns))
     return _concatenate(frames)
 
 
@@ -123,11 +127,13 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     there.
     """
     # [period, model, region, GPU column]
-    capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
+    capacity_tps = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
     usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
-    indices = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.model_region_gpu]
-    rows = [
-        {
+    periods_and_pools = product(range(len(plan.windows)), hardware.model_region_gpu)
+    rows = []
+    for decision, (p, (m, r, g)) in zip(decisions(plan, hardware), periods_and_pools, strict=True):
+        gpus = decision.target * decision.replica.tp
+        row = {
             "period_start": decision.period,
             "model": decision.replica.model,
             "region": decision.region,
@@ -135,13 +141,12 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "current": decision.current,
             "delta": decision.delta,
             "target": decision.target,
-            "gpus": decision.target * decision.replica.tp,
-            "usd_per_hour": decision.target * decision.replica.tp * float(usd[p][r, g]),
+            "gpus": gpus,
+            "usd_per_hour": gpus * float(usd[p][r, g]),
             "demand_tps": float(plan.demand_tps[p, m, r]),
-            "capacity_tps": hardware.capacity_of_region(capacity[p, m, r]),
+            "capacity_tps": hardware.capacity_of_region(capacity_tps[p, m, r]),
         }
-        for decision, (p, m, r, g) in zip(decisions(plan, hardware), indices, strict=True)
-    ]
+        rows.append(row)
     return pl.DataFrame(rows)
 
 

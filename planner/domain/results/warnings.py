@@ -6,7 +6,7 @@ extrapolated profiles.
 
 from collections.abc import Sequence
 
-from planner.domain.formats import lower_first
+from planner.domain.formats import counted, lower_first
 from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference
 from planner.domain.results.plan_versus_replay import differing_plan_usd
 from planner.domain.sources import BEYOND
@@ -50,7 +50,7 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     static_usd, plan_usd = amount(static.summary.cost_usd), amount(planned.summary.cost_usd)
     oracle = ", with future data" if static.traits.uses_future_data else ""
     fleet = (
-        f"A static fleet of {count:,} replica{'s' * (count != 1)} meets every SLO for "
+        f"A static fleet of {counted(count, 'replica')} meets every SLO for "
         f"${static_usd} ({lower_first(static.label)}{oracle})"
     )
     if not planned.meets_slo:
@@ -149,7 +149,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     """Return how many replicas did not start for lack of GPUs, with a remedy; "" if none."""
     if not run.refused_starts:
         return ""
-    starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
+    starts = counted(run.refused_starts, "start")
     return (
         f". No GPU or power was available for {starts}: raise the capacity of the regions, or cap "
         "running replicas (Power cap of today's fleet)"

@@ -45,26 +45,27 @@ def speed_drifts(
     aggregated one, because metrics do not distinguish pools.
     """
     drifts, notes = [], []
+    used_pools = [
+        pool for pool, counts in zip(hardware.model_region_gpu, held.T, strict=True) if counts.any()
+    ]
     for observed in served:
-        pools = [
-            (m, g)
-            for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True)
-            if counts.any()
-            and replica_of(hardware, m, g).model == observed.model
-            and hardware.regions[r].name == observed.region
-        ]
-        if len(pools) > 1:
+        profiles = []  # keys of the profiles of the observed replicas
+        for m, r, g in used_pools:
+            names = hardware.models[m].name, hardware.regions[r].name
+            if names == (observed.model, observed.region):
+                profiles.append((m, g))
+        if len(profiles) > 1:
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
-                f"observations do not separate its {len(pools)} kinds of replica."
+                f"observations do not separate its {len(profiles)} kinds of replica."
             )
-        elif not pools or replica_of(hardware, *pools[0]).role != "mixed":
+        elif not profiles or replica_of(hardware, *profiles[0]).role != "mixed":
             notes.append(
                 f"The speed of {observed.model or 'a model'} in {observed.region or 'a region'} "
                 "was observed, but the plan has no replicas that do both prefill and decode."
             )
         elif observed.at_s.size >= LEAST_OBSERVATIONS:
-            drift = _drift(hardware.profiles[pools[0]], observed)
+            drift = _drift(hardware.profiles[profiles[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
 
@@ -253,9 +254,10 @@ def _drift_start(path: FloatArray) -> int:
     ``path`` is the fitted iteration time over the profile's, after each observation. The drift is
     in the direction of its last value.
     """
-    direction = np.sign(path[-1] - 1)
-    not_drifted = np.flatnonzero((path - 1) * direction <= LEAST_DRIFT)
-    return int(not_drifted[-1]) + 1 if len(not_drifted) else 0
+    direction = np.sign(path[-1] - 1)  # 1: slower than the profile, -1: faster
+    drift = (path - 1) * direction
+    small = np.flatnonzero(drift <= LEAST_DRIFT)
+    return int(small[-1]) + 1 if len(small) else 0
 
 
 def requested_counts(

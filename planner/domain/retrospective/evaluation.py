@@ -152,10 +152,13 @@ def _ready_at(
 def _usd_per_hour(study: Study, counts: IntArray) -> float:
     """Return the dollars per hour of replicas ``counts [periods, pools]``, summed over periods."""
     hardware, window = study.hardware, study.window
-    _, region, column = np.array(hardware.model_region_gpu).T  # of each pool
-    gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.model_region_gpu])
-    gpu_usd = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
-    return float((counts * gpus * gpu_usd[:, region, column]).sum())
+    gpus = counts * [hardware.profiles[m, g].tp for m, _, g in hardware.model_region_gpu]
+    total_usd = 0.0
+    for start_s, gpus_of_pools in zip(window.period_starts_s, gpus, strict=True):
+        usd = hardware.gpu_usd(start_s, window.period_s)  # [region, GPU column]
+        usd_of_pools = np.array([usd[r, g] for _, r, g in hardware.model_region_gpu])
+        total_usd += float((gpus_of_pools * usd_of_pools).sum())
+    return total_usd
 
 
 def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:
@@ -226,10 +229,9 @@ def _period_rows(
     is none), both ``[periods, pools]``.
     """
     window = study.window
-    # [period, bin of the period], summed over the series.
     shape = len(window.period_starts_s), window.bins_per_period
-    by_series = _actual_and_forecast(forecasts, forecast)
-    actual, mean, planned = (rates.sum(axis=0).reshape(shape) for rates in by_series)
+    by_series = _actual_and_forecast(forecasts, forecast)  # of each: [series, bin]
+    actual, mean, planned = [rates.sum(axis=0).reshape(shape) for rates in by_series]
     return tuple(
         Hour(
             moment(start),

@@ -4,7 +4,7 @@ A part is what a GPU is assigned to: one of the replicas that a model needs alon
 share of its requests. A group is a set of parts (by index) on one GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,13 @@ import numpy as np
 from planner.domain.random_streams import Stream, generator
 from planner.domain.sharing.pools import SharingPool
 from planner.optimizer.sharing import Group, pack, pack_exact
-from simulation.sharing.replay import GpuReplay, SharedHost, fits_by_memory, replay_gpu
+from simulation.sharing.replay import (
+    GpuReplay,
+    SharedHost,
+    SharingModel,
+    fits_by_memory,
+    replay_gpu,
+)
 
 MEMORY, TIME, ALONE = "memory", "time", "alone"  # ways to share a GPU
 UNSEEN = 5  # replays with shifted requests that only judge the packing
@@ -106,14 +112,16 @@ class Sharing:
         self._check_alive()
         way = ALONE if len(group) == 1 else self._chosen_way[group]
         host = self._host_of(way)
-        unseen_parts = self._parts_by_replay[self._rules.replays :]
-        replay, *unseen = (
-            replay_gpu([parts[i] for i in group], host)
-            for parts in (self._parts_by_replay[0], *unseen_parts)
-        )
-        attainment = np.mean(
-            [[1 - part.late.mean() for part in judged.models] for judged in unseen], axis=0
-        )
+
+        def replay_of(parts: Sequence[SharingModel]) -> GpuReplay:
+            """Return the replay of the group among all ``parts`` of the pool."""
+            return replay_gpu([parts[i] for i in group], host)
+
+        # The first replays chose the groups; the rest are unseen, and judge them.
+        unseen = [replay_of(parts) for parts in self._parts_by_replay[self._rules.replays :]]
+        in_time = [[1 - part.late.mean() for part in replay.models] for replay in unseen]
+        attainment = np.mean(in_time, axis=0)  # of each part of the group
+        replay = replay_of(self._parts_by_replay[0])
         return SharedGpuPlan(group, way, replay, tuple(attainment.tolist()))
 
     def _host_of(self, way: str) -> SharedHost:

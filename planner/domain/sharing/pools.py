@@ -148,15 +148,12 @@ def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
     They are owned and aggregated. A model without aggregated ones has those of decode, with
     replicas that also compute the prompts.
     """
-    owned = [
-        g
-        for g, column in enumerate(hardware.columns)
-        if (m, g) in hardware.profiles
-        and not column.spot
-        and hardware.capacity_gpus[r, column.gpu] > 0
-    ]
-    aggregated = [g for g in owned if hardware.columns[g].role == "both"]
-    return aggregated or [g for g in owned if hardware.columns[g].role == "decode"]
+    by_role: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}
+    for g, column in enumerate(hardware.columns):
+        is_owned = not column.spot and hardware.capacity_gpus[r, column.gpu] > 0
+        if is_owned and (m, g) in hardware.profiles:
+            by_role[column.role].append(g)
+    return by_role["both"] or by_role["decode"]
 
 
 def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:
@@ -260,12 +257,13 @@ def _parts_alone(
     count = max(1, ceil(0.8 * busy_s / span_s)) if span_s > 0 and busy_s > span_s else 1
     while count <= min(MOST_REPLICAS, len(model)):
         parts = [model.part(slice(i, None, count)) for i in range(count)]
-        replays = []
+        part_busy_s = []
         for part in parts:
-            replays.append(replay_gpu([part], alone, to_the_end=False))
-            if not replays[-1].met:
+            replay = replay_gpu([part], alone, to_the_end=False)
+            if not replay.met:
                 break
-        else:
-            return parts, [replay.models[0].busy_s for replay in replays]
+            part_busy_s.append(replay.models[0].busy_s)
+        if len(part_busy_s) == count:
+            return parts, part_busy_s
         count += max(1, count // 8)
     return None, [busy_s]

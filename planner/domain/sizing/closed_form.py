@@ -76,12 +76,14 @@ def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     of ``closed_rps``. A factor is 1 if ``before`` is unknown, and 0 if ``after`` has no rate. If
     the rate of a large pool is unknown, it changes as that of a single replica.
     """
-    alone, large = after / before  # ratios of one replica, and of a large pool
-    large = np.where(np.isnan(before[1]), alone, large)
+    of_one, of_large = after / before
+    of_large = np.where(np.isnan(before[1]), of_one, of_large)
     known = np.isfinite(before[0])
-    alone, large = (np.where(known, np.nan_to_num(ratio), 1.0) for ratio in (alone, large))
-    n = np.arange(1, MAX_INSTANCES + 1)
-    return np.asarray(large[..., None] + (alone - large)[..., None] / n, np.float64)
+    of_one = np.where(known, np.nan_to_num(of_one), 1.0)[..., None]
+    of_large = np.where(known, np.nan_to_num(of_large), 1.0)[..., None]
+    # The larger the pool, the nearer its factor to that of a large pool.
+    size = np.arange(1, MAX_INSTANCES + 1)
+    return np.asarray(of_large + (of_one - of_large) / size, np.float64)
 
 
 def closed_rates(

@@ -33,8 +33,8 @@ class Sizes:
     ``capacity`` has the figures of a single replica by (m, g), with the tier that limits it.
     ``pools`` has the curves as simulated.
 
-    These sizes are those of the first decision. If lengths drift, ``at`` has an index for each
-    period: 0 for these sizes, s for the s-th of ``later``.
+    These sizes are those of the first decision. If lengths drift, ``of_period`` has an index for
+    each period: 0 for these sizes, s for the s-th of ``later``.
     """
 
     theta_tps: FloatArray  # [model, GPU column]
@@ -43,7 +43,7 @@ class Sizes:
     notes: tuple[str, ...]
     pools: dict[tuple[int, int], SizedPool] = field(default_factory=dict)
     later: tuple[Sizes, ...] = ()
-    at: IntArray | None = None  # [period]
+    of_period: IntArray | None = None  # [period]
 
     def extrapolated_share(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the profile's measured range.
@@ -57,7 +57,7 @@ class Sizes:
 
     def at_period(self, period: int) -> Sizes:
         """Return the sizes that the decision for a period uses."""
-        chosen = 0 if self.at is None else int(self.at[period])
+        chosen = 0 if self.of_period is None else int(self.of_period[period])
         return self.later[chosen - 1] if chosen else self
 
     def times(self, factor: FloatArray) -> Sizes:
@@ -165,8 +165,8 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
             "Request lengths drift in this window. Each scaling decision uses past lengths, "
             f"with {len(later) + 1} sets of sizes."
         )
-    by_period = np.array(sizes_of_sample, np.int64)[known.at]
-    return replace(sizes, notes=tuple(notes), later=tuple(later), at=by_period)
+    by_period = np.array(sizes_of_sample, np.int64)[known.sample_of_period]
+    return replace(sizes, notes=tuple(notes), later=tuple(later), of_period=by_period)
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:

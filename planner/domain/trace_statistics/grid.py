@@ -88,11 +88,12 @@ class Grid:
 
         Labels with the largest amounts come first.
         """
-        names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
-        sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
-        order = np.argsort(-sums, kind="stable")
-        rank_of_name = np.argsort(order)
-        return tuple(names[order].tolist()), rank_of_name[codes]
+        labels, label_of_series = np.unique(np.array(self.labels[by]), return_inverse=True)
+        series_amounts = np.nansum(self.amounts[self.unit], axis=1)
+        label_amounts = np.bincount(label_of_series, series_amounts, len(labels))
+        largest_first = np.argsort(-label_amounts, kind="stable")
+        rank_of_label = np.argsort(largest_first)  # the inverse permutation
+        return tuple(labels[largest_first].tolist()), rank_of_label[label_of_series]
 
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:

@@ -51,13 +51,14 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
     The width is an hour if an hour is a whole number of bins, else ``bin_s``. An autocorrelation is
     None if a day is not a whole number of bins, or if it is not known.
     """
-    factor = max(1, round(HOUR_S / bin_s))
-    if abs(factor * bin_s - HOUR_S) < 1e-6:
-        values, bin_s = coarser_sums(values, factor), HOUR_S
-    lags = [round(span / bin_s) for span in (DAY_S, WEEK_S)]
-    is_whole_day = abs(lags[0] * bin_s - DAY_S) < 1e-6 * DAY_S
-    day, week = (autocorrelation(values, lag) if is_whole_day else None for lag in lags)
-    return bin_s, day, week
+    bins_per_hour = max(1, round(HOUR_S / bin_s))
+    if abs(bins_per_hour * bin_s - HOUR_S) < 1e-6:
+        values, bin_s = coarser_sums(values, bins_per_hour), HOUR_S
+    bins_per_day = round(DAY_S / bin_s)
+    if abs(bins_per_day * bin_s - DAY_S) >= 1e-6 * DAY_S:
+        return bin_s, None, None
+    day = autocorrelation(values, bins_per_day)
+    return bin_s, day, autocorrelation(values, round(WEEK_S / bin_s))
 
 
 def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:

@@ -151,11 +151,12 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
 
     ``sampled``: a sample of request lengths is stored with the counts.
     """
-    notes = [
-        f"{count:,} {by if by == 'series' else f'{by}s'}; the {LISTED} largest are shown."
-        for by, names in grid.labels.items()
-        if (count := len(set(names))) > LISTED
-    ]
+    notes = []
+    for by, names in grid.labels.items():
+        count = len(set(names))
+        if count > LISTED:
+            plural = by if by == "series" else f"{by}s"
+            notes.append(f"{count:,} {plural}; the {LISTED} largest are shown.")
     if report.bin_s is not None and grid.bin_s > report.bin_s:
         notes.append(
             f"With {len(grid.names):,} series, bins of {report.bin_s:g} s are shown as "
@@ -262,23 +263,23 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
         """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
         return np.bincount(day_of_bin - first, np.nan_to_num(values), count).astype(np.float64)
 
-    observed = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
-    first_bins = np.searchsorted(day_of_bin, first + np.arange(count))
-    present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
-    series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    observed_share = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
     sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
+    # The number of series that cover most of each day.
+    first_bin_of_day = np.searchsorted(day_of_bin, first + np.arange(count))
+    present_bins = np.add.reduceat(grid.present, first_bin_of_day, axis=1, dtype=np.int64)
+    covering_series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     # Only days with enough known bins are compared.
     amount_by_start = {day.start_s: day.amount for day in time_spans(total, DAY_S)}
-    ascending = np.sort(list(amount_by_start.values()))
+    amounts = np.array(list(amount_by_start.values()))
     all_days = []
     for day in range(count):
         start_s = (first + day) * DAY_S
         amount = amount_by_start.get(start_s)
         rank = of_busiest = None
         if amount is not None:
-            busier = ascending.size - np.searchsorted(ascending, amount, side="right")
-            rank = 1 + int(busier)
-            of_busiest = amount / ascending[-1] if ascending[-1] else None
+            rank = 1 + int((amounts > amount).sum())
+            of_busiest = amount / float(amounts.max()) if amounts.any() else None
         all_days.append(
             Day(
                 start_s=start_s,
@@ -286,8 +287,8 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
                 requests=_sum_of_day(sums, "requests", day),
                 input_tokens=_sum_of_day(sums, "input_tokens", day),
                 output_tokens=_sum_of_day(sums, "output_tokens", day),
-                seen=min(1.0, float(observed[day])),
-                series=int(series[day]),
+                seen=min(1.0, float(observed_share[day])),
+                series=int(covering_series[day]),
                 rank=rank,
                 of_busiest=of_busiest,
             )
@@ -366,17 +367,20 @@ def _by_label(
     ``count[i]`` requests of series number ``series[i]`` have ``tokens[i]`` tokens each.
     """
     names, label = np.unique(label_of_series, return_inverse=True)
-    # Pairs of label and length, sorted by both, with their number of requests.
-    packed, packed_index = np.unique(label[series] * LENGTH_LIMIT + tokens, return_inverse=True)
-    requests = np.bincount(packed_index, count).astype(np.float64)
-    values = (packed % LENGTH_LIMIT).astype(np.float64)
-    first = np.searchsorted(packed // LENGTH_LIMIT, np.arange(len(names) + 1))
-    requests_of_label = np.add.reduceat(requests, first[:-1])
+    # Count the requests of each pair of label and length, packed into one number to sort by both.
+    packed, pair_of_row = np.unique(label[series] * LENGTH_LIMIT + tokens, return_inverse=True)
+    pair_label, pair_tokens = packed // LENGTH_LIMIT, (packed % LENGTH_LIMIT).astype(np.float64)
+    pair_requests = np.bincount(pair_of_row, count).astype(np.float64)
+    # The pairs of a label follow each other, from ``first[label]`` to before ``first[label + 1]``.
+    first = np.searchsorted(pair_label, np.arange(len(names) + 1))
+    requests_of_label = np.add.reduceat(pair_requests, first[:-1])
     lengths = []
     for i in np.argsort(-requests_of_label, kind="stable")[:LISTED]:
-        rows = slice(first[i], first[i + 1])
+        pairs = slice(first[i], first[i + 1])
         name = str(names[i])
-        lengths.append(length_distribution(field, by, name, values[rows], requests[rows]))
+        lengths.append(
+            length_distribution(field, by, name, pair_tokens[pairs], pair_requests[pairs])
+        )
     return lengths
 
 
@@ -414,13 +418,13 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
     """
     if "requests" not in grid.amounts:
         return []
-    return [
-        lengths
-        for field in LENGTH_FIELDS.values()
-        if field in grid.amounts
-        for by, label, rows in grid.groups(LISTED)
-        if (lengths := _mean(grid, field, by, label, rows)) is not None
-    ]
+    means = []
+    for field in LENGTH_FIELDS.values():
+        if field in grid.amounts:
+            means += [
+                _mean(grid, field, by, label, rows) for by, label, rows in grid.groups(LISTED)
+            ]
+    return [mean for mean in means if mean is not None]
 
 
 def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:

@@ -81,21 +81,18 @@ def cells(grid: Grid) -> list[Cell]:
 
     [] if the trace has fewer than two kinds of labels.
     """
-    kinds = [label for label in LABELS if label in grid.labels]
-    if len(kinds) < 2:
+    if sum(kind in grid.labels for kind in LABELS) < 2:
         return []
-    amounts: dict[tuple[str, ...], float] = {}
+    unknown = (UNSAID,) * len(grid.names)
+    labels_by_kind = [grid.labels.get(kind, unknown) for kind in LABELS]
     series_amounts = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
-    unsaid = (UNSAID,) * len(grid.names)
-    labels = zip(*(grid.labels.get(kind, unsaid) for kind in LABELS), strict=True)
-    for key, amount in zip(labels, series_amounts, strict=True):
-        amounts[key] = amounts.get(key, 0.0) + amount
+    amounts: dict[tuple[str, str, str], float] = {}
+    for model, region, tier, amount in zip(*labels_by_kind, series_amounts, strict=True):
+        cell = model, region, tier
+        amounts[cell] = amounts.get(cell, 0.0) + amount
     total = sum(series_amounts)
     largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
-    return [
-        Cell(model, region, tier, amount, amount / total if total else 0.0)
-        for (model, region, tier), amount in largest
-    ]
+    return [Cell(*cell, amount, amount / total if total else 0.0) for cell, amount in largest]
 
 
 def imbalance(grid: Grid, by: str) -> Imbalance | None:

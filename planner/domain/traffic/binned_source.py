@@ -117,7 +117,8 @@ class BinnedSource:
         """
         columns = self.columns
         requests = self.requests()[between]
-        inputs, outputs = (tokens[between] for tokens in self.tokens())
+        all_inputs, all_outputs = self.tokens()
+        inputs, outputs = all_inputs[between], all_outputs[between]
 
         def distribution_around(
             tokens: FloatArray, stated: Lengths | None, sample: FloatArray | None
@@ -188,15 +189,15 @@ class BinnedSource:
 
         With ``whole``, return only bins that lie in it.
         """
-        first, last = (
-            (moment_s - self.columns.start_s) / self.columns.bin_s for moment_s in (start_s, end_s)
-        )
+        # Both in bins since the start of the series. 1e-9 is more than the rounding error.
+        start = (start_s - self.columns.start_s) / self.columns.bin_s
+        end = (end_s - self.columns.start_s) / self.columns.bin_s
         if whole:
-            begin, end = np.ceil(first - 1e-9), np.floor(last + 1e-9)
+            first, stop = np.ceil(start - 1e-9), np.floor(end + 1e-9)
         else:
-            begin, end = np.floor(first + 1e-9), np.ceil(last - 1e-9)
-        begin = max(0, int(begin))
-        return slice(begin, max(begin, int(end)))
+            first, stop = np.floor(start + 1e-9), np.ceil(end - 1e-9)
+        first = max(0, int(first))
+        return slice(first, max(first, int(stop)))
 
     def draw(
         self,
@@ -285,7 +286,7 @@ def trace_of_one_pool(
 
     ``codes`` are the indices of model, region and tier. ``arrival_s`` counts from ``start_s``.
     """
-    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes)
+    model, region, tier = [np.full(len(arrival_s), code, np.int16) for code in codes]
     names = template.models, template.regions, template.tiers
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 
@@ -317,8 +318,8 @@ def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
     columns_by_name = {name: getattr(columns, name) for name in AMOUNTS}
     amounts = {name: values for name, values in columns_by_name.items() if values is not None}
     # One amount divides all, so that tokens per request do not change. It is requests, if counted.
-    counted = (values for values in amounts.values() if not np.isnan(values).all())
-    shares = _shares_of_parts(next(counted, columns.requests), parts)
+    counted = [values for values in amounts.values() if not np.isnan(values).all()]
+    shares = _shares_of_parts(counted[0] if counted else columns.requests, parts)  # [bins, parts]
     cut = {name: (values[:, None] * shares).ravel() for name, values in amounts.items()}
     return replace(columns, bin_s=columns.bin_s / parts, **cut)
 
@@ -330,22 +331,24 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
     NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
     known = np.nan_to_num(totals)
-    # The first and last bin, and one beside a gap, continue at their own rate.
-    before = np.r_[totals[:1], totals[:-1]]
-    after = np.r_[totals[1:], totals[-1:]]
-    slope_at_begin, slope_at_end = (
-        _harmonic_mean(known, np.where(np.isnan(other), known, other)) for other in (before, after)
-    )
+
+    def slope_to(neighbour: FloatArray) -> FloatArray:
+        """Return the slope of the curve at the edge between each bin and its neighbour."""
+        # The first and last bin, and one beside a gap, continue at their own rate.
+        return _harmonic_mean(known, np.where(np.isnan(neighbour), known, neighbour))[:, None]
+
+    slope_at_begin = slope_to(np.r_[totals[:1], totals[:-1]])
+    slope_at_end = slope_to(np.r_[totals[1:], totals[-1:]])
     s = np.arange(parts + 1) / parts  # edges of the parts, in bins
     # Cubic Hermite piece: the count since the bin's begin, from 0 to the total, with these slopes.
     since_begin = (
         known[:, None] * (3 * s**2 - 2 * s**3)
-        + slope_at_begin[:, None] * (s**3 - 2 * s**2 + s)
-        + slope_at_end[:, None] * (s**3 - s**2)
+        + slope_at_begin * (s**3 - 2 * s**2 + s)
+        + slope_at_end * (s**3 - s**2)
     )
     if (known == np.round(known)).all():
         since_begin = np.round(since_begin)
-    counts = np.diff(since_begin, axis=1)
+    counts = np.diff(since_begin, axis=1)  # [bins, parts]
     equal = np.full_like(counts, 1 / parts)
     return np.divide(counts, known[:, None], out=equal, where=known[:, None] > 0)
 

@@ -154,15 +154,13 @@ class Quantiles:
 
         If no plan has needed one, return those that the scenario states, with False.
         """
-        if self._found:
-            return tuple(
-                (at_once, quantile)
-                for at_once, quantiles in self._found.items()
-                for quantile in quantiles
-            )
-        groups = groups_of(self.hardware, apart=self.tiers_planned_separately)
-        stated = map(self._scenario_quantile, groups)
-        return tuple((False, quantile) for quantile in stated if quantile is not None)
+        found = [(at_once, row) for at_once, rows in self._found.items() for row in rows]
+        if not found:
+            for group in groups_of(self.hardware, apart=self.tiers_planned_separately):
+                stated = self._scenario_quantile(group)
+                if stated is not None:
+                    found.append((False, stated))
+        return tuple(found)
 
     def _scenario_quantile(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""

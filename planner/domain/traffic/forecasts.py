@@ -228,7 +228,8 @@ def _errors(
     ``actual``, ``mean``, ``low`` (P10) and ``high`` (P90) are amounts, ``[bins of the window]``.
     """
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
-    actuals, means = (values.reshape(-1, window.bins_per_period) for values in (actual, mean))
+    actuals = actual.reshape(-1, window.bins_per_period)  # [period, bin]
+    means = mean.reshape(-1, window.bins_per_period)
     figures = {
         "wape": wape(actuals, means),
         "peak_wape": peak_wape(actuals, means),

@@ -37,12 +37,12 @@ class KnownLengths:
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
-    at: IntArray  # [period] index of the sample
+    sample_of_period: IntArray
     notes: tuple[str, ...] = ()
     # [sample][model] prompts of which a prefix cache may hold a part
     shared: tuple[tuple[SharedPrompts | None, ...], ...] = ()
     # [model, tier] whether the model has traffic of the tier; None: of all tiers
-    asked: BoolArray | None = None
+    tiers_in_use: BoolArray | None = None
     arrivals: tuple[Burstiness, ...] = ()  # [model] known at the first decision; empty: Poisson
 
 
@@ -54,10 +54,13 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """
     rng, first_decision_s = generator(seed, Stream.KNOWN), float(window.origins_s[0])
     models = range(len(traffic.models))
-    known = [_samples_of_model(traffic, m, window, rng) for m in models]
-    samples_of = [model_samples for model_samples, _ in known]
-    # [period][model] index of the model's sample. Periods with equal indices share an entry.
-    sample_indices = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))
+    samples_of, index_of_period = [], []  # of each model: its samples, and the one of each period
+    for m in models:
+        model_samples, at_period = _samples_of_model(traffic, m, window, rng)
+        samples_of.append(model_samples)
+        index_of_period.append(at_period)
+    # By period, the index of each model's sample. Periods with equal indices share an entry.
+    sample_indices = list(map(tuple, np.stack(index_of_period, axis=1).tolist()))
     distinct = list(dict.fromkeys(sample_indices))
     samples, shared = [], []
     for indices in distinct:
@@ -72,10 +75,12 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     )
     return KnownLengths(
         samples=tuple(samples),
-        at=np.array([distinct.index(indices) for indices in sample_indices], np.int64),
+        sample_of_period=np.array(
+            [distinct.index(indices) for indices in sample_indices], np.int64
+        ),
         notes=notes,
         shared=tuple(shared),
-        asked=requested_tiers(traffic, first_decision_s),
+        tiers_in_use=requested_tiers(traffic, first_decision_s),
         arrivals=arrival_patterns(traffic, first_decision_s, seed),
     )
 
@@ -86,7 +91,7 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
         traffic,
         lengths=known.samples[0],
         shared=known.shared[0],
-        asked=known.asked,
+        tiers_in_use=known.tiers_in_use,
         arrivals=known.arrivals,
         notes=traffic.notes + known.notes,
     )
@@ -140,7 +145,7 @@ def traffic_before_plan(settings: Settings, traces: dict[str, StoredTrace]) -> T
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
     except ScenarioError:
         arrivals = arrival_patterns(traffic, np.inf, settings.seed)
-        return replace(traffic, asked=requested_tiers(traffic, np.inf), arrivals=arrivals)
+        return replace(traffic, tiers_in_use=requested_tiers(traffic, np.inf), arrivals=arrivals)
     return traffic_with_known_lengths(traffic, known_lengths(traffic, window, settings.seed))
 
 

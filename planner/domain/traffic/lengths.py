@@ -59,18 +59,19 @@ def mix_lengths(
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
-    log_lengths = trace.input_tokens[picked], trace.output_tokens[picked]
-    source_lengths = [
-        source.lengths.sample(size, rng) for source, size in zip(counted, sizes[1:], strict=True)
-    ]
-    isl, osl = (np.concatenate(parts) for parts in zip(log_lengths, *source_lengths, strict=True))
+    isl_parts, osl_parts = [trace.input_tokens[picked]], [trace.output_tokens[picked]]
+    for source, size in zip(counted, sizes[1:], strict=True):
+        source_isl, source_osl = source.lengths.sample(size, rng)
+        isl_parts.append(source_isl)
+        osl_parts.append(source_osl)
+    isl, osl = np.concatenate(isl_parts), np.concatenate(osl_parts)
     logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
     if logged is None and not any(source.cached_share for source in counted):
         return LengthSample((isl, osl), total)
     cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
     cached += [
-        cached_part(inputs, source.cached_share).tokens
-        for source, (inputs, _) in zip(counted, source_lengths, strict=True)
+        cached_part(source_isl, source.cached_share).tokens
+        for source, source_isl in zip(counted, isl_parts[1:], strict=True)
     ]
     return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
 

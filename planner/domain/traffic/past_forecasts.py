@@ -97,18 +97,14 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
     steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
     observed = series.window(float(origins_s[0]) - SEEN_S, end_s)
-    low, high = (
-        np.stack([forecast.quantile(level)[:steps] for forecast in forecasts])
-        for level in QUANTILES
-    )
-    mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
+    low, high = QUANTILES
     return PastForecasts(
         key=series.key,
         bin_s=series.bin_s,
         origins_s=origins_s,
-        mean=mean,
-        low=low,
-        high=high,
+        mean=np.stack([forecast.mean[:steps] for forecast in forecasts]),
+        low=np.stack([forecast.quantile(low)[:steps] for forecast in forecasts]),
+        high=np.stack([forecast.quantile(high)[:steps] for forecast in forecasts]),
         history_s=observed.start_s,
         history=observed.values,
         unit=series.unit,

@@ -62,21 +62,23 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     """
     if trace.session is None:
         return None
-    order = np.argsort(trace.session, kind="stable")
-    order = order[trace.session[order] >= 0]
-    session, isl = trace.session[order], trace.input_tokens[order].astype(np.int64)
-    if not len(order):
+    # Rows of the trace with a session, session by session.
+    rows = np.argsort(trace.session, kind="stable")
+    rows = rows[trace.session[rows] >= 0]
+    if not len(rows):
         return None
-    # Whether a new context begins with this prompt.
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
-    count = -(-isl // SESSION_TOKENS)  # blocks of each prompt, rounded up
+    session, isl = trace.session[rows], trace.input_tokens[rows].astype(np.int64)
+    begins_context = np.ones(len(rows), np.bool_)
+    begins_context[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
+    context = np.cumsum(begins_context) - 1  # number of each prompt's context
+    blocks = -(-isl // SESSION_TOKENS)  # of each prompt, rounded up
     # The last prompt of a context has the most blocks. The others have the first of these.
-    ends = np.append(np.flatnonzero(is_new)[1:], len(order)) - 1
-    first_id = np.cumsum(count[ends]) - count[ends]  # of each context
-    counts, firsts = np.zeros((2, len(trace)), np.int64)  # in the order of the trace
-    counts[order], firsts[order] = count, first_id[np.cumsum(is_new) - 1]
+    last_prompt = np.append(np.flatnonzero(begins_context)[1:], len(rows)) - 1  # of each context
+    first_id = np.cumsum(blocks[last_prompt]) - blocks[last_prompt]  # of each context
+    # In the order of the trace, where requests without a session have no blocks.
+    counts, first_ids = np.zeros((2, len(trace)), np.int64)
+    counts[rows], first_ids[rows] = blocks, first_id[context]
     start = np.concatenate([[0], np.cumsum(counts)])
     # Ids of a prompt count up from the first one of its context.
-    ids = np.repeat(firsts - start[:-1], counts) + np.arange(start[-1])
+    ids = np.repeat(first_ids - start[:-1], counts) + np.arange(start[-1])
     return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)

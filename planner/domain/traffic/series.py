@@ -88,8 +88,10 @@ def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
     """Return a sentence for each key whose demand stops at least IDLE_S before the end."""
     sentences = {}
     for demand in series:
-        used = np.flatnonzero(np.nan_to_num(demand.values))
-        idle_s = (demand.bins - 1 - used[-1]) * demand.bin_s if used.size else 0.0
+        used_bins = np.flatnonzero(np.nan_to_num(demand.values))
+        if not used_bins.size:
+            continue
+        idle_s = (demand.bins - 1 - used_bins[-1]) * demand.bin_s
         if idle_s >= IDLE_S:
             sentences[demand.key] = (
                 f"{demand.key}: no demand in the last {idle_s / 3600:,.0f} h, which counts as "

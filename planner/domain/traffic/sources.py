@@ -399,10 +399,11 @@ class Sample:
     @property
     def words(self) -> str:
         """Describe the sample and its error in total and in the busiest hour."""
-        total, hour = (sampling_error(rows, self.one_in) for rows in (self.rows, self.busiest))
+        in_total = sampling_error(self.rows, self.one_in)
+        in_busiest_hour = sampling_error(self.busiest, self.one_in)
         return (
-            f"one in {self.one_in:g} requests; error ±{total:.1%} in total, ±{hour:.0%} in the "
-            "busiest hour (95%)"
+            f"one in {self.one_in:g} requests; error ±{in_total:.1%} in total, "
+            f"±{in_busiest_hour:.0%} in the busiest hour (95%)"
         )
 
 

@@ -90,7 +90,7 @@ class Traffic:
     lengths: tuple[Lengths, ...]  # [model]
     # [model] prompt blocks or cached tokens, if a trace has them
     shared: tuple[SharedPrompts | None, ...] = ()
-    asked: BoolArray | None = None  # [model, tier] whether a model has traffic of a tier
+    tiers_in_use: BoolArray | None = None  # [model, tier] whether a model has traffic of a tier
     arrivals: tuple[Burstiness, ...] = ()  # [model] arrivals within a bin; empty: Poisson
     deferrable: frozenset[str] = frozenset()  # names of the deferrable tiers
     samples: tuple[Sample, ...] = ()  # sources that hold one in n requests
@@ -405,22 +405,22 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     """
     if len(parts) == 1:  # already in order
         return replace(parts[0], provenance=replay)
-    base = min(part.start_s for part in parts)
-    arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
-    order = np.argsort(arrival, kind="stable")
-    blocks, session, think = joined_prefixes(parts), joined_sessions(parts), joined_think(parts)
+    start_s = min(part.start_s for part in parts)
+    arrival_s = np.concatenate([part.arrival_s + (part.start_s - start_s) for part in parts])
+    order = np.argsort(arrival_s, kind="stable")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
         for name in ("input_tokens", "output_tokens", "model", "region", "tier")
     }
+    blocks, session, think_s = joined_prefixes(parts), joined_sessions(parts), joined_think(parts)
     return replace(
         parts[0],
-        arrival_s=arrival[order],
+        arrival_s=arrival_s[order],
         **joined,
-        start_s=base,
+        start_s=start_s,
         blocks=None if blocks is None else blocks.rows(order),
         session=None if session is None else session[order],
-        think_s=None if think is None else think[order],
+        think_s=None if think_s is None else think_s[order],
         provenance=replay,
     )
 

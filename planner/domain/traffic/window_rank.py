@@ -197,7 +197,8 @@ def ordinal(number: int) -> str:
     """Return "1st", "2nd", "3rd", "4th", "11th" and so on."""
     if 10 <= number % 100 <= 20:
         return f"{number}th"
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _sums_of_windows(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
@@ -206,5 +207,5 @@ def _sums_of_windows(values: FloatArray, first: IntArray, bins: int) -> FloatArr
     Values outside the array count as 0.
     """
     total = np.concatenate(([0.0], np.cumsum(values)))
-    low, high = (np.clip(edge, 0, len(values)) for edge in (first, first + bins))
-    return np.asarray(total[high] - total[low])
+    begin, end = np.clip(first, 0, len(values)), np.clip(first + bins, 0, len(values))
+    return np.asarray(total[end] - total[begin])

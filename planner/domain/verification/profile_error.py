@@ -76,22 +76,24 @@ def profile_errors(
     slower, why_slower = _peaks_at_error(study, load, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, load, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(plan)
-    return tuple(
-        ProfileError(
+    rows = []
+    for model_column, profile in study.hardware.profiles.items():
+        error = errors[model_column]
+        row = ProfileError(
             model=profile.model,
             gpu=profile.gpu,
             tp=profile.tp,
             arrangement=study.hardware.arrangement(*model_column),
             kind=profile.kind,
-            error=error.value if (error := errors[model_column]) else None,
+            error=error.value if error else None,
             basis=error.basis if error else UNCHECKED,
             replicas=int(unchanged[model_column]),
             replicas_if_slower=int(slower[model_column]) if error and slower is not None else None,
             replicas_if_faster=int(faster[model_column]) if error and faster is not None else None,
             note=why_slower or why_faster,
         )
-        for model_column, profile in study.hardware.profiles.items()
-    )
+        rows.append(row)
+    return tuple(rows)
 
 
 def hardware_at_errors(hardware: Hardware) -> tuple[Hardware, ...]:

@@ -118,9 +118,8 @@ class VerifiedPlan:
         """Return each tier's attainment in the window, with the first and with the final plan."""
         rows = []
         for tier in self.study.hardware.tiers:
-            first, last = (
-                run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
-            )
+            first = self.first.summary.slo_attainment.get(tier.name)
+            last = self.run.summary.slo_attainment.get(tier.name)
             if not tier.deferrable and last is not None:
                 near_target = 0.0 <= last - tier.attainment <= NEAR_TARGET
                 rows.append(TierOutcome(tier.name, tier.attainment, first, last, near_target))

@@ -136,10 +136,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     if "horizon.period_s" in variation and scenario.horizon.period_s is not None:
         basis = basis.with_interval(scenario.horizon.period_s)
         notes = [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
-    hardware, before = (
-        replace(build_hardware(each, base.known, spot=True), asked=basis.asked)
-        for each in (scenario, old_scenario)
-    )
+    hardware = replace(build_hardware(scenario, base.known, spot=True), tiers_in_use=basis.asked)
+    before = replace(build_hardware(old_scenario, base.known, spot=True), tiers_in_use=basis.asked)
     # The stored sizes are those of the models and GPU columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
@@ -416,14 +414,18 @@ def _answer_of_target(
 
 
 def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
-    """Return the peak GPUs of each region and GPU type that is available or in use."""
-    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)  # [period, region, GPU]
+    """Return the peak GPUs of each region and GPU type that is available or in use.
+
+    ``target`` are replicas, ``[period, model, region, GPU column]``.
+    """
+    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.model_region_gpu:
         used[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
-    peaks, peaks_of_region = used.max(axis=0), used.sum(axis=2).max(axis=0)
-    spot = {column.gpu for column in hardware.columns if column.spot}
+    peaks = used.max(axis=0)  # [region, GPU type]
+    peaks_of_region = used.sum(axis=2).max(axis=0)
+    spot_types = {column.gpu for column in hardware.columns if column.spot}
     return tuple(
-        PeakGpus(region.name, gpu.name, t in spot, int(peaks[r, t]), int(peaks_of_region[r]))
+        PeakGpus(region.name, gpu.name, t in spot_types, int(peaks[r, t]), int(peaks_of_region[r]))
         for r, region in enumerate(hardware.regions)
         for t, gpu in enumerate(hardware.gpu_types)
         if hardware.capacity_gpus[r, t] or peaks[r, t]

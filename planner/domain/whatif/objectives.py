@@ -25,14 +25,14 @@ def pair_of(pair: str) -> tuple[str, str]:
     Raises ValueError for an unknown name, or if neither objective can have a bound.
     """
     names = [name.strip() for name in pair.split(",")]
-    wrong = [name for name in names if name not in NAMES]
-    if wrong or len(names) != 2 or names[0] == names[1]:
+    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(NAMES):
         raise ValueError(f"give two different ones of {', '.join(NAMES)}, such as cost,carbon")
-    if names[1] not in BOUNDS:
-        names.reverse()
-    if names[1] not in BOUNDS:
-        raise ValueError(f"one objective must be {' or '.join(BOUNDS)}")
-    return names[0], names[1]
+    first, second = names
+    if second in BOUNDS:
+        return first, second
+    if first in BOUNDS:
+        return second, first
+    raise ValueError(f"one objective must be {' or '.join(BOUNDS)}")
 
 
 def total(answer: WhatIf, objective: str) -> float:

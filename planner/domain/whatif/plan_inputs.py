@@ -164,7 +164,7 @@ class Basis:
     def sizes(self) -> Sizes:
         """Return the sizes as planning uses them."""
         first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
-        return replace(first, later=tuple(later), at=self.sizes_at)
+        return replace(first, later=tuple(later), of_period=self.sizes_at)
 
     def _sizes(self, s: int) -> Sizes:
         """Return the sizes with index ``s``: those of the first decision, or of a later change."""
@@ -224,7 +224,7 @@ def basis_of(
         clock=traffic.clock,
         current=study.plan_input.current,
         pool_tps=np.stack([sizes.pool_tps, *(later.pool_tps for later in sizes.later)]),
-        sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
+        sizes_at=np.zeros(periods, np.int64) if sizes.of_period is None else sizes.of_period,
         alone=_replicas_alone(study),
         closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, cached_prompts),
         lengths=lengths,
@@ -234,7 +234,7 @@ def basis_of(
         load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
-        asked=study.hardware.asked,
+        asked=study.hardware.tiers_in_use,
         flat=flat,
         spare=np.array([spare.instances, spare.by_pool, spare.region], np.int64),
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
@@ -342,17 +342,21 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     if plain["closed_rps"].ndim == 2:  # runs of older versions know one replica alone
         alone = plain["closed_rps"]
         plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
-    columns = (arrays[name] for name in ("places", "tiers", "heights", "levels", "rates"))
+    series = []
+    for i, ((m, r), (level, times)) in enumerate(
+        zip(arrays["places"], arrays["heights"], strict=True)
+    ):
+        series.append(
+            Series(
+                int(m), int(r), str(arrays["tiers"][i]), None if np.isnan(level) else float(level),
+                float(times), arrays["levels"][i], arrays["rates"][i],
+            )
+        )  # fmt: skip
+    models = range(len(plain["models"]))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
-        lengths=tuple(
-            (arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m, _ in enumerate(plain["models"])
-        ),
-        cached=tuple(arrays.get(f"cached_{m}") for m, _ in enumerate(plain["models"])),
-        series=tuple(
-            Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
-                   float(times), levels, rates)
-            for (m, r), tier, (level, times), levels, rates in zip(*columns, strict=True)
-        ),
+        lengths=tuple((arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m in models),
+        cached=tuple(arrays.get(f"cached_{m}") for m in models),
+        series=tuple(series),
         **plain,
-    )  # fmt: skip
+    )

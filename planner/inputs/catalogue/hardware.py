@@ -182,11 +182,12 @@ def _canonical_names(kind: str) -> dict[str, str]:
 def _find_gpu(name: str) -> str | None:
     """Return the catalogue's name of a GPU type or of a cloud instance's GPUs, or None."""
     plain = names.plain_name(name)
-    instances = read("gpus")["instances"].items()
-    return _canonical_names("gpus").get(plain) or next(
-        (str(gpu) for gpu, forms in instances if any(re.fullmatch(form, plain) for form in forms)),
-        None,
-    )
+    if (gpu := _canonical_names("gpus").get(plain)) is not None:
+        return gpu
+    for gpu, instance_patterns in read("gpus")["instances"].items():
+        if any(re.fullmatch(pattern, plain) for pattern in instance_patterns):
+            return str(gpu)
+    return None
 
 
 @cache

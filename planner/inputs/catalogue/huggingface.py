@@ -484,7 +484,8 @@ class _Reader:
 
     def kimi(self, linear: Config) -> dict[str, Any]:
         """Return the fields of layers with Kimi Delta Attention; ``linear`` is its section."""
-        heads, width = (self.number(key, source=linear) for key in ("num_heads", "head_dim"))
+        heads = self.number("num_heads", source=linear)
+        width = self.number("head_dim", source=linear)
         conv = self.number("short_conv_kernel_size", source=linear)
         if not heads or not width:
             raise self.refuse("linear_attn_config has no num_heads or head_dim. Add them")

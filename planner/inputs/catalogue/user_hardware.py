@@ -174,9 +174,11 @@ def _values(
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return SI ``values`` in the users' units, by name; unknown values are left out."""
-    return {
-        # Nine digits hide the rounding error of the conversion.
-        each.name: int(value) if each.whole else float(f"{value / each.per_unit:.9g}")
-        for each in quantities
-        if (value := values.get(each.name)) is not None
-    }
+    in_units: dict[str, Any] = {}
+    for quantity in quantities:
+        value = values.get(quantity.name)
+        if value is not None:
+            # Nine digits hide the rounding error of the conversion.
+            number = float(f"{value / quantity.per_unit:.9g}")
+            in_units[quantity.name] = int(value) if quantity.whole else number
+    return in_units

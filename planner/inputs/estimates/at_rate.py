@@ -86,7 +86,9 @@ def at_rate(
         logs = [_steady_state_times(run.requests, profile.start_s) for run in runs]
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
-    ttft, tbt, e2e = (np.concatenate(parts) for parts in zip(*logs, strict=True))
+    ttft = np.concatenate([ttft_s for ttft_s, _, _ in logs])
+    tbt = np.concatenate([tbt_s for _, tbt_s, _ in logs])
+    e2e = np.concatenate([e2e_s for _, _, e2e_s in logs])
     known_tbt = tbt[np.isfinite(tbt)]
     return AtRate(
         rate=rate,
@@ -281,7 +283,7 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     all_used = narrower_uses(deployment, all_gpus=True)
     most = max(all_used, key=lambda way: way.tokens_per_s, default=None)
     if most is not None and most.tokens_per_s > best.tokens_per_s:
-        gpus = f"{most.gpus} GPU{'s' if most.gpus > 1 else ''}"
+        gpus = f"{most.gpus} {'GPU' if most.gpus == 1 else 'GPUs'}"
         sentence += f"; {most.instances:g} of {gpus} each give {most.tokens_per_s:,.0f} together"
     return [sentence]
 

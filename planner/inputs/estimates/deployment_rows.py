@@ -277,9 +277,9 @@ def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangeme
     and ``cache`` are precisions. The numbers of GPUs for experts are made consistent with the
     others.
     """
-    tp, pp, dp, moe_tp, moe_ep = (
-        fields.gpus(side + width if side + width in fields else width) for width in WIDTHS
-    )
+    # A column for both sides counts where there is none for this side.
+    columns = [side + width if side + width in fields else width for width in WIDTHS]
+    tp, pp, dp, moe_tp, moe_ep = map(fields.gpus, columns)
     if tp * dp == 1 < moe_tp * moe_ep:
         dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
     if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:

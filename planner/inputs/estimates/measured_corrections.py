@@ -208,16 +208,16 @@ def corrections_from(
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
-        for pair in map(list, pairs):
-            first_ms, second_ms = measured[finite][pair] * 1e3
-            share, other_share = np.exp(log_error[finite][pair])
-            deployed = measured_here[pair[0]].deployment
+        for first, second in pairs:  # rows with a finite error
+            first_ms, second_ms = measured[finite][[first, second]] * 1e3
+            first_share, second_share = np.exp(log_error[finite][[first, second]])
+            deployed = measured_here[first].deployment
             sentences.append(
                 f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} "
-                f"contradicts itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and "
-                f"{other_share:.2f} of the estimate) with {deployed.concurrency:,.0f} in flight, "
-                f"{deployed.isl:,.0f} tokens in and {deployed.osl:,.0f} out. If these are two "
-                "deployments, name the difference (engine version, arrangement, speculative "
+                f"contradicts itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({first_share:.2f} "
+                f"and {second_share:.2f} of the estimate) with {deployed.concurrency:,.0f} in "
+                f"flight, {deployed.isl:,.0f} tokens in and {deployed.osl:,.0f} out. If these are "
+                "two deployments, name the difference (engine version, arrangement, speculative "
                 "decoding). Until then they do not change its error."
             )
     return MeasuredCorrections(Times(**corrections), rows, tuple(sentences))
@@ -306,9 +306,12 @@ def changes(
     measured_rows = measurements.rows if measurements else ()
     measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
     row_counts = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
-    others = [measured.size - rows for rows in row_counts]
-    columns = (factors["tbt"], factors["ttft"], errors["tbt"], errors["ttft"], row_counts, others)
-    return [Change(*row) for row in zip(*columns, strict=True)]
+
+    return [
+        Change(factors["tbt"][i], factors["ttft"][i], errors["tbt"][i], errors["ttft"][i], own,
+               measured.size - own)
+        for i, own in enumerate(row_counts)
+    ]  # fmt: skip
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:

@@ -110,18 +110,19 @@ def pod_autoscaler_row(body: Body) -> Row | None:
     if strategy not in ("apa", "kpa") or len(sources) != 1:
         return None
     metric = one_line(sources[0].get("targetMetric"))
-    measure = next((m for m, parts in MEASURES.items() if any(p in metric for p in parts)), None)
+    measures = [m for m, parts in MEASURES.items() if any(part in metric for part in parts)]
     target = number(sources[0].get("targetValue"))
-    if measure is None or not target:
+    if not measures or not target:
         return None
-    row: Row = {"name": f"aibrix-{strategy}", "metric": measure, "target": target}
+    row: Row = {"name": f"aibrix-{strategy}", "metric": measures[0], "target": target}
     noted = section(body, "metadata", "annotations")
     values = {field: seconds(noted.get(f"{AIBRIX}{name}")) for name, field in ANNOTATIONS.items()}
     values["stable_window_s"] = number(spec, "observeWindowSeconds")
     values["panic_window_s"] = number(spec, "panicWindowSeconds")
     row |= {field: value for field, value in values.items() if value is not None}
-    schedules = [_schedule(schedule) for schedule in rows(spec, "schedules")]
-    return row | ({"schedules": schedules} if schedules else {})
+    if schedules := [_schedule(schedule) for schedule in rows(spec, "schedules")]:
+        row["schedules"] = schedules
+    return row
 
 
 def _schedule(row: Body) -> Row:

@@ -64,20 +64,24 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
 
     An autoscaler whose target is not among the objects is a pool too.
     """
-    pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
+    pools: dict[tuple[str, str], RunningPool] = {}  # by namespace and name
+    for body in objects:
+        for name, pool in _serving(body):
+            pools[namespace_of(body), name] = pool
     scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
     for scaler in scalers:
-        key_of_target = (scaler.namespace, scaler.target)
+        target = scaler.namespace, scaler.target
         if not scaler.namespace:  # the target may be in any namespace
-            key_of_target = next((key for key in pools if key[1] == scaler.target), key_of_target)
-        scaled = pools.get(key_of_target)
+            same_name = [key for key in pools if key[1] == scaler.target]
+            target = same_name[0] if same_name else target
+        scaled = pools.get(target)
         if scaled is None:
             scaled = RunningPool(name=scaler.target)
             # AIBrix gives a deployment the name of its model. Others may do so too.
             if scaler.target and (scaler.kind == "aibrix" or is_catalogue_model(scaler.target)):
                 note = "its model is taken from the name of its target"
                 scaled = replace(scaled, model=scaler.target, notes=(note,))
-        pools[key_of_target] = scaler.facts.filled_from(scaled)
+        pools[target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
     if planners and not pools:
         pools["", "planner"] = RunningPool(name="planner", scaled=True)
@@ -254,12 +258,14 @@ def engine_containers(template: Body) -> list[Body]:
     """
     containers = rows(template, "spec", "containers")
     launched = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))]
-    return launched or [
-        container
-        for container in containers
-        if engine_of_image(one_line(container, "image"))
-        and not any("router" in one_line(container, key) for key in ("image", "name"))
-    ]
+    if launched:
+        return launched
+    with_engine = []
+    for container in containers:
+        image, name = one_line(container, "image"), one_line(container, "name")
+        if engine_of_image(image) and "router" not in image and "router" not in name:
+            with_engine.append(container)
+    return with_engine
 
 
 def pod_facts(template: Body) -> RunningPool:
@@ -288,20 +294,21 @@ def _command(container: Body) -> list[str]:
 def _container_facts(container: Body) -> RunningPool:
     """Return the facts that a container's command, image and environment state, as a pool."""
     image = one_line(container, "image")
+    engine = engine_of_image(image)
     variables = {one_line(row, "name"): one_line(row, "value") for row in rows(container, "env")}
     command = _command(container)
-    script = next((word for word in command if " " in word and LAUNCH.search(word)), "")
-    if script:
+    scripts = [word for word in command if " " in word and LAUNCH.search(word)]
+    facts = RunningPool(engine=engine)
+    if scripts:
         exports = "".join(f"{name}={value}\n" for name, value in variables.items())
-        facts = next(iter(launch_pools(exports + script)), RunningPool())
-    elif LAUNCH.search(" ".join(command)) or (command and (engine_of_image(image) or not image)):
-        facts = engine_facts(command, variables, engine_of_image(image))
-    else:
-        facts = RunningPool(engine=engine_of_image(image))
-    model_variable = next((variables[name] for name in MODEL_VARIABLES if variables.get(name)), "")
+        launched = launch_pools(exports + scripts[0])
+        facts = launched[0] if launched else RunningPool()
+    elif LAUNCH.search(" ".join(command)) or (command and (engine or not image)):
+        facts = engine_facts(command, variables, engine)
+    stated_models = [variables[name] for name in MODEL_VARIABLES if variables.get(name)]
     return replace(
         facts,
-        model=facts.model or model_of_path(model_variable),
+        model=facts.model or model_of_path(stated_models[0] if stated_models else ""),
         engine_version=version_of_image(image) if facts.engine else "",
     )
 

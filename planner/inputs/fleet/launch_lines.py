@@ -56,12 +56,13 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 def launch_pools(text: str) -> list[RunningPool]:
     """Return a pool for each launch line of a shell script. Replicas are not stated there."""
     variables = dict(ASSIGNMENT.findall(text))
-    return [
-        engine_facts(command, variables)
-        for command in _commands(text)
-        if (LAUNCH.search(line := " ".join(command)) or _runs_image(command))
-        and not WORKER.search(line)
-    ]
+    pools = []
+    for command in _commands(text):
+        line = " ".join(command)
+        starts_engine = LAUNCH.search(line) or _runs_image(command)
+        if starts_engine and not WORKER.search(line):
+            pools.append(engine_facts(command, variables))
+    return pools
 
 
 def is_launch(text: str) -> bool:

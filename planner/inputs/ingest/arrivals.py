@@ -74,20 +74,21 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
     """
     counts = prompts.join(keys, on=list(LABELS), how="left", nulls_equal=True)
     counts = counts.sort("number", "tokens")
-    number, requests = counts["number"].to_numpy(), counts["requests"].to_numpy()
-    edges = np.searchsorted(number, np.arange(len(grids) + 1))
-    samples = []  # rows of ``counts``, by series
+    requests = counts["requests"].to_numpy()
+    # The rows of each series follow each other.
+    edges = np.searchsorted(counts["number"].to_numpy(), np.arange(len(grids) + 1))
+    sampled_rows = []  # of ``counts``, by series
     for first, end in pairwise(edges.tolist()):
-        cumulative = np.cumsum(requests[first:end])
-        points = min(SAMPLE, int(cumulative[-1]))
-        ranks = (np.arange(points) + 0.5) / points * cumulative[-1]
-        samples.append(first + np.searchsorted(cumulative, ranks))
+        requests_up_to = np.cumsum(requests[first:end])  # of this length or a shorter one
+        points = min(SAMPLE, int(requests_up_to[-1]))
+        ranks = (np.arange(points) + 0.5) / points * requests_up_to[-1]
+        sampled_rows.append(first + np.searchsorted(requests_up_to, ranks))
     names = pl.Series("series", [grid.identity["name"] for grid in grids], dtype=pl.String)
-    series = np.repeat(np.arange(len(grids)), list(map(len, samples)))
+    series = np.repeat(np.arange(len(grids)), [len(rows) for rows in sampled_rows])
     return pl.DataFrame(
         {
             "series": names.gather(series),
             "field": pl.Series(["input_tokens"]).new_from_index(0, len(series)),
-            "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(samples)),
+            "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(sampled_rows)),
         }
     )

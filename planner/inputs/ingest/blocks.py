@@ -167,12 +167,13 @@ def records(block: Block, *, quoted: bool) -> Records:
 def field_counts(lines: Records, delimiter: str) -> IntArray:
     """Return the fields of each record, ``[records]``; delimiters between quotes do not count."""
     buffer = np.frombuffer(lines.data, np.uint8)
-    marks = np.flatnonzero(buffer == ord(delimiter))
+    marks = np.flatnonzero(buffer == ord(delimiter))  # positions of the delimiters
     if b'"' in lines.data:
         marks = marks[are_outside_quotes(buffer, marks)]
-    return np.asarray(
-        np.searchsorted(marks, lines.end) - np.searchsorted(marks, lines.start) + 1, dtype=np.int64
-    )
+    # How many delimiters lie before the start and before the end of each record.
+    before_start = np.searchsorted(marks, lines.start)
+    before_end = np.searchsorted(marks, lines.end)
+    return np.asarray(before_end - before_start + 1, dtype=np.int64)
 
 
 def has_stray_quote(lines: Records, delimiter: str) -> BoolArray:

@@ -58,10 +58,12 @@ class RefusedRowCounts:
         ``refused`` maps reasons to masks of rows. A row counts under its first reason.
         """
         bad = np.zeros(batch.lines.size, np.bool_)
-        for reason, mask in (item for reasons in refused for item in reasons.items()):
-            if (new := mask & ~bad).any():
-                self.add(batch.refuse(reason, new))
-                bad |= new
+        for masks in refused:
+            for reason, mask in masks.items():
+                new = mask & ~bad
+                if new.any():
+                    self.add(batch.refuse(reason, new))
+                    bad |= new
         return bad
 
     def leave_out(self, fault: RefusedRows) -> None:
@@ -74,11 +76,12 @@ class RefusedRowCounts:
         """In strict mode, raise IngestError for the first refused row."""
         if not self._strict:
             return
-        if first := next((s for s in self.samples if s.reason not in self.left_out), None):
-            raise IngestError(
-                f"{self._name}, {self._unit} {first.line}: {first.reason} ({first.text!r}). "
-                "Correct it, or read the file without --strict to leave such rows out."
-            )
+        for sample in self.samples:
+            if sample.reason not in self.left_out:
+                raise IngestError(
+                    f"{self._name}, {self._unit} {sample.line}: {sample.reason} ({sample.text!r}). "
+                    "Correct it, or read the file without --strict to leave such rows out."
+                )
 
     def require_some(self, rows: int) -> None:
         """Raise IngestError if a file of ``rows`` rows has none, or if all or most were refused."""

@@ -184,12 +184,7 @@ def choose_clock(
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock(names, aware=aware), zone)
     numbers = time_numbers(series)
-    # A time with the offset -09:00 looks like a range such as 08:00-09:00. But ranges have one
-    # length, and different begins.
-    edges = [_text(series).str.extract(_UNSPACED_RANGE, i).cast(pl.Int32) for i in (2, 3, 4, 5)]
-    begin_min, end_min = edges[0] * 60 + edges[1], edges[2] * 60 + edges[3]
-    lengths = ((end_min - begin_min) % 1440).drop_nulls()
-    ranges = bool(lengths.n_unique() == 1 and begin_min.drop_nulls().n_unique() > 1)
+    ranges = _has_ranges(_text(series))
     if ranges:
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
@@ -204,11 +199,27 @@ def choose_clock(
         aware = rows_with_offset > rows_without_offset
         clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
         return _local(clock, zone)
-    example = next((value for value in text if value and value.lower() not in BLANK), "")
+    filled = [value for value in text if value and value.lower() not in BLANK]
+    example = filled[0][:40] if filled else ""
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
-        f"rows ({example[:40]!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
+        f"rows ({example!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
     )
+
+
+def _has_ranges(texts: pl.Series) -> bool:
+    """Return whether times are ranges such as 08:00-09:00.
+
+    A time with the offset -09:00 looks the same. But ranges have one length, and different begins.
+    """
+
+    def part(group: int) -> pl.Series:
+        """Return a group of the pattern as numbers; null where the pattern does not match."""
+        return texts.str.extract(_UNSPACED_RANGE, group).cast(pl.Int32)
+
+    begin_min, end_min = part(2) * 60 + part(3), part(4) * 60 + part(5)
+    lengths = ((end_min - begin_min) % 1440).drop_nulls()
+    return lengths.n_unique() == 1 and begin_min.drop_nulls().n_unique() > 1
 
 
 def _local(clock: Clock, zone: str) -> Clock:
@@ -267,7 +278,8 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
         return ""
     if not known.str.contains(_SLASH).any():
         return _best_form(body, _OTHER)
-    first, second = (body.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
+    first = body.str.extract(_SLASH, 1).cast(pl.Int64)
+    second = body.str.extract(_SLASH, 2).cast(pl.Int64)
     if not dates and (first > 12).any():
         dates = DAY_FIRST
     elif not dates and ((second > 12).any() or (first == second).all()):
@@ -358,7 +370,8 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int)
     """
     if len(columns) == 1:
         return frame[columns[0]]
-    date, time = (_text(frame[column]).str.strip_chars() for column in columns[:2])
+    date = _text(frame[columns[0]]).str.strip_chars()
+    time = _text(frame[columns[1]]).str.strip_chars()
     time = time.str.replace(
         r"^(\d[^-–toba]*?(?: ?[AaPp]\.?[Mm]\.?)?) ?(?:-|–|to|bis|a|à) ?\d.*$", "$1"
     )
@@ -394,17 +407,18 @@ def _is_second_pass(ns: IntArray, order: Order) -> BoolArray:
     """
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
-    latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
-    behind_ns = latest[:-1] - ns  # below 0 for a row later than all before
-    index = np.arange(ns.size)
+    latest_ns = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
+    behind_ns = latest_ns[:-1] - ns  # below 0 for a row later than all before
     # A jump of less than a few minutes is a row out of order. One of many hours is another series.
-    jumped = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
+    jumped_back = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
+    # For each row, the index of the last jump and of the last row ahead of all others; -1: none.
+    row = np.arange(ns.size)
     begin = 0 if order.second else -1  # a batch can begin within the second pass
-    last_jump = np.maximum.accumulate(np.where(jumped, index, begin))
-    last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, index, -1))
-    second = last_jump > last_ahead
-    order.latest_ns, order.second = int(latest[-1]), bool(second[-1])
-    return second
+    last_jump = np.maximum.accumulate(np.where(jumped_back, row, begin))
+    last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, row, -1))
+    in_second_pass = last_jump > last_ahead
+    order.latest_ns, order.second = int(latest_ns[-1]), bool(in_second_pass[-1])
+    return in_second_pass
 
 
 # Zones to offer at a change of clocks, one for each time of the change.
@@ -430,7 +444,8 @@ def _set_back_s(local_ns: int, zone: str) -> float:
     The result is negative if the clock is set ahead.
     """
     when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=None)
-    before, after = (ZoneInfo(zone).utcoffset(when.replace(fold=fold)) for fold in (0, 1))
+    before = ZoneInfo(zone).utcoffset(when.replace(fold=0))
+    after = ZoneInfo(zone).utcoffset(when.replace(fold=1))
     return (before - after).total_seconds() if before is not None and after is not None else 0.0
 
 
@@ -544,7 +559,8 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
         marks = offset.unique().to_list()
-    shifts = {mark: shift for mark in marks if mark and (shift := _shift_ns(mark)) is not None}
+    all_shifts = {mark: _shift_ns(mark) for mark in marks if mark}
+    shifts = {mark: shift for mark, shift in all_shifts.items() if shift is not None}
     parsed = _calendar(body, clock.form)
     if len(marks) == 1 and marks[0] in shifts:
         parsed = parsed - shifts[marks[0]]

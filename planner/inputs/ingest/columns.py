@@ -85,13 +85,11 @@ class Expression:
             return pl.Series(numbers(column)[0] * self.factor).round().fill_nan(None)
         if not self.alternatives:
             return pl.Series([0]).new_from_index(0, frame.height)
-        values = {c: numbers(frame[c], whole=True)[0] for c in self.columns}
-        sums = (
-            pl.when(pl.any_horizontal(pl.col(part).is_not_null() for part in parts))
-            .then(pl.sum_horizontal(parts))
-            .otherwise(None)
-            for parts in self.alternatives
-        )
+        values = {column: numbers(frame[column], whole=True)[0] for column in self.columns}
+        sums = []
+        for parts in self.alternatives:
+            has_value = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
+            sums.append(pl.when(has_value).then(pl.sum_horizontal(parts)).otherwise(None))
         return pl.DataFrame(values).fill_nan(None).select(sum=pl.coalesce(*sums)).to_series()
 
 
@@ -188,9 +186,10 @@ class Resolver:
         searched = columns if known else [c for c in columns if not NAMED["share"].search(c)]
         self._by_compact: dict[str, str] = {}
         # The full names of all columns come first, then their shorter forms.
-        for names in zip(*map(_forms_of_name, searched), strict=True):
-            for column, name_form in zip(searched, names, strict=True):
-                self._by_compact.setdefault(compact_name(name_form), column)
+        forms = [_forms_of_name(column) for column in searched]
+        for i in range(len(forms[0]) if forms else 0):
+            for column, forms_of_column in zip(searched, forms, strict=True):
+                self._by_compact.setdefault(compact_name(forms_of_column[i]), column)
 
     def column(self, field: str) -> str | None:
         """Return the only column of a field; None if it has none or several."""
@@ -228,9 +227,9 @@ class Resolver:
             return None
         alternatives = []
         for part in self.of_format[field].split("|"):
-            first, *others = (self._by_compact.get(compact_name(name)) for name in part.split("+"))
-            if first is not None:
-                alternatives.append((first, *(column for column in others if column is not None)))
+            columns = [self._by_compact.get(compact_name(name)) for name in part.split("+")]
+            if columns[0] is not None:
+                alternatives.append(tuple(column for column in columns if column is not None))
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
@@ -379,10 +378,14 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
 
 def _has_durations(series: pl.Series) -> bool:
     """Return whether a column has only numbers of at most a day that do not rise as times do."""
-    small = time_numbers(series)
-    if not small.size or small.size < series.len() or np.abs(small).max() >= _DURATION_S:
+    numbers = time_numbers(series)
+    all_numbers = numbers.size == series.len() > 0
+    if not all_numbers or np.abs(numbers).max() >= _DURATION_S:
         return False
-    return bool(small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0)
+    if numbers.size == 1 or np.ptp(numbers) == 0:
+        return True
+    share_falling = (np.diff(numbers) < 0).mean()
+    return bool(share_falling > 0.05)
 
 
 def all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:

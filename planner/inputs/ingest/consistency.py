@@ -74,14 +74,17 @@ def report_finding(
     if not finding:
         return ""
     finding = finding if isinstance(finding, Finding) else Finding()
-    declared, values = CHECKS[check], {"name": name, "column": column, **finding.values}
-    words: str = declared[finding.outcome].format(**values)
+    declared = CHECKS[check]  # the rule's sentences and choices, as templates
+    values = {"name": name, "column": column, **finding.values}
+    sentence: str = declared[finding.outcome].format(**values)
     if finding.outcome == "refuses":
-        raise IngestError(words)
+        raise IngestError(sentence)
     if finding.outcome == "asks":
-        choices = ([text.format(**values) for text in c] for c in declared.get("choices", ()))
-        raise Question(words, (*finding.choices, *(Choice(*texts) for texts in choices)))
-    return words
+        choices = list(finding.choices)
+        for templates in declared.get("choices", ()):
+            choices.append(Choice(*(template.format(**values) for template in templates)))
+        raise Question(sentence, tuple(choices))
+    return sentence
 
 
 def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) -> Finding | None:

@@ -166,9 +166,11 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     bin_minutes = 1440 / len(names)
     bin_numbers: list[float] = []
     for name in names:
-        hour, is_time, minute = name.partition(":")
-        since_midnight = int(hour) * 60 + int(minute) if is_time else 0
-        bin_numbers.append(since_midnight / bin_minutes if is_time else int(name))
+        hour, colon, minute = name.partition(":")
+        if colon:
+            bin_numbers.append((int(hour) * 60 + int(minute)) / bin_minutes)
+        else:
+            bin_numbers.append(int(name))
     is_consecutive = bin_numbers == [bin_numbers[0] + i for i in range(len(bin_numbers))]
     return tuple(names) if is_consecutive else ()
 

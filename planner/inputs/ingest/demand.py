@@ -264,25 +264,33 @@ class _Reader:
         for fault in faults:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
-        amounts = [np.concatenate([grid.amounts[field] for grid in grids]) for field in AMOUNTS]
-        counts = next((values for values in amounts if np.isfinite(values).any()), amounts[0])
-        unsure = missing == AUTO
-        self._reading.check("absent_bins", consistency.absent_bins(counts) if unsure else None)
+        self._check_absent_bins(grids, unsure=missing == AUTO)
         return grids
+
+    def _check_absent_bins(self, grids: Sequence[Grid], *, unsure: bool) -> None:
+        """Check the gaps of the first field that has an amount, if ``unsure`` what gaps mean."""
+        finding = None
+        for field in AMOUNTS:
+            counts = np.concatenate([grid.amounts[field] for grid in grids])
+            if unsure and np.isfinite(counts).any():
+                finding = consistency.absent_bins(counts)
+                break
+        self._reading.check("absent_bins", finding)
 
     def _check_ends(self, step_s: float) -> None:
         """Check the lengths of the first bins by a column of their ends, if there is one."""
-        probe, source = self._reading.table.probe, self._layout.sources[0]
-        ends = next((c for c in probe.columns if compact_name(c) in BIN_ENDS), None)
-        if ends is None or len(source.time) > 1 or ends in source.time:
+        probe, time = self._reading.table.probe, self._layout.sources[0].time
+        ends = [column for column in probe.columns if compact_name(column) in BIN_ENDS]
+        if not ends or len(time) > 1 or ends[0] in time:
             return
-        when = self._clocks[source.time]
-        start = clock.read(probe, replace(when, columns=source.time))
-        end = clock.read(probe, replace(when, columns=(ends,)))
-        lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
-        unsure = self._reading.options.amounts == AUTO
-        finding = consistency.bin_ends(lengths_s, step_s) if unsure else None
-        self._reading.check("bin_ends", finding, ends)
+        finding = None
+        if self._reading.options.amounts == AUTO:
+            when = self._clocks[time]
+            start = clock.read(probe, replace(when, columns=time))
+            end = clock.read(probe, replace(when, columns=(ends[0],)))
+            lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
+            finding = consistency.bin_ends(lengths_s, step_s)
+        self._reading.check("bin_ends", finding, ends[0])
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table without rows that sum up all others, such as those of model "Total".
@@ -290,28 +298,27 @@ class _Reader:
         Raise Question if a label (series, model, region or tier) has a name whose amounts are the
         sum of the others, but the name does not say so.
         """
-        field = next((f for f in AMOUNTS if table[f].is_not_nan().any()), "")
-        if not field or self._metrics or self._reading.options.filter is not None:
+        fields = [field for field in AMOUNTS if table[field].is_not_nan().any()]
+        if not fields or self._metrics or self._reading.options.filter is not None:
             return table
         for label in _KEYS:
             names = pl.col(label).fill_null("")  # a row without a label may be their sum too
-            sums = table.group_by(names).agg(pl.col(field).fill_nan(0).sum())
-            if sums.height < 2:
+            sums = table.group_by(names).agg(pl.col(fields[0]).fill_nan(0).sum()).rows()
+            if len(sums) < 2:
                 continue
             # A sum by its name, or else the largest amount.
-            name, largest_sum = max(
-                sums.iter_rows(), key=lambda row: (bool(NAMED["total"].search(row[0])), row[1])
+            is_named, amount, name = max(
+                (bool(NAMED["total"].search(name)), amount, name) for name, amount in sums
             )
-            is_named_total = bool(NAMED["total"].search(name))
-            tolerance = 0.02 if is_named_total and name else 1e-9
-            sum_of_others = sums[field].sum() - largest_sum
-            if abs(largest_sum - sum_of_others) > tolerance * largest_sum:
+            tolerance = 0.02 if is_named and name else 1e-9
+            sum_of_others = sum(amount for _, amount in sums) - amount
+            if abs(amount - sum_of_others) > tolerance * amount:
                 continue
             # Few small amounts add up by chance.
-            by_chance = 2 if is_named_total or largest_sum >= BY_CHANCE else 3
-            if not (is_named_total and name) and sums.height <= by_chance:
+            by_chance = 2 if is_named or amount >= BY_CHANCE else 3
+            if not (is_named and name) and len(sums) <= by_chance:
                 continue
-            if not is_named_total and (column := self._layout.labels.get(label)):
+            if not is_named and (column := self._layout.labels.get(label)):
                 self._reading.check("sum_rows", Finding(values={"value": name}), column)
             is_sum = table[label].fill_null("") == name
             lines = table["line"].filter(is_sum)

@@ -137,7 +137,10 @@ def _is_unit_unknown(sources: Sequence[Amounts]) -> bool:
 
 def _with_basis(sources: Sequence[Amounts], basis: str) -> list[Amounts]:
     """Return the sources with ``basis`` as stated by the caller: COUNTS, PER_REQUEST or a rate."""
-    fields = {COUNTS: (), PER_REQUEST: AMOUNTS[1:]}.get(basis, AMOUNTS)
+    if basis == COUNTS:
+        fields: Sequence[str] = ()
+    else:
+        fields = AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS  # without requests, or all
     return [
         replace(source, basis={field: basis for field in fields if field in source.amounts})
         for source in sources
@@ -196,16 +199,18 @@ def _single_source(
     find: Resolver, time: tuple[str, ...], probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
     """Return the amounts of one column per field, besides those of ``time``, and notes."""
-    expressions = {field: find.expression(field) for field in AMOUNTS}
-    amounts = {
-        name: each for name, each in expressions.items() if each and each.columns[0] not in time
-    }
+    amounts: dict[str, Expression] = {}
+    for name in AMOUNTS:
+        expression = find.expression(name)
+        if expression and expression.columns[0] not in time:
+            amounts[name] = expression
     notes: tuple[str, ...] = ()
     if "input_tokens" in amounts:
         sums, notes = sums_of_parts(find, amounts, probe)
         amounts |= sums
     basis = _stated_bases(amounts, probe)
-    for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
+    found_columns = {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}
+    for column in found_columns:
         if not _is_count(probe[column]) and not _stated_basis(column, probe):
             raise IngestError(
                 f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
@@ -215,7 +220,8 @@ def _single_source(
         raise IngestError(
             f"{find.name}: requests and rate are both mapped. Map requests per bin, or a rate."
         )
-    if ("requests" not in amounts or "rate" in find.mapping) and (rate := find.expression("rate")):
+    rate = find.expression("rate")
+    if rate and ("requests" not in amounts or "rate" in find.mapping):
         amounts["requests"] = rate
         basis["requests"] = _stated_basis(rate.columns[0], probe) or "per_second"
     if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):

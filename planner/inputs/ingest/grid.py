@@ -75,8 +75,9 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
                 f"{name}: its times do not fall on bins of {bin_s:g} s. Leave the width out."
             )
         return width
-    order = np.lexsort((ns, number))
-    steps = np.diff(ns[order])[np.diff(number[order]) == 0]
+    order = np.lexsort((ns, number))  # by series, then by time
+    is_same_series = np.diff(number[order]) == 0
+    steps = np.diff(ns[order])[is_same_series]
     steps = steps[steps > 0]  # between different times of one series
     if not steps.size:
         raise IngestError(

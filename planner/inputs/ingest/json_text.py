@@ -53,13 +53,13 @@ def batch(lines: Records, columns: Mapping[str, FieldPath], ids: str | None, nam
             return Batch(frame, lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
     verdicts = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
-    faults = tuple(
-        RefusedRows(reason, bad.line, bad.text)
-        for reason in (NOT_JSON, BAD_IDS)
-        if (bad := lines.keep(verdicts == reason)).start.size
-    )
-    lines = lines.keep(verdicts == "")
-    return Batch(_parse(lines, columns, ids, name), lines.line, lines.text, faults)
+    faults = []
+    for reason in (NOT_JSON, BAD_IDS):
+        bad = lines.keep(verdicts == reason)
+        if bad.start.size:
+            faults.append(RefusedRows(reason, bad.line, bad.text))
+    good = lines.keep(verdicts == "")
+    return Batch(_parse(good, columns, ids, name), good.line, good.text, tuple(faults))
 
 
 def _fields(value: Mapping[str, object], above: FieldPath = ()) -> Iterator[FieldPath]:
@@ -74,14 +74,12 @@ def _fields(value: Mapping[str, object], above: FieldPath = ()) -> Iterator[Fiel
 
 def _flatten(frame: pl.DataFrame, columns: Mapping[str, FieldPath]) -> pl.DataFrame:
     """Return the frame with a column for each nested field, extracted from its JSON text."""
-    if all(len(path) == 1 for path in columns.values()):
-        return frame
-    return frame.with_columns(
-        pl.col(path[0]).str.json_path_match("$" + "".join(f"['{key}']" for key in path[1:]))
-        .alias(column)
-        for column, path in columns.items()
-        if len(path) > 1
-    )  # fmt: skip
+    nested = []
+    for column, (outer, *inner_keys) in columns.items():
+        if inner_keys:
+            json_path = "$" + "".join(f"['{key}']" for key in inner_keys)
+            nested.append(pl.col(outer).str.json_path_match(json_path).alias(column))
+    return frame.with_columns(nested) if nested else frame
 
 
 def _parse(

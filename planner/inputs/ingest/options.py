@@ -148,8 +148,9 @@ def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
     """Return column by field from texts such as ``arrival=created``; or raise IngestError."""
     mapping: dict[str, str] = {}
     for pair in pairs:
-        name, equals, column = (part.strip() for part in pair.partition("="))
-        if not (name and equals and column):
+        name, _, column = pair.partition("=")
+        name, column = name.strip(), column.strip()
+        if not (name and column):
             raise IngestError(
                 f"{called}{pair}: write field=column, for example arrival=created_at."
             )

@@ -228,12 +228,11 @@ class Preview:
 def preview(path: Path | str, name: str) -> Preview:
     """Return the preview of a file of any known format; raise IngestError if it is no table."""
     with opened_table(path, IngestOptions(name=name)) as table:
-        first = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
-        rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
+        first_rows = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
+        texts = [["" if v is None else str(v)[:SHOWN] for v in row] for row in first_rows]
     find = Resolver(table.columns, IngestOptions(), "")
-    guess: dict[str, str] = {}
-    fields = DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS
-    for field in fields:
+    field_of_column: dict[str, str] = {}
+    for field in DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS:
         if column := find.column(field):
-            guess.setdefault(column, field)
-    return Preview(table.columns, rows, guess)
+            field_of_column.setdefault(column, field)
+    return Preview(table.columns, tuple(map(tuple, texts)), field_of_column)

@@ -141,19 +141,18 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for parent spans whose tokens are the sum of their child spans."""
     probe = reading.table.probe
-    by_name = {compact_name(c): c for c in probe.columns}
-    parent = next((by_name[name] for name in PARENTS if name in by_name), None)
-    ids = next((by_name[name] for name in SPANS if name in by_name), None)
-    if parent is None or ids is None:
+    by_name = {compact_name(column): column for column in probe.columns}
+    parents = [by_name[name] for name in PARENTS if name in by_name]
+    ids = [by_name[name] for name in SPANS if name in by_name]
+    if not parents or not ids:
         return
     tokens = pl.Series(layout.tokens["input_tokens"].values(probe))
-    rows = pl.DataFrame({"id": probe[ids], "parent": probe[parent], "own": tokens})
-    # "below": the tokens of the spans under a span.
-    below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
-    parents = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
-    equal = ((parents["own"] - parents["below"]).abs() <= 0.01 * parents["below"]).mean()
-    are_sums = parents.height >= FEW_PARENTS and isinstance(equal, float) and equal > LEAST_FITTING
-    reading.check("nested_rows", are_sums, parent)
+    spans = pl.DataFrame({"id": probe[ids[0]], "parent": probe[parents[0]], "tokens": tokens})
+    children = spans.group_by("parent").agg(pl.col("tokens").fill_nan(0).sum().alias("below"))
+    nested = spans.join(children, left_on="id", right_on="parent").filter(pl.col("below") > 0)
+    is_sum = (nested["tokens"] - nested["below"]).abs() <= 0.01 * nested["below"]
+    are_sums = nested.height >= FEW_PARENTS and is_sum.sum() > LEAST_FITTING * nested.height
+    reading.check("nested_rows", are_sums, parents[0])
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
@@ -176,12 +175,13 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
     columns = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
     if not columns or columns[0] in when.columns:
         return
-    unit_s = clock.UNITS_NS[clock.unit_of(columns[0]) or "s"] / 1e9
-    latency = numbers(probe[columns[0]])[0] * unit_s
+    column = columns[0]
+    unit_s = clock.UNITS_NS[clock.unit_of(column) or "s"] / 1e9
+    latency_s = numbers(probe[column])[0] * unit_s
     times = clock.read(probe, when)
-    good = times.good & np.isfinite(latency)
-    start = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
-    reading.check("latency_gaps", consistency.latency_gaps(start, latency[good]), columns[0])
+    good = times.good & np.isfinite(latency_s)
+    start_s = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
+    reading.check("latency_gaps", consistency.latency_gaps(start_s, latency_s[good]), column)
 
 
 class _Reader:
@@ -505,15 +505,16 @@ class _Reader:
         totals = sums.collect().row(0, named=True)
         self.tokens = {name: totals[name] for name in self.tokens}
         count, self.accepted = self.accepted - totals["rows"], totals["rows"]
-        samples = [
-            (line, text)
-            for ns, line, text in self.ends
-            if not low_s <= (ns - self.first_ns) / 1e9 < high_s
-        ]
+        lines, texts = [], []
+        for ns, line, text in self.ends:
+            if not low_s <= (ns - self.first_ns) / 1e9 < high_s:
+                lines.append(line)
+                texts.append(text)
         # Only the first and the last row have a text. The last sample stands for all other strays.
-        samples += samples[-1:] * (count - len(samples))
-        lines = np.array([line for line, _ in samples[:count]], dtype=np.int64)
-        self._reading.tally.leave_out(RefusedRows(STRAY, lines, lambda i: samples[i][1]))
+        lines += lines[-1:] * (count - len(lines))
+        texts += texts[-1:] * (count - len(texts))
+        stray_lines = np.array(lines[:count], dtype=np.int64)
+        self._reading.tally.leave_out(RefusedRows(STRAY, stray_lines, texts.__getitem__))
         self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
         self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
 
@@ -527,7 +528,7 @@ class _Reader:
         notes = [self._clock.note] if self._clock.note else []
         notes += [*offset_notes(self.offsets), *self._layout.notes]
         if self.late:
-            rows = f"{self.late:,} row{'s' * (self.late > 1)}"
+            rows = "1 row" if self.late == 1 else f"{self.late:,} rows"
             notes.append(f"Sorted {rows} that arrived before a row above them.")
         if self.no_utility:
             column = self._layout.fields["utility"]

@@ -51,7 +51,7 @@ class Condition:
         amounts = text.cast(pl.Float64, strict=False)
         if self.values:
             words = [value.lower() for value in self.values]
-            numbers = [value for word in words if (value := finite_number(word)) is not None]
+            numbers = [number for number in map(finite_number, words) if number is not None]
             matching = text.str.to_lowercase().is_in(words) | amounts.is_in(numbers)
         else:
             ends: Literal["none", "both"] = "none" if self.strict else "both"

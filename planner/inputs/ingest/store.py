@@ -311,33 +311,34 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     frame, series = number_keys(pl.read_parquet(Path(store_dir) / DEMAND), keys)
     if not frame["number"].is_sorted():
         frame = frame.sort("number", maintain_order=True)
-    edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
+    # The rows of series i are those from ``edges[i]`` to before ``edges[i + 1]``.
+    edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1)).tolist()
     # A store of an earlier version may lack a column. A sample counts one in several requests.
     amounts = {
         field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * report.sample)
         for field in AMOUNTS
         if field in frame.columns
     }
-    has_amounts = {
-        field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
-        for field, values in amounts.items()
-    }
-    starts = frame["bin_start_s"].to_numpy()[edges[:-1]].tolist()
+    bin_starts = frame["bin_start_s"].to_numpy()
     lengths = _lengths_of(store_dir)
-    return [
-        DemandColumns(
-            name, model, region, tier, starts[i], report.bin_s,
-            requests=amounts["requests"][edges[i] : edges[i + 1]],
-            **{
-                field: amounts[field][edges[i] : edges[i + 1]] if has_amounts[field][i] else None
-                for field in AMOUNTS[1:]
-                if field in amounts
-            },
-            input_lengths=lengths.get((name, "input_tokens")),
-            output_lengths=lengths.get((name, "output_tokens")),
-        )
-        for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows())
-    ]  # fmt: skip
+    columns = []
+    for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows()):
+        rows = slice(edges[i], edges[i + 1])
+        tokens: dict[str, FloatArray | None] = {}
+        for field in AMOUNTS[1:]:
+            if field in amounts:
+                values = amounts[field][rows]
+                tokens[field] = None if np.isnan(values).all() else values
+        columns.append(
+            DemandColumns(
+                name, model, region, tier, float(bin_starts[edges[i]]), report.bin_s,
+                requests=amounts["requests"][rows],
+                **tokens,
+                input_lengths=lengths.get((name, "input_tokens")),
+                output_lengths=lengths.get((name, "output_tokens")),
+            )
+        )  # fmt: skip
+    return columns
 
 
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
@@ -400,13 +401,13 @@ def labels_of(
     report: IngestReport, codes: IntArray
 ) -> list[tuple[str | None, str | None, str | None]]:
     """Return model, region and tier of each code; None for a missing label."""
-    names = list(_label_names(report).values())
-    indices = np.unravel_index(codes, [len(each) for each in names])
-    columns = (
-        [label_names[index] or None for index in label_indices.tolist()]
-        for label_names, label_indices in zip(names, indices, strict=True)
-    )
-    return list(zip(*columns, strict=True))
+    models, regions, tiers = _label_names(report).values()
+    # A code is the index in a table of [model, region, tier], flattened.
+    indices = np.unravel_index(codes, (len(models), len(regions), len(tiers)))
+    return [
+        (models[model] or None, regions[region] or None, tiers[tier] or None)
+        for model, region, tier in np.stack(indices, axis=1).tolist()
+    ]
 
 
 def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:

@@ -143,9 +143,9 @@ def _json_lines(
     values: Iterator[object], path: Sequence[str], expansion: Expansion
 ) -> Iterator[bytes]:
     """Yield the rows at ``path`` as pieces of 1024 JSON lines; ``expansion`` limits them."""
-    rows = (row for value in values for row in unfold_rows(value, path))
-    lines = (json.dumps(row).encode() + b"\n" for row in rows)
-    while piece := b"".join(itertools.islice(lines, 1024)):
+    rows = itertools.chain.from_iterable(unfold_rows(value, path) for value in values)
+    while lines := [json.dumps(row).encode() + b"\n" for row in itertools.islice(rows, 1024)]:
+        piece = b"".join(lines)
         expansion.add(len(piece))
         yield piece
 

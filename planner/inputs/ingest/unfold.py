@@ -70,8 +70,9 @@ def _pairs(value: Any) -> Row | None:
     if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
         return None
     key = "key" if "key" in value[0] else "name"
-    known = all(pair.keys() >= {key, "value"} for pair in value)
-    return {str(_unwrap(pair[key])): _unwrap(pair["value"]) for pair in value} if known else None
+    if not all(key in pair and "value" in pair for pair in value):
+        return None
+    return {str(_unwrap(pair[key])): _unwrap(pair["value"]) for pair in value}
 
 
 def _unwrap(value: Any) -> Any:
@@ -112,15 +113,15 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
                 return path
     if not document:
         return ()
-    lists = [
-        key
-        for key, value in record.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    ]
+    lists = []  # keys of lists of objects
+    for key, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lists.append(key)
     if len(lists) == 1 or (lists and lists[0].lower() in _LISTS):
         return (lists[0], "[]")
     for key, value in record.items():
-        if isinstance(value, dict) and (inner := path_of(value, document=True)):
+        inner = path_of(value, document=True)
+        if inner:
             return (key, *inner)
     return ()
 

@@ -81,9 +81,8 @@ def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
         raise CatalogueError(
             f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."
         )
-    columns = [np.array([float(row[field]) for row in rows]) for field in FIELDS]
-    order = np.argsort(columns[0], kind="stable")
-    return Observations(*(column[order] for column in columns))
+    by_time = sorted(rows, key=lambda row: float(row[FIELDS[0]]))
+    return Observations(*(np.array([float(row[field]) for row in by_time]) for field in FIELDS))
 
 
 def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:

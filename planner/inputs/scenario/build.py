@@ -86,7 +86,7 @@ class Hardware:
     embodied_g_per_gpu_hour: float
     committed: tuple[CommittedPrice, ...] = ()
     # [l, tiers] whether a model has traffic of a tier; None: not known
-    asked: BoolArray | None = None
+    tiers_in_use: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
         """Return the start times of a pool by location of the weights; None: one time for all."""
@@ -122,9 +122,9 @@ class Hardware:
         tiers is interactive, all interactive tiers apply.
         """
         tiers = [tier for tier in self.tiers if not tier.deferrable]
-        if self.asked is None:
+        if self.tiers_in_use is None:
             return tiers
-        in_traffic = {self.tiers[t].name for t in np.flatnonzero(self.asked[m])}
+        in_traffic = {self.tiers[t].name for t in np.flatnonzero(self.tiers_in_use[m])}
         return [tier for tier in tiers if tier.name in in_traffic] or tiers
 
     @property

@@ -319,14 +319,17 @@ def _remove(items: CommentedSeq, i: int) -> None:
     with the last value of the item.
     """
     tokens, index = _end_comment(items, i)
-    above_next = tokens[index].value.partition("\n")[2] if tokens[index] else ""
+    _, _, above_next = (tokens[index].value if tokens[index] else "").partition("\n")
     if i:
+        # Move the lines above the next item to the token of the item before.
         tokens, index = _end_comment(items, i - 1)
-        behind_previous = tokens[index].value.partition("\n")[0] if tokens[index] else ""
-        mark = tokens[index].start_mark if tokens[index] else CommentMark(0)
+        previous = tokens[index]
+        behind_previous, _, _ = (previous.value if previous else "").partition("\n")
+        mark = previous.start_mark if previous else CommentMark(0)
         text = f"{behind_previous}\n{above_next}"
         tokens[index] = CommentToken(text, mark) if behind_previous or above_next else None
     elif above_next:
+        # The next item becomes the first, whose comment belongs to the list.
         column = CommentMark(len(above_next) - len(above_next.lstrip(" ")))
         lines = [CommentToken(f"{line.strip()}\n", column) for line in above_next.splitlines()]
         if items.ca.comment and items.ca.comment[1] is not None:
@@ -399,7 +402,10 @@ def _path_words(path: Sequence[str | int]) -> str:
     for step in path:
         if step in PARTS_OF_TYPES:
             continue
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
     return f"{text}: " if text else ""
 
 
@@ -456,7 +462,7 @@ def with_section(document: str, name: str, other: str) -> str:
 
     ``other`` is a whole document. The section is removed if ``other`` has none.
     """
-    lines, other_lines = (source.splitlines(keepends=True) for source in (document, other))
+    lines, other_lines = document.splitlines(keepends=True), other.splitlines(keepends=True)
     own_range, other_range = _line_range(lines, name), _line_range(other_lines, name)
     if own_range is None and _line_range(lines, "version") is not None:
         own_range = len(lines), len(lines)  # a document in block style: append the section

@@ -58,11 +58,10 @@ class SpeedCorrection:
     @property
     def words(self) -> str:
         """Return a phrase on the rows and the factors, for the source of a profile."""
-        rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
-        rows_of = (
-            f"{rows} of this deployment" if self.rows else "measured rows of similar deployments"
-        )
-        return f"corrected by {rows_of}: decode x{self.decode:.2f}, prefill x{self.prefill:.2f}"
+        rows = "measured rows of similar deployments"
+        if self.rows:
+            rows = f"{self.rows} measured {'row' if self.rows == 1 else 'rows'} of this deployment"
+        return f"corrected by {rows}: decode x{self.decode:.2f}, prefill x{self.prefill:.2f}"
 
 
 def deployment_of(
@@ -90,9 +89,8 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
         load = rows_by_name[name]
         # The load may be that of other models, with longer contexts than this model allows.
         fit = min(1.0, deployment.shape.max_context / (load.isl + load.osl))
-        isl, osl, users = (
-            max(1.0, value) for value in (fit * load.isl, fit * load.osl, load.users)
-        )
+        isl, osl = max(1.0, fit * load.isl), max(1.0, fit * load.osl)
+        users = max(1.0, load.users)
         at_load.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
     tbt = times.tbt.at(traits_of(at_load))
     # With one request in flight, TTFT has no time in the queue.
@@ -131,7 +129,7 @@ def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:
     log_load = times.tbt.rows.load[own_rows] if own_rows.any() else times.tbt.rows.load
     if not log_load.size:
         return _DeploymentRows(own_rows, USERS, ISL, OSL)
-    users, isl, osl = (float(value) for value in np.exp(log_load.mean(axis=0))[:3])
+    users, isl, osl = np.exp(log_load.mean(axis=0))[:3].tolist()  # geometric means
     return _DeploymentRows(own_rows, users, isl, osl)
 
 

@@ -69,9 +69,10 @@ def under_cap(
     try:
         if sweep:
             rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
-            cap, *speeds = np.array(rows).T
+            caps, prefill_speeds, decode_speeds = np.array(rows).T
             measured = Provenance("measured", "power sweep of the scenario")
-            prefill, decode = (CapCurve(cap, speed, measured) for speed in speeds)
+            prefill = CapCurve(caps, prefill_speeds, measured)
+            decode = CapCurve(caps, decode_speeds, measured)
             prefill_speed, decode_speed = prefill.speed_at(share), decode.speed_at(share)
         else:
             prefill, decode = cap_curves()
@@ -102,8 +103,7 @@ def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
     rows = sorted((row.cap, row.clock_mhz) for row in sweep if row.clock_mhz is not None)
     if not rows:
         return None
-    caps, clocks = zip(*rows, strict=True)
-    return float(np.interp(share, caps, clocks))
+    return float(np.interp(share, [cap for cap, _ in rows], [clock for _, clock in rows]))
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:

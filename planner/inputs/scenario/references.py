@@ -224,12 +224,13 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
     models = list(_sections(root))
     for step in section:
         fields = [model.model_fields.get(str(step)) for model in models]
-        inner = [field.annotation for field in fields if field is not None]
-        if inner:
-            models = [model for annotation in inner for model in _sections(annotation)]
-        else:  # an index of a list, a key of a mapping, or the tag of one of several types
-            kinds = [kind for model in models for kind in _kinds(model) if _has_tag(kind, step)]
-            models = kinds or models
+        annotations = [field.annotation for field in fields if field is not None]
+        if annotations:
+            models = [model for annotation in annotations for model in _sections(annotation)]
+            continue
+        # The step is an index of a list, a key of a mapping, or the tag of one of several types.
+        all_kinds = [kind for model in models for kind in _kinds(model)]
+        models = [kind for kind in all_kinds if _has_tag(kind, step)] or models
     for model in models:
         yield from model.model_fields
 

@@ -45,7 +45,7 @@ def _brief_block(block: Block) -> Block:
     """Return a long table cut to MOST_ROWS, without explanatory columns; other blocks unchanged."""
     if not isinstance(block, Table) or not _is_long(block):
         return block
-    columns = [i for i, head in enumerate(block.heads) if not i or head.wide < EXPLAINS]
+    columns = [i for i, head in enumerate(block.heads) if not i or head.width < EXPLAINS]
     more = f"{len(block.rows) - MOST_ROWS:,} more rows are in the appendix."
     return replace(
         block,

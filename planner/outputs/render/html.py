@@ -126,7 +126,7 @@ def display_table(table: Table, clock: str, live: bool) -> ShownTable:
         elif head.form is Form.MOMENT:
             classes.append("moment")
         else:
-            classes.append(WIDE.get(head.wide, "wide"))
+            classes.append(WIDE.get(head.width, "wide"))
     cards = live and len(table.heads) > COLUMNS and not table.shades
     labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
     rows = []

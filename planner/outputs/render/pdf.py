@@ -319,7 +319,7 @@ def _widths(table: Table) -> list[float]:
     """Return column widths in points: the minimum, and the rest of the page by relative width."""
     minimum_widths = min_widths(table)
     width_left = max(0.0, TEXT_WIDTH - sum(minimum_widths))
-    shares = [head.wide if not head.numeric else 0.5 for head in table.heads]
+    shares = [head.width if not head.numeric else 0.5 for head in table.heads]
     widths = [
         least_width + width_left * share / sum(shares)
         for least_width, share in zip(minimum_widths, shares, strict=True)

@@ -87,7 +87,7 @@ class _Terminal:
         marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
         width = self.width and self.width - 2 * bool(table.marked)
         if width and grid.min_width > width:
-            grid = grid.columns([i for i, h in enumerate(heads) if not i or h.wide < EXPLAINS])
+            grid = grid.columns([i for i, h in enumerate(heads) if not i or h.width < EXPLAINS])
         if width and grid.min_width > width:
             for i, part in enumerate(grid.transposed_grids(marks, width)):
                 if i:

@@ -128,7 +128,7 @@ def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
     """Write a table: headings with their units, then values with their types."""
     sheet.freeze_panes(1, 1)
     for column, head in enumerate(table.heads):
-        sheet.set_column(column, column, min(WIDTH + WIDE * (head.wide - 1), MOST))
+        sheet.set_column(column, column, min(WIDTH + WIDE * (head.width - 1), MOST))
         sheet.write_string(0, column, head.full, bold)
         for i, row in enumerate(table.rows, start=1):
             _cell(sheet, i, column, row[column], forms[head.form])

@@ -30,11 +30,16 @@ class Schedule(Section):
 
     def bounds(self) -> list[Bounds]:
         """Return the bounds for each day, with times in seconds since Monday 00:00 UTC."""
-        times = self.start, self.end
-        begin, end = (int(hhmm[:2]) * 3600.0 + int(hhmm[3:]) * 60 for hhmm in times)
+
+        def seconds(time: str) -> float:
+            """Return the seconds since midnight of a time such as 08:30."""
+            hour, minute = time.split(":")
+            return int(hour) * 3600.0 + int(minute) * 60
+
+        begin_s, end_s = seconds(self.start), seconds(self.end)
         days = [WEEKDAYS.index(day) for day in self.days] or range(7)
         return [
-            Bounds(day * DAY_S + begin, day * DAY_S + end, self.minimum, self.maximum)
+            Bounds(day * DAY_S + begin_s, day * DAY_S + end_s, self.minimum, self.maximum)
             for day in days
         ]
 

@@ -198,9 +198,9 @@ def _operators(operators: pl.DataFrame, level: str) -> Table:
     """Return the operators or modules of a plan in graph order."""
     return table(
         operators.iter_rows(named=True),
-        (Head(level.capitalize(), wide=2), lambda row: row["operator"].replace("_", " ")),
+        (Head(level.capitalize(), width=2), lambda row: row["operator"].replace("_", " ")),
         (
-            Head("Inputs from", wide=2),
+            Head("Inputs from", width=2),
             lambda row: row["after"].replace(" ", ", ").replace("_", " "),
         ),
         (Head("Replicas", Form.COUNT), lambda row: row["replicas"]),

@@ -118,7 +118,7 @@ def test_the_last_period_of_a_line_lasts_as_long_as_the_others(count: int, secon
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=5), st.integers(0, 9))
 def test_a_document_loses_nothing(tables: list[tuple[int, bool]], warnings: int) -> None:
     """Rows before the appendix are the first ones, and what is cut is whole in the appendix."""
-    heads = (Head("Name"), Head("Source", wide=4))
+    heads = (Head("Name"), Head("Source", width=4))
     sections = tuple(
         Section(f"S{i}", (Table(heads, tuple((f"{i}-{r}", "x") for r in range(rows))),),
                 group=Group.BASIS if folded else None)
@@ -149,7 +149,7 @@ def test_a_table_fits_the_terminal_and_keeps_its_figures(
     width: int, names: list[str], rows: list[list[float]]
 ) -> None:
     heads = tuple(Head(f"Figure {i}", Form.NUMBER) for i in range(len(names)))
-    figures = Table((Head("Name", wide=2), *heads), tuple(
+    figures = Table((Head("Name", width=2), *heads), tuple(
         (name, *row[: len(names)]) for name, row in zip(names, rows, strict=False)
     ))  # fmt: skip
     report = replace(REPORT, sections=(Section("Figures", (figures,)),), facts=())

@@ -211,7 +211,7 @@ def _format(
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
     if format in ("splitwise", "sageserve"):
         return format
-    prompt, token, e2e = (numbers[key] for key in ("prefill", "tbt", "e2e"))
+    prompt, token, e2e = numbers["prefill"], numbers["tbt"], numbers["e2e"]
     several_tokens = numbers["osl"] > 1
     # Misfit of the end-to-end time, if token_time is of all tokens or of each.
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -108,10 +108,11 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
         return _documents(text, name), None
     table = read_table(text, name)
     columns = {*table.frame.columns}
-    if any(columns >= {*tool.known_by} for tool in TOOLS.values() if not tool.requests):
-        rows = table.frame.iter_rows(named=True)
-        results = [{key: cell for key, cell in row.items() if cell} for row in rows]
-    return results, table
+    has_tool_columns = [columns >= {*t.known_by} for t in TOOLS.values() if not t.requests]
+    if not any(has_tool_columns):
+        return [], table
+    rows = table.frame.iter_rows(named=True)
+    return [{key: cell for key, cell in row.items() if cell} for row in rows], table
 
 
 def _tool_rows(

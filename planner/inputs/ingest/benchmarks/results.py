@@ -69,7 +69,10 @@ def arrival_column(header: Sequence[str], rows: int) -> str | None:
     """
     names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
     titles = {compact_name(title): title for title in header}
-    return next((titles[name] for name in names if name in titles), None)
+    for name in names:
+        if name in titles:
+            return titles[name]
+    return None
 
 
 def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
@@ -152,13 +155,15 @@ class Tool:
 
     def unread(self, run: Mapping[str, Any]) -> list[str]:
         """Return the keys of a run that have numbers or objects, and that no field reads."""
+        # A field may be computed from several paths, such as "a.b - c".
         paths = [path for each in self.fields.values() for path in re.split(r" [-|/] ", each)]
-        used = {"report", *self.known_by, *paths} | {path.split(".")[0] for path in paths}
-        return [
-            key
-            for key, value in run.items()
-            if key not in used and isinstance(value, int | float | dict) and value is not True
-        ]
+        used = {"report", *self.known_by, *paths, *(path.split(".")[0] for path in paths)}
+        unread = []
+        for key, value in run.items():
+            is_data = isinstance(value, int | float | dict) and value is not True
+            if is_data and key not in used:
+                unread.append(key)
+        return unread
 
     def _is_result(self, run: Any) -> bool:
         """Return whether an object has all values that identify a run of this tool."""
@@ -180,9 +185,13 @@ def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
     """
     if not isinstance(run, dict):
         return run
-    merged = {**run, "report": report}
-    added = [facts for path in extras if isinstance(facts := value_at(merged, path), dict)]
-    return {key: value for facts in (*added, merged) for key, value in facts.items()}
+    with_report = {**run, "report": report}
+    merged: dict[str, Any] = {}
+    for path in extras:
+        metadata = value_at(with_report, path)
+        if isinstance(metadata, dict):
+            merged |= metadata
+    return merged | with_report
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -198,16 +207,19 @@ def value_at(run: Any, path: str) -> Any:
     """
     if isinstance(run, dict) and path in run:
         return run[path]
-    first, _, rest = path.partition(".")
-    if isinstance(run, list) and first in ("*", "#"):
-        values = [value for part in run if (value := value_at(part, rest)) is not None]
-        return len(values) if first == "#" else next(iter(values), None)
-    inner = run.get(first) if isinstance(run, dict) else None
-    if isinstance(run, list) and first.isdecimal():
-        inner = run[int(first)] if int(first) < len(run) else None
-    if not rest:
-        return inner
-    return None if inner is None else value_at(inner, rest)
+    step, _, rest = path.partition(".")
+    if isinstance(run, list) and step in ("*", "#"):
+        values = [value_at(item, rest) for item in run]
+        values = [value for value in values if value is not None]
+        if step == "#":
+            return len(values)
+        return values[0] if values else None
+    inner = None
+    if isinstance(run, dict):
+        inner = run.get(step)
+    elif isinstance(run, list) and step.isdecimal() and int(step) < len(run):
+        inner = run[int(step)]
+    return value_at(inner, rest) if rest and inner is not None else inner
 
 
 def statistic_of(name: str) -> str:
@@ -323,17 +335,17 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     for key, expression in tool.fields.items():
         field, _, unit = key.rpartition("_")
         if key in TEXTS:
-            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
-            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
+            paths = [path.strip() for path in expression.split(" | ")]
+            values[key] = str(_first_stated(run, paths))
         elif unit in SCALE and field in TIMES:
             values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
         else:
             values[key] = _number(run, expression, where)
     values["ttft_statistic"] = _statistic(tool, run, where)
-    engines = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
-    values["engine"] = next((ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES), "")
-    versions = (value_at(run, path) for path in VERSION_PATHS)
-    values["engine_version"] = next((str(version)[:60] for version in versions if version), "")
+    engines = [str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS]
+    known_engines = [ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES]
+    values["engine"] = known_engines[0] if known_engines else ""
+    values["engine_version"] = str(_first_stated(run, VERSION_PATHS))[:60]
     replicas = values.get("replicas", math.nan)
     values["replicas"] = "" if math.isnan(replicas) else f"{max(1.0, replicas):g}"
     values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
@@ -341,6 +353,15 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     if "decode" in values and values.get("osl", 0) > 1:
         values["tbt"] = values["decode"] / (values["osl"] - 1)
     return values
+
+
+def _first_stated(run: Any, paths: Iterable[str]) -> Any:
+    """Return the first value of a run at one of the ``paths``; "" if it has none."""
+    for path in paths:
+        value = value_at(run, path)
+        if value not in (None, ""):
+            return value
+    return ""
 
 
 def _row(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,9 +34,11 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         runs = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
         return [_server_facts(run, "Mean First Token latency (ns)", name) for run in runs]
     if text.lstrip().startswith(_DETAIL):
-        lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
-        entries = [entry for line in lines if (entry := json_object(line))]
-        facts = {str(entry.get("key")): entry.get("value") for entry in entries}
+        facts: dict[str, object] = {}
+        for line in text.splitlines():
+            entry = json_object(line.partition(_DETAIL)[2])
+            if entry:
+                facts[str(entry.get("key"))] = entry.get("value")
         return [_server_facts(facts, "result_first_token_mean_latency_ns", name)]
     if text.lstrip().startswith("Metric,"):
         return [_metrics(text, name)]

@@ -54,10 +54,10 @@ class Connector:
     def recognises(self, columns: Sequence[str]) -> bool:
         """Return whether a file with these columns is one of this tool."""
         names = {compact_name(column) for column in columns}
-        return bool(self.known_by) and all(
-            any(compact_name(alternative) in names for alternative in column.split("|"))
-            for column in self.known_by
-        )
+        for known_column in self.known_by:  # such as "id | request_id": one of them
+            if names.isdisjoint(map(compact_name, known_column.split("|"))):
+                return False
+        return bool(self.known_by)
 
 
 def read_connector(path: Path) -> Connector:

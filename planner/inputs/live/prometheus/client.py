@@ -227,7 +227,8 @@ class Prometheus:
             reason = str(answer.get("error", ""))[:300] if isinstance(answer, dict) else ""
         except (ValueError, RecursionError, OSError, HTTPException):
             pass
-        return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(reason)}{reason}.")
+        because = f": {reason}" if reason else ""
+        return SourceError(f"{host} refused (HTTP {refused.code}){because}.")
 
     def _not_prometheus_error(self) -> SourceError:
         """Return the error for a response that is not as Prometheus' API has it."""

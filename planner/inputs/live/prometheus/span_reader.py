@@ -133,12 +133,19 @@ def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
-    """Return whether ``increases`` needs extremes: a counter fell, or a target is new."""
+    """Return whether ``increases`` needs extremes: a counter fell, or a target is new.
+
+    ``last`` has the last reading of each counter, ``[counter, bin]``. ``targets`` are those of the
+    counters.
+    """
     if bool((np.diff(last, axis=1) < 0).any()):
         return True
-    scraped = ~np.isnan(last)
-    by_target = (scraped[targets == target].any(axis=0) for target in np.unique(targets))
-    return any(bool(bins.any() and not bins[0]) for bins in by_target)
+    is_scraped = ~np.isnan(last)
+    for target in np.unique(targets):
+        scraped_bins = is_scraped[targets == target].any(axis=0)
+        if scraped_bins.any() and not scraped_bins[0]:  # its first reading is in a later bin
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +328,7 @@ class _EngineReader:
         """
         by_labels = {}
         for series in self.client.range(query, self.span.edges):
-            labels = ((k, v) for k, v in series.labels.items() if k != "__name__")
+            labels = [(name, text) for name, text in series.labels.items() if name != "__name__"]
             by_labels[tuple(sorted(labels))] = series.values
         return by_labels
 
@@ -332,16 +339,16 @@ class _EngineReader:
         so a bin with one scrape has a mean. From Prometheus 3 on, ``increase`` gives nothing for
         such a bin.
         """
-        total, count = (
-            {counter.key: counter.amount for counter in self._increases(part)}
-            for part in parts_of(metric, name)
-        )
-        unknown = np.full(self.span.bins, np.nan)
-        return {
-            key: np.divide(total[key], events, out=unknown.copy(), where=(events > 0))
-            for key, events in count.items()
-            if key in total
-        }
+        sum_part, count_part = parts_of(metric, name)
+        sums = {counter.key: counter.amount for counter in self._increases(sum_part)}
+        means = {}
+        for counter in self._increases(count_part):
+            if counter.key in sums:
+                mean = np.full(self.span.bins, np.nan)
+                has_events = counter.amount > 0
+                np.divide(sums[counter.key], counter.amount, out=mean, where=has_events)
+                means[counter.key] = mean
+        return means
 
     def _histograms(self, metric: Metric, name: str) -> dict[Key, pl.DataFrame]:
         """Return the histogram ``name`` by (model, region, tier), as tables of HISTOGRAMS.

@@ -45,14 +45,10 @@ class Frame:
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
         """Yield the frame split by ``columns`` as text ("" for a column that the file lacks)."""
-        texts = self.data.select(
-            pl.col(column).cast(pl.String).fill_null("")
-            if column in self.data.columns
-            else pl.lit("").alias(column)
-            for column in columns
-        )
-        groups = texts.with_row_index("__row").group_by(columns, maintain_order=True)
-        for key, rows in groups:
+        absent = [pl.lit("").alias(column) for column in columns if column not in self.data.columns]
+        all_columns = pl.col(*columns).cast(pl.String).fill_null("")
+        texts = self.data.with_columns(absent).select(all_columns)
+        for key, rows in texts.with_row_index("__row").group_by(columns, maintain_order=True):
             indices = rows["__row"].to_numpy()
             part = replace(self, data=self.data[indices], lines=self.lines[indices])
             yield tuple(map(str, key)), part

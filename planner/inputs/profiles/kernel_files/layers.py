@@ -150,8 +150,9 @@ def layer_rows(frame: Frame, shapes: Shapes) -> Rows:
 
 def _projection_widths(shape: ModelShape, tp: int) -> dict[str, int]:
     """Return the columns, on one of ``tp`` GPUs, of each projection's matrix that engines fuse."""
-    heads, kv_heads = (per_gpu(n, tp) * shape.head_dim for n in (shape.heads, shape.kv_heads))
-    widths = {"q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads}
+    q_width = per_gpu(shape.heads, tp) * shape.head_dim
+    kv_width = per_gpu(shape.kv_heads, tp) * shape.head_dim
+    widths = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
     if not shape.experts:
         widths |= dict.fromkeys(("gate_proj", "up_proj"), per_gpu(shape.intermediate, tp))
     return widths
@@ -227,5 +228,5 @@ def _decodes_with_chunks(
         .filter(pl.col("seconds") > 0)
         .cast(pl.Float64)
     )
-    sequences, context, seconds = (decodes[name].to_numpy() for name in decodes.columns)
-    return {"batch": sequences, "context": context}, seconds
+    load = {"batch": decodes["n_decode"].to_numpy(), "context": decodes["kv_decode"].to_numpy()}
+    return load, decodes["seconds"].to_numpy()

@@ -157,9 +157,9 @@ def json_frame(path: Path, name: str, max_bytes: int) -> Frame:
     content = json_value(path.read_bytes(), name, "Write it again.", IngestError)
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")
-    texts = [
-        {name: str(row[name]) for name in COLUMNS if row.get(name) is not None} for row in content
-    ]
-    columns = [name for name in COLUMNS if any(name in row for row in texts)]
-    data = pl.DataFrame({name: [row.get(name) for row in texts] for name in columns})
-    return Frame(name, "row", data, np.arange(1, len(content) + 1, dtype=np.int64))
+    texts = {}
+    for column in COLUMNS:
+        cells = [row.get(column) for row in content]
+        if any(cell is not None for cell in cells):
+            texts[column] = [None if cell is None else str(cell) for cell in cells]
+    return Frame(name, "row", pl.DataFrame(texts), np.arange(1, len(content) + 1, dtype=np.int64))

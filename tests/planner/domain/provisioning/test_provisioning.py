@@ -85,7 +85,7 @@ def test_limits_are_the_strictest_of_the_interactive_tiers_of_a_model() -> None:
     assert limit_of(hardware, 0, "prefill", {}).seconds == 0.5
     decode = limit_of(hardware, 0, "decode", {})
     assert decode.seconds == 0.08 and decode.source.endswith(" of tier b")
-    of_a = replace(hardware, asked=np.array([[True, False, True]]))
+    of_a = replace(hardware, tiers_in_use=np.array([[True, False, True]]))
     assert limit_of(of_a, 0, "prefill", {}).seconds == 1.0
     assert "assumed" in limit_of(of_a, 0, "decode", {}).source
     bare = build_hardware(small(tiers=[{"name": "chat", "ttft_ms": 700}]))

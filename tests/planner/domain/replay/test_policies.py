@@ -224,7 +224,7 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
         (None, 0.2, 0.1),
     ):
         known = None if asked is None else np.array([asked])
-        hardware = replace(mixed.hardware, tiers=(fast, chat, night), asked=known)
+        hardware = replace(mixed.hardware, tiers=(fast, chat, night), tiers_in_use=known)
         context = policy_context_of(replace(mixed, hardware=hardware), seed=1, progress=silent)
         for name, limit in (("ttft-feedback", ttft_s), ("tbt-feedback", tbt_s)):
             ready = policy_of(name, target_factor=0.5).build(context)

@@ -16,6 +16,6 @@ def test_idle_replicas_are_paid(tmp_path: Path) -> None:
     idle = replace(busy, trace=busy.trace.rows(np.zeros(len(busy.trace), bool)), carried=None)
     goals = {tier.name: tier.attainment for tier in busy.hardware.tiers}
     none, paid = (served_by(each, np.array([10]), 0, {}, goals) for each in (idle, busy))
-    assert none is not None and not none.due.any() and not none.cut
+    assert none is not None and not none.due.any() and not none.stopped_early
     assert paid is not None and paid.due.any()
     assert none.cost_usd == pytest.approx(paid.cost_usd, rel=0.02)

@@ -38,12 +38,16 @@ def by_hour(folder: Path, means: list[float], name: str) -> StoredTrace:
 
 
 def mean_isl(lengths: KnownLengths) -> list[float]:
-    return [float(lengths.samples[s][0][0].mean()) for s in lengths.at]
+    return [float(lengths.samples[s][0][0].mean()) for s in lengths.sample_of_period]
 
 
 def test_without_drift_one_sample_serves_all_decisions(tmp_path: Path) -> None:
     _, _, lengths = known(by_hour(tmp_path, [500.0] * 8, "steady"))
-    assert len(lengths.samples) == 1 and lengths.at.tolist() == [0, 0, 0, 0] and not lengths.notes
+    assert (
+        len(lengths.samples) == 1
+        and lengths.sample_of_period.tolist() == [0, 0, 0, 0]
+        and not lengths.notes
+    )
 
 
 def test_what_comes_after_a_decision_changes_nothing_at_it(tmp_path: Path) -> None:
@@ -51,8 +55,9 @@ def test_what_comes_after_a_decision_changes_nothing_at_it(tmp_path: Path) -> No
     longer = known(by_hour(tmp_path, [500.0] * 6 + [1500.0] * 2, "longer"))[2]
     # Decisions at hours 4, 5 and 6 know the first six hours at most.
     for p in range(3):
-        for sample, same in zip(usual.samples[usual.at[p]], longer.samples[longer.at[p]],
-                              strict=True):  # fmt: skip
+        samples = usual.samples[usual.sample_of_period[p]]
+        same_samples = longer.samples[longer.sample_of_period[p]]
+        for sample, same in zip(samples, same_samples, strict=True):
             np.testing.assert_array_equal(sample, same)
     assert mean_isl(longer)[3] == pytest.approx(1500, rel=0.05)
 
