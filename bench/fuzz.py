@@ -269,7 +269,7 @@ def decode_in_one_process() -> None:
             """It goes on."""
 
     def start() -> Warm:
-        if (warm := Warm.kept) is None or warm.waiting or warm.process.poll() is not None:
+        if (warm := Warm.kept) is None or warm.has_unread_answer or warm.process.poll() is not None:
             if warm is not None:
                 parquet_rows.Worker.end(warm)
             warm = Warm.kept = Warm()

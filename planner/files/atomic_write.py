@@ -42,10 +42,14 @@ def is_draft(name: str) -> bool:
 
 def final_name(name: str) -> str:
     """Return the name that a temporary folder of this module will get; other names unchanged."""
-    return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
+    if not name.endswith(ENDING):
+        return name
+    final, _, _ = name.removesuffix(ENDING).rpartition(".")
+    return final
 
 
 def _unique_name(path: Path) -> str:
+    """Return the name of a temporary file or folder for ``path``."""
     return f"{path.name}.{uuid.uuid4().hex[:12]}{ENDING}"
 
 
@@ -58,8 +62,8 @@ def _replace_folder(draft: Path, path: Path) -> None:
             draft.rename(path)
             return
         except OSError as problem:
-            # Systems report a folder with content by one or the other.
-            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            has_content = problem.errno in (errno.ENOTEMPTY, errno.EEXIST)  # by system
+            if not has_content:
                 raise
         aside = path.with_name(_unique_name(path))
         with suppress(FileNotFoundError):

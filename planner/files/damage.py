@@ -37,11 +37,12 @@ def damage_reported(
 
 
 def all_decode(folder: Path) -> bool:
-    """Return whether every Parquet file below ``folder`` can be decoded.
+    """Return whether a folder exists and every Parquet file below it can be decoded.
 
     A separate process decodes them, because a damaged file can crash its process.
     """
-    if not (paths := sorted(folder.rglob("*.parquet"))):
+    paths = sorted(folder.rglob("*.parquet"))
+    if not paths:
         return folder.exists()
     worker = Worker()
     try:

@@ -89,30 +89,33 @@ def csv_rows(text: str, name: str, error: Refusal) -> Iterator[tuple[int, list[s
         ) from None
 
 
-def fault_of_extent(data: Any, *, values: int = MAX_VALUES) -> str:
+def fault_of_extent(data: Any, *, max_values: int = MAX_VALUES) -> str:
     """Return why plain data is too large to process, as the end of a sentence; "" if it is not.
 
     Finds aliases that multiply or contain themselves, nesting that would exhaust recursion, whole
     numbers that are too long for Python to print, and characters that cannot be stored.
     """
     count = 0
-    remaining: list[tuple[Any, int]] = [(data, 0)]  # (value, depth)
-    while remaining:
-        value, depth = remaining.pop()
+    to_check: list[tuple[Any, int]] = [(data, 0)]  # (value, depth)
+    while to_check:
+        value, depth = to_check.pop()
         count += 1
-        if count > values:
-            return f"more than {values:,} values, far more than are needed. Check its aliases"
+        if count > max_values:
+            return f"more than {max_values:,} values, far more than are needed. Check its aliases"
         if depth > MAX_DEPTH:
             return f"nested deeper than {MAX_DEPTH} levels. Check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
             return f"a number with more than {MAX_DIGITS} digits"
-        if character := unstorable_character(_text_of(value)):
+        character = unstorable_character(_text_of(value))
+        if character:
             return f"the character {character} in a text, which cannot be stored. Remove it"
         if isinstance(value, Mapping):
-            remaining += [(item, depth + 1) for item in value.values()]
-            remaining += [(key, depth + 1) for key in value if isinstance(key, int)]
+            inner = [*value.values(), *(key for key in value if isinstance(key, int))]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            remaining += [(item, depth + 1) for item in value]
+            inner = list(value)
+        else:
+            continue
+        to_check += [(item, depth + 1) for item in inner]
     return ""
 
 

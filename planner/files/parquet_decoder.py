@@ -29,15 +29,18 @@ def main() -> None:
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
         # RLIMIT_CPU counts from the start of the process, so raise it before each answer.
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + ANSWER_CPU_S)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        used_cpu_s = int(usage.ru_utime + usage.ru_stime)
+        _limit(resource.RLIMIT_CPU, used_cpu_s + ANSWER_CPU_S)
         _answer(json.loads(line), sys.stdout.buffer)
 
 
 def _limit(kind: int, limit: int) -> None:
     """Set the soft limit of a ``kind`` of resource (RLIMIT_...), within its hard limit."""
-    _, hard = resource.getrlimit(kind)
-    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    _, hard_limit = resource.getrlimit(kind)
+    if hard_limit != resource.RLIM_INFINITY:
+        limit = min(limit, hard_limit)
+    resource.setrlimit(kind, (limit, hard_limit))
 
 
 def _answer(request: dict[str, Any], out: BinaryIO) -> None:
@@ -45,21 +48,18 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
     content = b""
     try:
         scan = pl.scan_parquet(request["path"])
-        if "columns" in request:
-            rows = scan.select(request["columns"]).slice(request["offset"], request["rows"])
-            stream = io.BytesIO()
-            rows.collect().write_ipc_stream(stream)
-            content = stream.getvalue()
-            answer: dict[str, Any] = {"bytes": len(content)}
-        elif "rows" in request:
-            answer = {"decoded": scan.slice(request["offset"], request["rows"]).collect().height}
+        if "rows" not in request:
+            answer = _columns_and_rows(scan)
+        elif "columns" not in request:  # a check
+            rows = scan.slice(request["offset"], request["rows"]).collect()
+            answer = {"decoded": rows.height}
         else:
-            schema = scan.collect_schema()
-            answer = {
-                "columns": [name for name, kind in schema.items() if readable(kind)],
-                "left_out": {n: str(kind) for n, kind in schema.items() if not readable(kind)},
-                "rows": int(scan.select(pl.len()).collect().item()),
-            }
+            rows_of_columns = scan.select(request["columns"])
+            stream = io.BytesIO()
+            rows = rows_of_columns.slice(request["offset"], request["rows"]).collect()
+            rows.write_ipc_stream(stream)
+            content = stream.getvalue()
+            answer = {"bytes": len(content)}
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         content, answer = b"", {"error": str(error)}
     out.write(json.dumps(answer).encode() + b"\n")
@@ -67,13 +67,24 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
     out.flush()
 
 
+def _columns_and_rows(scan: pl.LazyFrame) -> dict[str, Any]:
+    """Return the readable columns of a file, the types of the others, and its number of rows."""
+    schema = scan.collect_schema()
+    return {
+        "columns": [name for name, kind in schema.items() if readable(kind)],
+        "left_out": {name: str(kind) for name, kind in schema.items() if not readable(kind)},
+        "rows": int(scan.select(pl.len()).collect().item()),
+    }
+
+
 def readable(kind: pl.DataType) -> bool:
     """Return whether a column of this type can be read: numbers, text, times, lists of ids."""
     if isinstance(kind, pl.List):
-        inner = kind.inner
-        return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)
+        item = kind.inner
+        return isinstance(item, pl.DataType) and (item.is_numeric() or item == pl.Null)
     is_text = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
-    return is_text or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
+    is_time = isinstance(kind, pl.Date | pl.Datetime)
+    return is_text or is_time or kind.is_numeric()
 
 
 if __name__ == "__main__":

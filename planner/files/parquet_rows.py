@@ -27,14 +27,14 @@ class Worker:
     """A process that decodes Parquet files; see ``parquet_decoder`` for requests and answers."""
 
     def __init__(self) -> None:
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
         self.process = subprocess.Popen(  # noqa: S603 - this interpreter, a file of its own
             [sys.executable, "-I", parquet_decoder.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.output,
+            stderr=self.errors,
         )
-        self.waiting = False  # True: an answer has not been read
+        self.has_unread_answer = False
 
     def end(self) -> None:
         """Kill the process and close its pipes."""
@@ -44,7 +44,7 @@ class Worker:
                 with suppress(BrokenPipeError):  # it ended before it read a request
                     stream.close()
         self.process.wait()
-        self.output.close()
+        self.errors.close()
 
 
 start: Callable[[], Worker] = Worker
@@ -71,7 +71,7 @@ class Decoder:
 
     def request_rows(self, columns: Sequence[str], offset: int, rows: int) -> None:
         """Begin to decode ``rows`` rows; the answer to an earlier request is discarded."""
-        if self._worker.waiting:
+        if self._worker.has_unread_answer:
             self._content(self._answer())
         self._send({"columns": list(columns), "offset": offset, "rows": rows})
 
@@ -87,26 +87,27 @@ class Decoder:
 
     def _send(self, request: dict[str, Any]) -> None:
         """Send a request to the process; raise IngestError if it has ended."""
-        out = cast(io.BufferedWriter, self._worker.process.stdin)
+        stdin = cast(io.BufferedWriter, self._worker.process.stdin)
+        line = json.dumps({"path": self._path, **request})
         try:
-            out.write(json.dumps({"path": self._path, **request}).encode() + b"\n")
-            out.flush()
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
         except BrokenPipeError:
             raise self._process_error() from None
-        self._worker.waiting = True
+        self._worker.has_unread_answer = True
 
     def _answer(self) -> dict[str, Any]:
         """Return the answer of the process; raise IngestError for an unreadable file."""
         line = cast(io.BufferedReader, self._worker.process.stdout).readline()
-        self._worker.waiting = False
-        if not line.endswith(b"\n"):
+        self._worker.has_unread_answer = False
+        if not line.endswith(b"\n"):  # the process ended before
             raise self._process_error()
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            logger.warning("%s: %s", self._name, answer["error"])
-            raise self._unreadable_error(
-                answer["error"].split("\n", 1)[0].strip().rstrip(".")[:200]
-            )
+            error: str = answer["error"]
+            logger.warning("%s: %s", self._name, error)
+            first_line = error.partition("\n")[0]
+            raise self._unreadable_error(first_line.strip().rstrip(".")[:200])
         return answer
 
     def _content(self, answer: dict[str, Any]) -> bytes:
@@ -119,16 +120,15 @@ class Decoder:
     def _process_error(self) -> IngestError:
         """Return the error for a process that hit a limit, or crashed on the file's content."""
         status = self._worker.process.wait()
-        self._worker.output.seek(0)
-        output = self._worker.output.read(100_000).decode("utf-8", "replace")
-        first_line = output.split("\n", 1)[0]
+        self._worker.errors.seek(0)
+        messages = self._worker.errors.read(100_000).decode("utf-8", "replace")
+        first_line = messages.partition("\n")[0]
         logger.warning("%s: its decoder ended with %d: %s", self._name, status, first_line)
         if status == -signal.SIGXCPU:
             cause = f"a part of it took more than {parquet_decoder.ANSWER_CPU_S} s to decode"
-        elif "memory allocation" in output or status == -signal.SIGKILL:
-            cause = (
-                f"it asks for more than {parquet_decoder.MEMORY_BYTES >> 30} GB of memory at once"
-            )
+        elif "memory allocation" in messages or status == -signal.SIGKILL:
+            limit_gb = parquet_decoder.MEMORY_BYTES >> 30
+            cause = f"it asks for more than {limit_gb} GB of memory at once"
         else:
             cause = "its content crashed the decoder"
         return self._unreadable_error(cause)

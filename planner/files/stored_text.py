@@ -19,7 +19,8 @@ def unstorable_character(value: Any) -> str | None:
     None if there is none.
     """
     for text in _texts(value):
-        if found := UNSTORABLE.search(text):
+        found = UNSTORABLE.search(text)
+        if found:
             return f"U+{ord(found[0]):04X}"
     return None
 
@@ -30,7 +31,9 @@ def storable(value: Any) -> Any:
         return UNSTORABLE.sub(REPLACEMENT, value)
     if isinstance(value, Mapping):
         return {storable(name): storable(item) for name, item in value.items()}
-    return [storable(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    return value
 
 
 def _texts(value: Any) -> Iterator[str]:

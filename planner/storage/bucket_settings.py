@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.setting_checks import env_text, is_url
 
 REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
-WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]*))?")
+ADDRESS = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ArraysBucket:
     @property
     def name(self) -> str:
         """Return the address, such as "s3://headroom/arrays"."""
-        return "/".join(filter(None, (f"s3://{self.bucket}", self.prefix)))
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
 
 def arrays_bucket() -> ArraysBucket | None:
@@ -47,14 +47,16 @@ def arrays_bucket() -> ArraysBucket | None:
         check=is_url,
         give="the address of the server, such as https://minio.example:9000",
     )
-    text = os.environ.get("HEADROOM_ARRAYS", "").strip()
-    if not text:
+    address = os.environ.get("HEADROOM_ARRAYS", "").strip()
+    if not address:
         return None
-    written = WRITTEN.fullmatch(text)
-    prefix = (written[2] or "").strip("/") if written else ""
-    if written is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+    match = ADDRESS.fullmatch(address)
+    bucket, prefix = (match[1], (match[2] or "").strip("/")) if match else ("", "")
+    has_wrong_folder = bool(prefix) and not {"", ".", ".."}.isdisjoint(prefix.split("/"))
+    if not bucket or has_wrong_folder:
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is {text[:200]!r}. Give a bucket and a prefix, such as s3://headroom/arrays."
+            f"HEADROOM_ARRAYS is {address[:200]!r}. Give a bucket and a prefix, such as "
+            "s3://headroom/arrays."
         )
     if find_spec("botocore") is None:
         raise ImproperlyConfigured(
@@ -62,14 +64,11 @@ def arrays_bucket() -> ArraysBucket | None:
             ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
         )
     return ArraysBucket(
-        bucket=written[1],
-        prefix=prefix,
-        url=url or f"https://s3.{region}.amazonaws.com",
-        region=region,
-        access=_required_variable("AWS_ACCESS_KEY_ID"),
+        bucket=bucket, prefix=prefix, url=url or f"https://s3.{region}.amazonaws.com",
+        region=region, access=_required_variable("AWS_ACCESS_KEY_ID"),
         secret=_required_variable("AWS_SECRET_ACCESS_KEY"),
         session=os.environ.get("AWS_SESSION_TOKEN", "").strip(),
-    )
+    )  # fmt: skip
 
 
 def _required_variable(name: str) -> str:

@@ -1,6 +1,6 @@
 """Store arrays: folders under the data directory with tables as Parquet files.
 
-A store is such a folder, or a single file. ``relative`` is its path below the data directory, such
+A store is such a folder, or a single file. Its name is its path below the data directory, such
 as ``runs/7``, which a row of the database has in the column ``store``. With HEADROOM_ARRAYS, stores
 are in a bucket, and the folders are a cache of it. Code that has written a store calls ``keep``.
 Code that reads a store calls ``local_path``.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RUNS, TRACES, UPLOADS = "runs", "traces", "uploads"
 LOCKS = "locks"
 AGAIN = "carry the run out again, or restore a backup"
-LOOK_S = 0.2  # interval at which a lock is tried again
+LOCK_RETRY_S = 0.2  # interval at which a lock is tried again
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 TablesState = tuple[tuple[str, int, int], ...]  # name, time of the last change in ns, bytes
 
@@ -45,54 +45,58 @@ def data_dir() -> Path:
     return Path(settings.HEADROOM_DATA_DIR)
 
 
-def folder(relative: str) -> Path:
+def folder(store: str) -> Path:
     """Return the path of a store on this machine; raise NotFound outside the data directory."""
     base = data_dir().resolve()
-    path = (base / relative).resolve()
+    path = (base / store).resolve()
     if not path.is_relative_to(base) or path == base:
-        raise NotFound(f"{relative!r} is not a folder of the data directory.")
+        raise NotFound(f"{store!r} is not a folder of the data directory.")
     return path
 
 
 def bucket() -> BucketStore | None:
     """Return the bucket that stores arrays; None if they are stored in the data directory."""
-    address = settings.HEADROOM_ARRAYS
-    if address is None:
+    if settings.HEADROOM_ARRAYS is None:
         return None
-    limits = settings.HEADROOM_CACHE_BYTES, settings.HEADROOM_MAX_RUN_SECONDS
-    return _bucket_store(address, data_dir(), settings.HEADROOM_SOURCES_CA, *limits)
+    return _bucket_store(
+        settings.HEADROOM_ARRAYS, data_dir(), settings.HEADROOM_SOURCES_CA,
+        max_cached_bytes=settings.HEADROOM_CACHE_BYTES, unused_s=settings.HEADROOM_MAX_RUN_SECONDS,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)
 def _bucket_store(
-    address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
+    address: ArraysBucket, base: Path, ca_file: str, max_cached_bytes: int | None, unused_s: float
 ) -> BucketStore:
     """Return the bucket at an address with its local cache, made once per process."""
     from planner.storage.bucket import BucketStore  # imported on use: it takes 31 MB
 
-    return BucketStore(address, base, ca_file, most_bytes, unused_s)
+    return BucketStore(address, base, ca_file, max_cached_bytes, unused_s)
 
 
-def local_path(relative: str) -> Path:
+def local_path(store: str) -> Path:
     """Return the path of a store for reading, in the newest version of any machine."""
-    path = folder(relative)
-    if (store_bucket := bucket()) is not None:
-        store_bucket.fetch(relative)
+    path = folder(store)
+    store_bucket = bucket()
+    if store_bucket is not None:
+        store_bucket.fetch(store)
     return path
 
 
-def keep(relative: str) -> None:
+def keep(store: str) -> None:
     """Upload a store that was written here, if there is a bucket, for other machines."""
-    if (store_bucket := bucket()) is not None:
-        store_bucket.keep(relative)
+    store_bucket = bucket()
+    if store_bucket is not None:
+        store_bucket.keep(store)
 
 
 def stores_below(name: str) -> list[str]:
-    """Return the paths of the stores below ``name``, a folder of the data directory."""
+    """Return the names of the stores below ``name``, a folder of the data directory."""
     path, store_bucket = folder(name), bucket()
     if store_bucket is not None:
         return store_bucket.stores(name)
-    return [f"{name}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
+    entries = path.iterdir() if path.is_dir() else ()
+    return [f"{name}/{entry.name}" for entry in entries]
 
 
 def bytes_of(stores: Iterable[str]) -> int:
@@ -100,42 +104,45 @@ def bytes_of(stores: Iterable[str]) -> int:
     distinct, store_bucket = set(stores), bucket()
     if store_bucket is not None:
         return store_bucket.bytes_of(distinct)
-    return sum(_size(folder(relative)) for relative in distinct)
+    return sum(_size(folder(store)) for store in distinct)
 
 
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder."""
-    sizes = 0
+    total = 0
     for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
         with suppress(OSError):  # removed meanwhile
-            sizes += entry.stat().st_size if entry.is_file() else 0
-    return sizes
+            if entry.is_file():
+                total += entry.stat().st_size
+    return total
 
 
 def send(stores: Iterable[str]) -> None:
     """Upload the content of stores to the bucket; readers see no change before ``renew``."""
-    if (store_bucket := bucket()) is not None:
-        for relative in stores:
-            store_bucket.send(relative)
+    store_bucket = bucket()
+    if store_bucket is not None:
+        for store in stores:
+            store_bucket.send(store)
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
     """Publish ``stores`` as they are here, and remove those that are only in ``before``."""
-    if (store_bucket := bucket()) is not None:
-        for relative in stores:
-            store_bucket.keep(relative)
-        for relative in set(before) - set(stores):
-            store_bucket.remove(relative)
+    store_bucket = bucket()
+    if store_bucket is not None:
+        for store in stores:
+            store_bucket.keep(store)
+        for store in set(before) - set(stores):
+            store_bucket.remove(store)
 
 
 @contextmanager
-def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
+def lock_folder(store: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Run the block for a store in only one process of this machine at a time.
 
     While another process runs it, ``waiting`` is called, which may raise to stop. The lock is
     released when its process ends.
     """
-    path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
+    path = folder(f"{LOCKS}/{store.replace('/', '-')}")
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("w") as lock:
@@ -143,9 +150,10 @@ def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 waiting()
-                time.sleep(LOOK_S)
+                time.sleep(LOCK_RETRY_S)
                 continue
-            if not os.fstat(lock.fileno()).st_nlink:  # removed by its last holder
+            was_removed = os.fstat(lock.fileno()).st_nlink == 0  # by its last holder
+            if was_removed:
                 continue
             try:
                 yield
@@ -155,115 +163,119 @@ def lock_folder(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def changing(relative: str) -> Iterator[Path]:
+def changing(store: str) -> Iterator[Path]:
     """Yield the folder of a store to add files to, and publish it after the block.
 
     The caller ensures that nobody else changes it, on any machine.
     """
-    yield local_path(relative)
-    keep(relative)
+    yield local_path(store)
+    keep(store)
 
 
-def exists(relative: str) -> bool:
+def exists(store: str) -> bool:
     """Return whether a store exists; in a bucket, whether all of its content exists."""
-    path, store_bucket = folder(relative), bucket()
-    return path.exists() if store_bucket is None else store_bucket.holds(relative)
+    path, store_bucket = folder(store), bucket()
+    return path.exists() if store_bucket is None else store_bucket.holds(store)
 
 
-def is_readable(relative: str) -> bool:
+def is_readable(store: str) -> bool:
     """Return whether a stored folder exists and each of its tables can be decoded."""
-    if not exists(relative):
+    if not exists(store):
         return False
-    if all_decode(local_path(relative)):
+    if all_decode(local_path(store)):
         return True
-    if (store_bucket := bucket()) is None:
+    store_bucket = bucket()
+    if store_bucket is None:
         return False
-    store_bucket.forget(relative)  # so local_path() fetches it from the bucket again
-    return all_decode(local_path(relative))
+    store_bucket.forget(store)  # so local_path() fetches it from the bucket again
+    return all_decode(local_path(store))
 
 
-def remove(relative: str) -> None:
+def remove(store: str) -> None:
     """Remove a store, here and in the bucket; "" does nothing."""
-    if not relative:
+    if not store:
         return
-    path = folder(relative)
+    path = folder(store)
     if path.is_file():
         path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
-    if (store_bucket := bucket()) is not None:
-        store_bucket.remove(relative)
+    store_bucket = bucket()
+    if store_bucket is not None:
+        store_bucket.remove(store)
 
 
-def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
+def tables_write(store: str, tables: dict[str, pl.DataFrame]) -> None:
     """Write tables as Parquet files into the folder of a store; ``keep`` publishes them."""
-    target = folder(relative)
+    target = folder(store)
     target.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.write_parquet(target / f"{name}.parquet", compression="zstd")
 
 
-def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+def arrays_write(store: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays that users do not see as the file ``name`` of a store."""
-    target = folder(relative)
+    target = folder(store)
     target.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(target / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
 
 
-def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
+def arrays_read(store: str, name: str) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays in the file ``name`` of a store, by their names; {} without the file."""
-    path = local_path(relative) / f"{name}.npz"
+    path = local_path(store) / f"{name}.npz"
     if not path.exists():
         return {}
-    with _report_damage(relative, path), np.load(path, allow_pickle=False) as file:
+    with _report_damage(store, path), np.load(path, allow_pickle=False) as file:
         return dict(file)
 
 
-def tables_list(relative: str) -> list[str]:
+def tables_list(store: str) -> list[str]:
     """Return the names of the tables in a store, sorted; [] for ""."""
-    if not relative:
+    if not store:
         return []
-    return sorted(path.stem for path in local_path(relative).glob("*.parquet"))
+    return sorted(path.stem for path in local_path(store).glob("*.parquet"))
 
 
-def tables_state(relative: str) -> TablesState:
+def tables_state(store: str) -> TablesState:
     """Return name, time of change and size of each table in a store, to tell whether it changed."""
-    paths = [local_path(relative) / f"{name}.parquet" for name in tables_list(relative)]
-    states = [(path.name, path.stat()) for path in paths]
+    if not store:
+        return ()
+    states = [(path.name, path.stat()) for path in sorted(local_path(store).glob("*.parquet"))]
     return tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
 
 
-def table_path(relative: str, name: str) -> Path:
+def table_path(store: str, name: str) -> Path:
     """Return the file of the table ``name`` in a store; raise NotFound with the existing tables."""
-    tables = tables_list(relative)
+    tables = tables_list(store)
     if _TABLE.fullmatch(name) and name in tables:
-        return folder(relative) / f"{name}.parquet"
+        return folder(store) / f"{name}.parquet"
     known = ", ".join(tables) or "none"
     raise NotFound(f"There is no table {name!r} here. Known: {known}.")
 
 
-def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
+def table_read(store: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """Return a table in a store: ``limit`` rows (None: all) from row ``offset`` on."""
-    path = table_path(relative, name)
-    with _report_damage(relative, path):
+    path = table_path(store, name)
+    with _report_damage(store, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
-def table_rows(relative: str, name: str) -> int:
+def table_rows(store: str, name: str) -> int:
     """Return the number of rows of a table in a store, without reading them."""
-    path = table_path(relative, name)
-    with _report_damage(relative, path):
+    path = table_path(store, name)
+    with _report_damage(store, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
 @contextmanager
-def _report_damage(relative: str, path: Path) -> Iterator[None]:
+def _report_damage(store: str, path: Path) -> Iterator[None]:
     """Raise DamagedFile if the block cannot read the file ``path`` of a store."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
             yield
     except DamagedFile:
-        if (store_bucket := bucket()) is not None:
-            store_bucket.forget(relative)  # the next reader fetches it from the bucket again
+        store_bucket = bucket()
+        if store_bucket is not None:
+            store_bucket.forget(store)  # the next reader fetches it from the bucket again
         raise

@@ -99,11 +99,11 @@ def test_one_at_a_time_makes_what_lies_there(data_dir):
             time.sleep(0.0005)
             inside.remove(number)
 
-    row_arrays.LOOK_S, before = 0.001, row_arrays.LOOK_S
+    row_arrays.LOCK_RETRY_S, before = 0.001, row_arrays.LOCK_RETRY_S
     try:
         assert together(make) == []
     finally:
-        row_arrays.LOOK_S = before
+        row_arrays.LOCK_RETRY_S = before
     assert most == 1
     assert not list((data_dir / "locks").iterdir())
 
