@@ -24,11 +24,10 @@ class TokenAuthentication(OfDrf):
         Raises PermissionDenied if a read-only token would change something.
         """
         user_and_token = super().authenticate(request)
-        if (
-            user_and_token
-            and user_and_token[1].scope == ApiToken.Scope.READ
-            and request.method not in SAFE_METHODS
-        ):
+        if user_and_token is None:
+            return None
+        _, token = user_and_token
+        if token.scope == ApiToken.Scope.READ and request.method not in SAFE_METHODS:
             raise PermissionDenied("This token is read-only. Create one with full access.")
         return user_and_token
 
@@ -37,7 +36,8 @@ class TokenAuthentication(OfDrf):
 
         Raises AuthenticationFailed if the token is unknown, revoked or expired.
         """
-        if (token := token_of(key)) is None:
+        token = token_of(key)
+        if token is None:
             raise AuthenticationFailed(
                 "This token is unknown, was revoked or has expired. Make another under Account, "
                 "API tokens."

@@ -88,22 +88,20 @@ class ApiView(APIView):
         return self.request.user
 
     def row_response(
-        self,
-        item: type[BaseSerializer[Any]],
-        row: Any,
-        code: int = status.HTTP_200_OK,
-        headers: Mapping[str, str] | None = None,
-        **context: Any,
-    ) -> Response:
-        """Return the response with ``row``, as the serializer class ``item`` writes it.
+        self, serializer: type[BaseSerializer[Any]], row: Any, code: int = status.HTTP_200_OK,
+        headers: Mapping[str, str] | None = None, **context: Any,
+    ) -> Response:  # fmt: skip
+        """Return the response with ``row``, as the class ``serializer`` writes it.
 
         ``context`` is passed to the serializer. For any ``code`` but 200, such as 201 (created),
         the header Location has the address of the row.
         """
-        body = item(row, context={"request": self.request, **context}).data
+        body = serializer(row, context={"request": self.request, **context}).data
         address = body.get("link") or body.get("links", {}).get("self")
-        location = {"Location": address} if code != status.HTTP_200_OK and address else {}
-        return Response(body, code, headers={**location, **(headers or {})})
+        all_headers = dict(headers or {})
+        if code != status.HTTP_200_OK and address:
+            all_headers.setdefault("Location", address)
+        return Response(body, code, headers=all_headers)
 
     def finalize_response(
         self, request: Request, response: Response | None, *args: Any, **kwargs: Any
@@ -123,11 +121,11 @@ class ApiView(APIView):
             if self.for_admins:
                 check_may_administer(request.user)
         # Uploads stream to a file and have a separate limit; other bodies are held in memory.
-        length = int(request.META.get("CONTENT_LENGTH") or 0)
-        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        multipart = (request.content_type or "").startswith("multipart/")
-        if length > limit and not multipart:
-            raise TooLarge(f"The body has {length:,} bytes; {limit:,} are allowed here.")
+        is_upload = (request.content_type or "").startswith("multipart/")
+        body_bytes = int(request.META.get("CONTENT_LENGTH") or 0)
+        max_bytes = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if body_bytes > max_bytes and not is_upload:
+            raise TooLarge(f"The body has {body_bytes:,} bytes; {max_bytes:,} are allowed here.")
 
 
 def _enter(request: Request, user: User) -> None:
@@ -137,12 +135,15 @@ def _enter(request: Request, user: User) -> None:
     the header, or else its current one. Raises NotFound if the user does not belong to the
     workspace.
     """
-    slug = request.headers.get(WORKSPACE_HEADER, "").strip()
-    if not isinstance(request.auth, ApiToken) and slug:
-        enter(workspace_for(user, slug))
-    elif slug not in ("", current_workspace().slug):
+    requested_slug = request.headers.get(WORKSPACE_HEADER, "").strip()
+    if not requested_slug:
+        current_workspace()  # raises an error if there is none
+    elif not isinstance(request.auth, ApiToken):
+        enter(workspace_for(user, requested_slug))
+    elif requested_slug != current_workspace().slug:
         raise NotFound(
-            f"This token is of workspace {current_workspace().slug}. Make one in {slug[:40]}."
+            f"This token is of workspace {current_workspace().slug}. Make one in "
+            f"{requested_slug[:40]}."
         )
 
 
@@ -185,10 +186,11 @@ def version_of_client(request: Request, row: Versioned) -> int | None:
     header = request.headers.get("If-Match", "").strip()
     if header in ("", "*"):
         return None
-    for tag in header.split(","):
-        pk, _, rest = tag.strip().strip('"').partition("-")
-        version = rest.partition("-")[0]
-        if pk == str(row.pk) and version.isdecimal() and len(version) <= MAX_VERSION_DIGITS:
+    for etag in header.split(","):
+        pk, _, version_and_format = etag.strip().strip('"').partition("-")
+        version, _, _ = version_and_format.partition("-")
+        is_version = version.isdecimal() and len(version) <= MAX_VERSION_DIGITS
+        if pk == str(row.pk) and is_version:
             return int(version)
     raise VersionConflict(
         f"If-Match is {header}, which was never an ETag of {row.name}. Load it again and "
@@ -204,8 +206,8 @@ def run_response(run: Run, request: Request, body: Any = None) -> Response:
     """
     if body is None:
         body = RunDetail(run, context={"request": request}).data
-    url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
-    headers = {"Location": url}
+    headers = {"Location": reverse("api:run", kwargs={"run_id": run.pk}, request=request)}
     if run.is_finished:
         return Response(body, headers=headers)
-    return Response(body, status.HTTP_202_ACCEPTED, headers={**headers, "Retry-After": "1"})
+    headers["Retry-After"] = "1"
+    return Response(body, status.HTTP_202_ACCEPTED, headers=headers)

@@ -17,18 +17,11 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 MAX_FAULT_CHARACTERS = 2000
 TITLES = {
-    400: "The request is not valid",
-    401: "Log in first",
-    403: "Not allowed",
-    404: "Not found",
-    405: "This address does not support this method",
-    406: "Not available in this format",
-    413: "Too large",
-    415: "This content type is not supported",
-    429: "Too many requests",
-    500: "An error of the program",
-    503: "The store of arrays does not answer",
-}
+    400: "The request is not valid", 401: "Log in first", 403: "Not allowed", 404: "Not found",
+    405: "This address does not support this method", 406: "Not available in this format",
+    413: "Too large", 415: "This content type is not supported", 429: "Too many requests",
+    500: "An error of the program", 503: "The store of arrays does not answer",
+}  # fmt: skip
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
@@ -39,21 +32,18 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     # This handler swallows the exception, so mark the transaction for rollback here.
     set_rollback()
     request = context.get("request")
+    method = getattr(request, "method", "")
     path = request.path if request is not None else ""
     # Bad input and unreachable servers also raise errors of libraries, such as OSError.
-    if (explained := input_error_of(error) or server_error_of(error)) is not None:
-        logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
+    explained = input_error_of(error) or server_error_of(error)
+    if explained is not None:
+        logger.warning("%s %s: %s", method, path, error, exc_info=error)
         error = explained
     if isinstance(error, EXPECTED):
         return _response_to_expected(error, path)
     error = _as_drf_error(error)
     if isinstance(error, exceptions.ValidationError):
-        faults = list(_faults(error.detail))
-        detail = " ".join(
-            f"{fault['field']}: {fault['message']}" if fault["field"] else fault["message"]
-            for fault in faults
-        )
-        return problem(error.status_code, detail, path, errors=faults)
+        return _response_to_invalid(error, path)
     if isinstance(error, exceptions.UnsupportedMediaType):
         parsers = getattr(context.get("view"), "parser_classes", ())
         accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
@@ -62,13 +52,24 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         return problem(error.status_code, detail, path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
-        if challenge := getattr(error, "auth_header", None):
+        challenge, wait_s = getattr(error, "auth_header", None), getattr(error, "wait", None)
+        if challenge:
             response["WWW-Authenticate"] = challenge
-        if wait := getattr(error, "wait", None):
-            response["Retry-After"] = f"{wait:.0f}"
+        if wait_s:
+            response["Retry-After"] = f"{wait_s:.0f}"
         return response
-    logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
+    logger.exception("%s %s", method, path, exc_info=error)
     return problem(500, "The program failed. See its log.", path)
+
+
+def _response_to_invalid(error: exceptions.ValidationError, path: str) -> JsonResponse:
+    """Return the response to fields that are not valid."""
+    faults = list(_faults(error.detail))
+    sentences = []
+    for fault in faults:
+        place = f"{fault['field']}: " if fault["field"] else ""
+        sentences.append(f"{place}{fault['message']}")
+    return problem(error.status_code, " ".join(sentences), path, errors=faults)
 
 
 def _as_drf_error(error: Exception) -> Exception:
@@ -95,14 +96,9 @@ def _response_to_expected(error: Exception, path: str) -> JsonResponse:
 
 
 def problem(
-    status: int,
-    detail: str,
-    instance: str,
-    *,
-    title: str = "",
-    errors: list[dict[str, str]] | None = None,
-    choices: list[dict[str, str]] | None = None,
-) -> JsonResponse:
+    status: int, detail: str, instance: str, *, title: str = "",
+    errors: list[dict[str, str]] | None = None, choices: list[dict[str, str]] | None = None,
+) -> JsonResponse:  # fmt: skip
     """Return a response with a problem document (RFC 9457).
 
     ``instance`` is the path of the request. Each of ``errors`` has a ``field`` and a ``message``.
@@ -129,8 +125,10 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
     """
     if isinstance(detail, dict):
         for name, inner in detail.items():
-            inner_field = "" if name == "non_field_errors" else str(name)
-            yield from _faults(inner, ".".join(part for part in (field, inner_field) if part))
+            path = field
+            if name not in ("", "non_field_errors"):  # else it is of all fields together
+                path = f"{field}.{name}" if field else str(name)
+            yield from _faults(inner, path)
     elif isinstance(detail, list):
         for inner in detail:
             yield from _faults(inner, field)

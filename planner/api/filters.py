@@ -121,17 +121,17 @@ def lists(
     item: type[BaseSerializer[Any]],
     *,
     rows: Callable[[], QuerySet[Any]] | None = None,
-    **more: Any,
+    **operation_options: Any,
 ) -> Callable[[V], V]:
     """Return a class decorator that lets a ``ListView`` list rows with the serializer ``item``.
 
-    ``rows`` returns the rows; None: the view overrides ``get_queryset``. ``more`` goes to
-    ``operation``.
+    ``rows`` returns the rows; None: the view overrides ``get_queryset``. ``operation_options`` go
+    to ``operation``, which describes the view.
     """
 
     def describe(view: V) -> V:
         """Document the view as a list of ``item``, and serialize with it."""
-        get = operation({200: item(many=True)}, **more)
+        get = operation({200: item(many=True)}, **operation_options)
         described: Any = extend_schema_view(get=get)(view)
         described.serializer_class = item
         if rows is not None:
@@ -146,9 +146,10 @@ def page_response(view: APIView, rows: list[Any], item: Any, context: Values) ->
 
     ``context`` is passed to the serializer.
     """
-    pages = NumberPagination()
-    page = pages.paginate_queryset(rows, view.request, view=view)
-    return pages.get_paginated_response(item(page, many=True, context=context).data)
+    pagination = NumberPagination()
+    rows_of_page = pagination.paginate_queryset(rows, view.request, view=view)
+    body = item(rows_of_page, many=True, context=context).data
+    return pagination.get_paginated_response(body)
 
 
 class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no types
@@ -157,9 +158,9 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         """Filter rows by the query; raise ValidationError for an unknown parameter."""
         known = {"page", "page_size", "cursor", "ordering", *view.filterset_class.base_filters}
+        renderer_parameter = view.settings.URL_FORMAT_OVERRIDE  # ``?format=`` is no filter
         for name in request.query_params:
-            # ``?format=`` chooses the renderer and is no filter.
-            if name not in known and name != view.settings.URL_FORMAT_OVERRIDE:
+            if name not in known and name != renderer_parameter:
                 raise ValidationError(
                     {name: f"There is no such parameter. Choose from {', '.join(sorted(known))}."}
                 )
@@ -171,22 +172,23 @@ class StrictOrdering(OrderingFilter):
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         """Return the fields to order by; raise ValidationError for a field that is not offered."""
-        orders = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
-        for name in orders:
-            if name.removeprefix("-") not in view.ordering_fields:
+        requested = request.query_params.get(self.ordering_param, "")
+        for field in requested.split(","):
+            if field and field.removeprefix("-") not in view.ordering_fields:
                 known = ", ".join(view.ordering_fields)
                 raise ValidationError(
-                    {self.ordering_param: f"Cannot order by {name!r}. Choose from {known}."}
+                    {self.ordering_param: f"Cannot order by {field!r}. Choose from {known}."}
                 )
         return super().get_ordering(request, queryset, view)
 
 
-def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
-    """Return the runs whose ``relation`` (scenario or trace) has ``value`` as its name or id."""
-    match = Q(**{f"{relation}__name": value})
-    if (pk := id_of(value)) is not None:
+def _by_name_or_id(runs: QuerySet[Run], relation: str, name_or_id: str) -> QuerySet[Run]:
+    """Return the runs whose ``relation`` (scenario or trace) has this name or id."""
+    match = Q(**{f"{relation}__name": name_or_id})
+    pk = id_of(name_or_id)
+    if pk is not None:
         match |= Q(**{f"{relation}_id": pk})
-    return queryset.filter(match)
+    return runs.filter(match)
 
 
 def _choice_filter(choices: Sequence[tuple[str, Any]]) -> filters.ChoiceFilter:
@@ -235,8 +237,8 @@ class ActivePlanFilter(filters.FilterSet):  # type: ignore[misc]
         method="by_scenario", max_length=120, label="Name of the scenario, now or at activation"
     )
 
-    def by_scenario(self, rows: QuerySet[ActivePlan], _: str, value: str) -> Any:
-        return activated_plans(value).defer("pools")
+    def by_scenario(self, rows: QuerySet[ActivePlan], _: str, scenario: str) -> Any:
+        return activated_plans(scenario).defer("pools")
 
     class Meta:
         model = ActivePlan

@@ -24,7 +24,8 @@ class BoundedJsonParser(JSONParser):
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:
             raise ParseError("The body is nested too deeply. Check its brackets.") from None
-        if fault := fault_of_extent(data, values=MAX_VALUES):
+        fault = fault_of_extent(data, max_values=MAX_VALUES)
+        if fault:
             raise ParseError(f"The body has a fault: {fault}.")
         return data
 

@@ -62,13 +62,15 @@ class ParquetRenderer(BaseRenderer):
 
 def table_rows(table: pl.DataFrame) -> list[Values]:
     """Return the rows of a table for JSON: times in ISO 8601 UTC, null for NaN and infinity."""
-    return _finite(table).with_columns(pl.col(pl.Datetime).dt.strftime(ISO)).to_dicts()
+    times = pl.col(pl.Datetime)  # every column of times
+    return _finite(table).with_columns(times.dt.strftime(ISO)).to_dicts()
 
 
 def _finite(table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with null in place of NaN and infinity."""
-    numbers = pl.col(pl.Float32, pl.Float64)
-    return table.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
+    numbers = pl.col(pl.Float32, pl.Float64)  # every column of numbers
+    finite_or_null = pl.when(numbers.is_finite()).then(numbers)
+    return table.with_columns(finite_or_null.name.keep())
 
 
 class AcceptHeaderNegotiation(DefaultContentNegotiation):

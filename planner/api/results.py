@@ -26,9 +26,12 @@ def _object(kind: type) -> Schema:
     hints, notes = get_type_hints(kind), field_notes(kind)
     for field in fields(kind):
         metadata, hint = field.metadata, hints[field.name]
-        schema = _rows(metadata[COLUMNS], hint) if COLUMNS in metadata else schema_of(hint)
-        # The keys of a merged field, which may be missing, are keys of the result itself.
+        if COLUMNS in metadata:
+            schema = _rows_of_columns(metadata[COLUMNS], hint)
+        else:
+            schema = schema_of(hint)
         if MERGED in metadata:
+            # The keys of a merged field, which may be missing, are keys of the result itself.
             for alternative in schema.get("anyOf", [schema]):
                 properties |= alternative.get("properties", {})
             continue
@@ -38,11 +41,8 @@ def _object(kind: type) -> Schema:
         if OPTIONAL not in metadata:
             required.append(key)
     return {
-        "type": "object",
-        "title": kind.__name__,
-        "properties": properties,
-        "required": required,
-    }
+        "type": "object", "title": kind.__name__, "properties": properties, "required": required,
+    }  # fmt: skip
 
 
 def schema_of(hint: Any) -> Schema:
@@ -53,7 +53,9 @@ def schema_of(hint: Any) -> Schema:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         schemas = [schema_of(kind) for kind in arguments if kind is not NoneType]
-        return {"anyOf": [*schemas, *([{"type": "null"}] if NoneType in arguments else [])]}
+        if NoneType in arguments:
+            schemas.append({"type": "null"})
+        return {"anyOf": schemas}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is not None and issubclass(origin, Mapping):
@@ -69,16 +71,14 @@ def schema_of(hint: Any) -> Schema:
     return {"type": PLAIN[hint]} if hint in PLAIN else {}
 
 
-def _rows(columns: Columns, hint: Any) -> Schema:
+def _rows_of_columns(columns: Columns, hint: Any) -> Schema:
     """Return the schema of a field of type ``hint`` whose rows have the declared ``columns``.
 
     With ``columns.key``, JSON maps keys to rows. Otherwise a sequence is a list of rows, and any
     other type is one row.
     """
-    row = {
-        "type": "object",
-        "properties": {column.name: _column(column) for column in columns.columns},
-    }
+    cells = {column.name: _cell(column) for column in columns.columns}
+    row = {"type": "object", "properties": cells}
     if columns.key:
         return {"type": "object", "additionalProperties": row}
     origin = get_origin(hint)
@@ -86,13 +86,13 @@ def _rows(columns: Columns, hint: Any) -> Schema:
     return {"type": "array", "items": row} if is_list else row
 
 
-def _column(column: Column) -> Schema:
+def _cell(column: Column) -> Schema:
     """Return the schema of a value of a column.
 
     It has no type if the values are mappings or lists (``parts``, or not ``flat``).
     """
-    types = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
     description = {"description": f"{column.help} [{column.unit}]"}
     if column.parts or not column.flat:
         return description
+    types = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}  # by unit
     return {"type": [types.get(column.unit, "number"), "null"], **description}

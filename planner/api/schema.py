@@ -67,10 +67,7 @@ IF_MATCH = _header(
 IF_NONE_MATCH = _header("If-None-Match", "ETag of your copy; 304 without a body if it is current.")
 ETAG = _header("ETag", "Names this state.", response=[200])
 LOCATION = _header(
-    "Location",
-    "The run to poll, or the new object.",
-    OpenApiTypes.URI,
-    response=[200, 201, 202],
+    "Location", "The run to poll, or the new object.", OpenApiTypes.URI, response=[200, 201, 202]
 )
 
 DOCUMENT = """\
@@ -179,7 +176,8 @@ class ViewSchema(AutoSchema):
 
     def _get_response_for_code(self, serializer: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the schema of a response; also for a dataclass, or a list or union of them."""
-        if (isinstance(serializer, type) and is_dataclass(serializer)) or get_origin(serializer):
+        is_class_of_dataclass = isinstance(serializer, type) and is_dataclass(serializer)
+        if is_class_of_dataclass or get_origin(serializer):
             serializer = schema_of(serializer)
         return super()._get_response_for_code(serializer, *args, **kwargs)  # type: ignore[no-untyped-call]
 
@@ -190,38 +188,36 @@ class ViewSchema(AutoSchema):
 
 
 def operation(
-    success: dict[Any, Any],
-    parameters: Sequence[Any] = (),
-    examples: Mapping[str, Any] | None = None,
-    example_type: str = JSON,
-    **more: Any,
-) -> Callable[[F], F]:
+    success: dict[Any, Any], parameters: Sequence[Any] = (),
+    examples: Mapping[str, Any] | None = None, example_type: str = JSON, **schema_options: Any,
+) -> Callable[[F], F]:  # fmt: skip
     """Return a decorator that describes a method of a view in the OpenAPI document.
 
     ``success`` holds the serializers of successful responses, by status or (status, media type).
     ``examples`` are request bodies by name, of media type ``example_type``. Every GET accepts
-    If-None-Match; every PUT and PATCH accepts If-Match. ``more`` goes to ``extend_schema``.
+    If-None-Match; every PUT and PATCH accepts If-Match. ``schema_options`` go to ``extend_schema``.
     """
 
     def describe(method: F) -> F:
         """Add the parameters and responses that all operations with this HTTP method have."""
         all_parameters, responses = [*parameters], dict(success)
-        # Operations without authentication have no workspace.
-        if more.get("auth") != []:
-            all_parameters += [WORKSPACE]
-        if method.__name__ == "get":
+        needs_login = schema_options.get("auth") != []
+        if needs_login:
+            all_parameters.append(WORKSPACE)
+        is_get = method.__name__ == "get"
+        if is_get:
             all_parameters += [IF_NONE_MATCH, ETAG]
             responses[304] = None
         if method.__name__ in ("put", "patch"):
             all_parameters += [IF_MATCH, ETAG]
-        for code in REFUSALS if method.__name__ == "get" else CHANGE_REFUSALS:
+        for code in REFUSALS if is_get else CHANGE_REFUSALS:
             responses[code, MEDIA_TYPE] = OpenApiResponse(runs.Problem, REASONS[code])
         bodies = [
             OpenApiExample(name, body, request_only=True, media_type=example_type)
             for name, body in (examples or {}).items()
         ]
         decorate: Callable[[F], F] = extend_schema(
-            parameters=all_parameters, responses=responses, examples=bodies, **more
+            parameters=all_parameters, responses=responses, examples=bodies, **schema_options
         )
         return decorate(method)
 

@@ -28,12 +28,10 @@ class StrictSerializer(serializers.Serializer[Any]):
         """Return the validated values; raise ValidationError if ``data`` has unknown fields."""
         if isinstance(data, dict):  # JSON objects and forms
             known = [name for name, field in self.fields.items() if not field.read_only]
-            unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
+            unknown = [str(name) for name in data if name not in (*known, "csrfmiddlewaretoken")]
+            message = f"This is not known here. Known: {', '.join(known) or 'none'}."
             if unknown:
-                names = ", ".join(known) or "none"
-                raise serializers.ValidationError(
-                    {name: [f"This is not known here. Known: {names}."] for name in unknown}
-                )
+                raise serializers.ValidationError({name: [message] for name in unknown})
         for field in self.fields.values():
             _list_choices_in_error(getattr(field, "child", field))
         return super().to_internal_value(data)
@@ -42,8 +40,9 @@ class StrictSerializer(serializers.Serializer[Any]):
 def _list_choices_in_error(field: Any) -> None:
     """Let the error message of a field with choices list the choices."""
     if isinstance(field, serializers.ChoiceField):
-        names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
-        field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {names}."
+        names = ", ".join(map(str, field.choices))
+        template = names.replace("{", "{{").replace("}", "}}")  # the message is formatted
+        field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {template}."
 
 
 class RowNumber(serializers.IntegerField):
@@ -116,6 +115,7 @@ class TypedField(serializers.Field[Any, Any, Any, Any]):
         self._compute = compute
 
     def to_representation(self, value: Any) -> Any:
+        """Return a value as JSON data; with ``compute``, ``value`` is the row."""
         return as_json(self._compute(value) if self._compute else value)
 
 
@@ -125,9 +125,9 @@ def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]
     The comments at the dataclass's fields become the descriptions.
     """
     hints, notes = get_type_hints(kind), field_notes(kind)
-    typed_fields = {
-        field.name: TypedField(hints[field.name], help_text=notes.get(field.name))
-        for field in fields(kind)
-        if field.name not in without
-    }
-    return type(kind.__name__, (serializers.Serializer,), typed_fields | {"__doc__": kind.__doc__})
+    attributes: dict[str, Any] = {"__doc__": kind.__doc__}
+    for field in fields(kind):
+        if field.name not in without:
+            help_text = notes.get(field.name)
+            attributes[field.name] = TypedField(hints[field.name], help_text=help_text)
+    return type(kind.__name__, (serializers.Serializer,), attributes)

@@ -12,12 +12,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.fields import (
-    FieldsByName,
-    FiniteField,
-    StrictSerializer,
-    Values,
-)
+from planner.api.serializers.fields import FieldsByName, FiniteField, StrictSerializer, Values
 from planner.domain.kinds import forecast, plan
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import Option, RunOptions, options_in, options_of
@@ -56,9 +51,10 @@ class OptionsSerializer(StrictSerializer):
     def get_fields(self) -> FieldsByName:
         """Return the fields of the class, and one for each option that has no such field."""
         fields = super().get_fields()
-        return fields | {
-            name: field_of(option) for name, option in self.declared.items() if name not in fields
-        }
+        for name, option in self.declared.items():
+            if name not in fields:
+                fields[name] = field_of(option)
+        return fields
 
 
 class ReadingRequest(StrictSerializer):
@@ -116,10 +112,9 @@ def field_of(option: Option) -> Any:
         "max_value": option.most,
         "max_length": option.longest,
     }
-    limits = {name: value for name, value in limits.items() if value is not None}
-    field: Callable[..., Any] = partial(FIELD_OF_JSON_TYPE[option.type], **limits)
-    # A choice is checked against its values, whatever their type.
-    if option.choices:
+    given_limits = {name: limit for name, limit in limits.items() if limit is not None}
+    field: Callable[..., Any] = partial(FIELD_OF_JSON_TYPE[option.type], **given_limits)
+    if option.choices:  # checked against its values, whatever their type
         field = partial(serializers.ChoiceField, option.choices)
     if option.many:
         lengths: Any = {"min_length": option.fewest, "max_length": option.largest}
@@ -135,12 +130,11 @@ def chosen_values(declared: type[RunOptions], values: Values) -> Values:
     try:
         return options_of(declared, values).explicit_values()
     except OptionsRefused as refused:
-        raise serializers.ValidationError(
-            {
-                fault.path: [f"{fault.remedy[:1].upper()}{fault.remedy[1:]}."]
-                for fault in refused.faults
-            }
-        ) from None
+        errors = {}
+        for fault in refused.faults:
+            sentence = f"{fault.remedy[:1].upper()}{fault.remedy[1:]}."
+            errors[fault.path] = [sentence]
+        raise serializers.ValidationError(errors) from None
 
 
 def run_options(body: Values) -> Values:
@@ -174,13 +168,13 @@ class ScenarioRunRequest(StrictSerializer):
 
         Raises ValidationError unless exactly one of ORIGINS is given.
         """
-        known = [name for name in ORIGINS if name in self.fields]
         origin = {name: value for name, value in attrs.items() if name in ORIGINS}
+        options = {name: value for name, value in attrs.items() if name not in ORIGINS}
         if len(origin) != 1:
-            raise serializers.ValidationError(f"Give exactly one of {', '.join(known)}.")
+            accepted = [name for name in ORIGINS if name in self.fields]
+            raise serializers.ValidationError(f"Give exactly one of {', '.join(accepted)}.")
         declared = forecast.TraceOptions if "trace" in attrs else KINDS[self.kind].options
-        values = {name: value for name, value in attrs.items() if name not in ORIGINS}
-        return {**origin, "options": chosen_values(declared, values)}
+        return {**origin, "options": chosen_values(declared, options)}
 
 
 class TraceOrScenario(ScenarioRunRequest):
@@ -193,12 +187,13 @@ def request_of(kind: str) -> type[ScenarioRunRequest]:
     """Return the serializer of the request that starts a run of ``kind``."""
     base: type[ScenarioRunRequest] = ScenarioRunRequest
     declared = KINDS[kind].options
-    if kind == Run.Kind.FORECAST:
+    if kind == Run.Kind.FORECAST:  # of a scenario or of a trace
         base, declared = TraceOrScenario, forecast.TraceOptions
     name = f"{kind.title().replace('-', '')}Request"
-    fields = {name: field_of(option) for name, option in options_in(declared).items()}
+    attributes = {name: field_of(option) for name, option in options_in(declared).items()}
     # The OpenAPI document shows the docstring, which ``type`` would not inherit.
-    return type(name, (base,), {**fields, "kind": kind, "__doc__": base.__doc__})
+    attributes |= {"kind": kind, "__doc__": base.__doc__}
+    return type(name, (base,), attributes)
 
 
 REQUESTS = {kind: request_of(kind) for kind in KINDS}

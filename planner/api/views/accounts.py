@@ -30,10 +30,7 @@ class Login(StrictSerializer):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=4096, trim_whitespace=False)
     code = serializers.CharField(
-        max_length=64,
-        default="",
-        trim_whitespace=False,
-        help_text="2FA code, if you use 2FA.",
+        max_length=64, default="", trim_whitespace=False, help_text="2FA code, if you use 2FA."
     )
     name = serializers.CharField(max_length=60, default=LOGIN, help_text="Purpose of the token.")
     scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
@@ -77,7 +74,7 @@ class FactorCode(StrictSerializer):
 class RecoveryCodes(StrictSerializer):
     recovery = serializers.ListField(
         child=serializers.CharField(),
-        help_text="RecoveryCodes codes. Each works once, and is shown once.",
+        help_text="Recovery codes. Each works once, and is shown once.",
     )
 
 
@@ -135,17 +132,17 @@ class LoginView(ApiView):
     def post(self, request: Request) -> Response:
         """Log in: exchange your name and password for a token."""
         sent = valid(Login(data=request.data))
-        credentials = {key: sent.pop(key) for key in ("username", "password")}
-        with login_attempt(request._request, credentials["username"]):
-            user = authenticate(request, **credentials)
+        username, password, code = sent.pop("username"), sent.pop("password"), sent.pop("code")
+        with login_attempt(request._request, username):
+            user = authenticate(request, username=username, password=password)
             if not isinstance(user, User):
                 raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
-        code = sent.pop("code")
         if second_factor.factor_of(user) is not None:
             if not code:
                 raise exceptions.AuthenticationFailed("Send code, from your second factor.")
             second_factor.factor_check(user=user, code=code)
-        with use_workspace(workspace_for(user, sent.pop("workspace"))):
+        workspace = workspace_for(user, sent.pop("workspace"))
+        with use_workspace(workspace):
             new = tokens.token_create(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}
         return Response(NewTokenDetail(answer).data)
@@ -197,12 +194,12 @@ class MyFactorView(ApiView):
         The answer to a confirmation holds the recovery codes, which are shown once.
         """
         sent = valid(FactorCode(data=request.data))
-        codes: list[str] = []
+        recovery_codes: list[str] = []
         if sent["on"]:
-            codes = second_factor.factor_confirm(user=self.user, code=sent["code"])
+            recovery_codes = second_factor.factor_confirm(user=self.user, code=sent["code"])
         else:
             second_factor.factor_end(user=self.user, code=sent["code"])
-        return Response(RecoveryCodes({"recovery": codes}).data)
+        return Response(RecoveryCodes({"recovery": recovery_codes}).data)
 
 
 class MyTokenView(ApiView):

@@ -27,20 +27,21 @@ class RunStartView(ApiView):
             "options": sent["options"],
             "idempotency_key": idempotency_key(request),
         }
-        if name := sent.get("scenario"):
-            run = scenario_run(scenario=scenario_get(name), kind=self.kind, **common)
-        elif name := sent.get("trace"):  # of a forecast
-            run = trace_run(trace=trace_get(name), **common)
+        if "scenario" in sent:
+            run = scenario_run(scenario=scenario_get(sent["scenario"]), kind=self.kind, **common)
+        elif "trace" in sent:  # of a forecast
+            run = trace_run(trace=trace_get(sent["trace"]), **common)
         else:
             run = document_run(document=sent["document"], kind=self.kind, **common)
         return run_response(run, request)
 
 
-def _view(kind: str) -> type[RunStartView]:
+def _view_of(kind: str) -> type[RunStartView]:
     """Return the view that starts runs of ``kind``, such as PdRatioView for pd-ratio."""
     name = f"{kind.title().replace('-', '')}View"
-    view: type[RunStartView] = schema.run_start(kind)(type(name, (RunStartView,), {"kind": kind}))
-    return view
+    view = type(name, (RunStartView,), {"kind": kind})
+    described: type[RunStartView] = schema.run_start(kind)(view)
+    return described
 
 
-VIEWS = {kind: _view(kind) for kind in KINDS}
+VIEWS = {kind: _view_of(kind) for kind in KINDS}

@@ -177,12 +177,9 @@ class CurrentPlanView(ApiView):
         """
         sent = valid(ActivationRequest(data=request.data))
         plan = plan_activate(
-            run=run_get(sent["run"]),
-            options=options_of(ExportOptions, sent["options"]),
-            user=self.user,
-            now=timezone.now(),
-            message=sent["message"],
-        )
+            run=run_get(sent["run"]), options=options_of(ExportOptions, sent["options"]),
+            user=self.user, now=timezone.now(), message=sent["message"],
+        )  # fmt: skip
         return Response(CurrentPlan(plan).data, status.HTTP_201_CREATED)
 
     @operation({204: None}, parameters=[ActivePlanQuery])
@@ -196,7 +193,8 @@ class CurrentPlanView(ApiView):
         if scenario and plan is None:
             raise NotFound(NO_PLAN)
         # Without a plan, the service ends the only active one.
-        if not plan_end(user=self.user, now=timezone.now(), plan=plan):
+        was_ended = plan_end(user=self.user, now=timezone.now(), plan=plan)
+        if not was_ended:
             raise NotFound(NO_PLAN)
 
 
@@ -223,8 +221,8 @@ class PlansBetweenView(ApiView):
         Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
         query = valid(PlanPairQuery(data=request.query_params))
-        old, new = (activated_plan_get(query[name]) for name in ("old", "new"))
-        return Response(as_json(plans_between(old, new)))
+        before, after = activated_plan_get(query["old"]), activated_plan_get(query["new"])
+        return Response(as_json(plans_between(before, after)))
 
 
 class PlanRestoreView(ApiView):
@@ -234,13 +232,10 @@ class PlanRestoreView(ApiView):
 
         409 if it is active, or if it runs once and its dates are over.
         """
-        again = plan_restore(
-            plan=activated_plan_get(number),
-            user=self.user,
-            now=timezone.now(),
-            **valid(ReasonRequest(data=request.data)),
-        )
-        return Response(CurrentPlan(again).data, status.HTTP_201_CREATED)
+        sent = valid(ReasonRequest(data=request.data))
+        earlier, now = activated_plan_get(number), timezone.now()
+        restored = plan_restore(plan=earlier, user=self.user, now=now, message=sent["message"])
+        return Response(CurrentPlan(restored).data, status.HTTP_201_CREATED)
 
 
 class PlanBranchView(ApiView):

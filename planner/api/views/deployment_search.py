@@ -80,9 +80,7 @@ class ConfigureView(ApiView):
 
 class ConfigureScenarioView(ApiView):
     @operation(
-        {200: ScenarioText},
-        request=DeploymentsRequest,
-        examples={"Into a stored scenario": CHOSEN},
+        {200: ScenarioText}, request=DeploymentsRequest, examples={"Into a stored scenario": CHOSEN}
     )
     def post(self, request: Request) -> Response:
         """Put chosen deployments into a scenario.
@@ -93,10 +91,7 @@ class ConfigureScenarioView(ApiView):
         sent = valid(DeploymentsRequest(data=request.data))
         limits = {name: sent.get(name) for name in LATENCY_LIMITS}
         document = scenario_with_deployments(
-            model=sent["model"],
-            profiles=sent["profiles"],
-            limits=limits,
-            scenario=sent.get("scenario", ""),
-            trace=sent.get("trace", ""),
-        )
+            model=sent["model"], profiles=sent["profiles"], limits=limits,
+            scenario=sent.get("scenario", ""), trace=sent.get("trace", ""),
+        )  # fmt: skip
         return Response({"document": document})

@@ -247,9 +247,7 @@ class PriceListDetail(serializers.Serializer[Any]):
 
 class ModelSearch(Search):
     gpu = serializers.CharField(
-        required=False,
-        max_length=80,
-        help_text="GPU type of `fit`. Default: H100-SXM.",
+        required=False, max_length=80, help_text="GPU type of `fit`. Default: H100-SXM."
     )
 
 

@@ -414,19 +414,15 @@ class CalibrationListView(ListView[Calibration]):
 
         The file is JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
-        check_may_plan(
-            self.user, refusal="not upload"
-        )  # check before reading the body, which may be large
+        # Before the body is read, which may be large.
+        check_may_plan(self.user, refusal="not upload")
         sent = validated(MeasurementsRequest(data=request.data))
         file = sent.validated_data["file"]
         calibration = calibrations.calibration_upload(
-            user=self.user,
-            chunks=file.chunks(),
-            file_name=file.name,
-            options=sent.reading_options(),
-            source=sent.validated_data.get("source", ""),
+            user=self.user, chunks=file.chunks(), file_name=file.name,
+            options=sent.reading_options(), source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
-        )
+        )  # fmt: skip
         return _calibration_response(self, calibration, status.HTTP_201_CREATED)
 
 
@@ -491,13 +487,10 @@ class ObservationsView(ApiView):
         """
         query = valid(ObservationsRequest(data=request.data))
         version = profile_tune(
-            user=self.user,
-            name=query["profile"],
-            observations=query["observations"],
-            keep_as=query["keep_as"],
-            source=query["source"],
+            user=self.user, name=query["profile"], observations=query["observations"],
+            keep_as=query["keep_as"], source=query["source"],
             idempotency_key=idempotency_key(request),
-        )
+        )  # fmt: skip
         return _created_response(self, version)
 
 

@@ -106,9 +106,7 @@ class ProposeRequest(OptionsSerializer):
     title = serializers.CharField(max_length=160)
     message = OptionalText(max_length=20_000)
     base_run = RowNumber(
-        required=False,
-        allow_null=True,
-        help_text="Run to compare with. Default: the active plan.",
+        required=False, allow_null=True, help_text="Run to compare with. Default: the active plan."
     )
     reviewers = serializers.ListField(
         child=serializers.CharField(max_length=150), required=False, max_length=50
@@ -149,9 +147,7 @@ class ReviewersRequest(StrictSerializer):
 
 class ReviewRulesDetail(StrictSerializer):
     approvals = serializers.IntegerField(
-        min_value=1,
-        max_value=MAX_APPROVALS,
-        help_text="Approvals required for activation.",
+        min_value=1, max_value=MAX_APPROVALS, help_text="Approvals required for activation."
     )
     self_approval = serializers.BooleanField(help_text="Authors may approve.")
     admin_above_usd_30d = FiniteField(

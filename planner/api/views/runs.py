@@ -113,12 +113,9 @@ class RunExportView(ApiView):
         """
         query = valid(ExportQuery(data=request.query_params))
         file = run_export(
-            by=self.user,
-            run=run_get(run_id),
-            to=query["to"],
-            options=options_of(ExportOptions, query["options"]),
-            now=timezone.now(),
-        )
+            by=self.user, run=run_get(run_id), to=query["to"],
+            options=options_of(ExportOptions, query["options"]), now=timezone.now(),
+        )  # fmt: skip
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
         return HttpResponse(file.content, content_type=file.media, headers=headers)
 

@@ -25,12 +25,7 @@ from planner.domain.serialise import as_json
 from planner.inputs.live.samples import COUNTED, FIGURES, HISTOGRAM_FIELDS, KEYS, WORDS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
-from planner.selectors.traces import (
-    source_gaps,
-    source_get,
-    source_series,
-    sources_list,
-)
+from planner.selectors.traces import source_gaps, source_get, source_series, sources_list
 from planner.services.source_reading import Preview, source_preview, source_request_reading
 from planner.services.sources import (
     SamplesSummary,
@@ -129,10 +124,7 @@ class SampleRow(StrictSerializer):
         labels = {key: serializers.CharField(max_length=80, required=False) for key in KEYS}
         figures = {
             name: FiniteField(
-                required=False,
-                min_value=0,
-                max_value=UPPER_LIMITS.get(name),
-                help_text=WORDS[name],
+                required=False, min_value=0, max_value=UPPER_LIMITS.get(name), help_text=WORDS[name]
             )
             for name in FIGURES
         }

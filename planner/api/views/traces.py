@@ -144,18 +144,14 @@ class Upload(ApiView):
         The file is read in the background: poll the run in Location. If the same file was already
         read in the same way, the answer is 200 with the existing trace.
         """
-        check_may_plan(
-            self.user, refusal="not upload"
-        )  # check before reading the body, which may be large
+        # Before the body is read, which may be large.
+        check_may_plan(self.user, refusal="not upload")
         sent = validated(UploadRequest(data=request.data))
         file = sent.validated_data["file"]
         trace, run, new = trace_upload(
-            owner=self.user,
-            chunks=file.chunks(),
-            file_name=file.name,
-            options=sent.options(file.name),
-            idempotency_key=idempotency_key(request),
-        )
+            owner=self.user, chunks=file.chunks(), file_name=file.name,
+            options=sent.options(file.name), idempotency_key=idempotency_key(request),
+        )  # fmt: skip
         answer = {"trace": trace, "run": run, "known": not new}
         body = UploadAnswer(answer, context={"request": request}).data
         if run is None:

@@ -10,12 +10,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.fields import (
-    OptionalText,
-    RelatedText,
-    RowNumber,
-    StrictSerializer,
-)
+from planner.api.serializers.fields import OptionalText, RelatedText, RowNumber, StrictSerializer
 from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
 from planner.inputs.scenario.document import PARTS
@@ -98,8 +93,8 @@ class VersionsBetweenView(ApiView):
         unified diff of the files.
         """
         query = valid(VersionPairQuery(data=request.query_params))
-        row = scenario_get(scenario)
-        old, new = (version_get(row, query[name]) for name in ("old", "new"))
+        stored = scenario_get(scenario)
+        old, new = version_get(stored, query["old"]), version_get(stored, query["new"])
         return Response(as_json(compare_versions(old, new, query["part"])))
 
 
@@ -119,9 +114,9 @@ class VersionRestoreView(ApiView):
         """
         sent = valid(RestorePartRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
-        target = sent.pop("into")
-        into = scenario_get(target) if target else None
-        saved = scenario_restore(version=version, user=self.user, into=into, **sent)
+        name = sent.pop("into")
+        receiving = scenario_get(name) if name else None
+        saved = scenario_restore(version=version, user=self.user, into=receiving, **sent)
         return self.row_response(ScenarioDetail, saved)
 
 

@@ -70,9 +70,7 @@ class WhatIfRequest(StrictSerializer):
         help_text=f"Limits by interactive tier: {', '.join(TIER_LIMITS)}.",
     )
     without = serializers.ListField(
-        child=serializers.CharField(max_length=120),
-        required=False,
-        help_text="Excluded GPU types.",
+        child=serializers.CharField(max_length=120), required=False, help_text="Excluded GPU types."
     )
     mix = serializers.DictField(
         child=FiniteField(),

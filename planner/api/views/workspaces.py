@@ -28,17 +28,14 @@ class WorkspaceItem(serializers.ModelSerializer[Workspace]):
 class WorkspaceRequest(StrictSerializer):
     name = serializers.CharField(max_length=80)
     slug = serializers.CharField(
-        max_length=40,
-        default="",
-        help_text="Permanent slug. Default: derived from the name.",
+        max_length=40, default="", help_text="Permanent slug. Default: derived from the name."
     )
 
 
 class WorkspaceChange(StrictSerializer):
     name = serializers.CharField(max_length=80, required=False)
     second_factor = serializers.BooleanField(
-        required=False,
-        help_text=("Require 2FA for every member. Set by its admins."),
+        required=False, help_text=("Require 2FA for every member. Set by its admins.")
     )
 
 
