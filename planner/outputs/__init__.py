@@ -22,15 +22,15 @@ DIGITS = 9  # more than the precision of any figure here
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def run_csv(run: Run, name: str) -> str:
-    """Return the table ``name`` of a run as CSV; raise NotReady if it has over CSV_ROWS rows."""
-    rows = run_table_rows(run, name)
+def run_csv(run: Run, table_name: str) -> str:
+    """Return a table of a run as CSV; raise NotReady if it has over CSV_ROWS rows."""
+    rows = run_table_rows(run, table_name)
     if rows > CSV_ROWS:
         raise NotReady(
-            f"Table {name} has {rows:,} rows, and a CSV holds {CSV_ROWS:,} at most. "
+            f"Table {table_name} has {rows:,} rows, and a CSV holds {CSV_ROWS:,} at most. "
             "Take it as Parquet."
         )
-    return csv_text(run_table(run, name))
+    return csv_text(run_table(run, table_name))
 
 
 def csv_text(table: pl.DataFrame) -> str:
@@ -49,9 +49,10 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
 
     This includes column names. Text is not trusted, because labels come from uploaded files.
     """
-    text = pl.col(pl.String)
-    risky = text.str.slice(0, 1).is_in(list(FORMULA))
-    safe = table.with_columns(pl.when(risky).then("'" + text).otherwise(text).name.keep())
+    text = pl.col(pl.String)  # every column of text
+    is_formula = text.str.slice(0, 1).is_in(list(FORMULA))
+    safe_text = pl.when(is_formula).then("'" + text).otherwise(text)
+    safe = table.with_columns(safe_text.name.keep())
     return safe.rename({name: safe_cell(name) for name in safe.columns})
 
 
@@ -87,8 +88,8 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
 
 def audit_csv(everything: bool) -> str:
     """Return the audit log of the current workspace, or of all (``everything``), as CSV."""
-    rows = ([row[name] for name in FIELDS] for row in audit_rows(everything))
-    return csv_of([list(FIELDS), *rows])
+    rows = [[record[name] for name in FIELDS] for record in audit_rows(everything)]
+    return csv_of([FIELDS, *rows])
 
 
 def audit_json(everything: bool) -> str:
@@ -105,7 +106,6 @@ def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
     """Return rows as CSV; cells are quoted where necessary."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(
-        [safe_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
-    )
+    for row in rows:
+        writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue().rstrip("\n")

@@ -47,22 +47,24 @@ class Cover:
 
 def cover_of(run: Run, now: datetime) -> Cover:
     """Return the cover of a run's report."""
-    signs = (
-        tuple(_sign_offs(run, stored_result(run).recommended_policy)) if run.kind in SIGNED else ()
-    )
+    sign_offs: tuple[SignOff, ...] = ()
+    if run.kind in SIGNED:
+        sign_offs = tuple(_sign_offs(run, stored_result(run).recommended_policy))
     return Cover(
-        run.pk, run.get_kind_display(), when(run.finished_at), when(now), run.code_version, signs
-    )
+        run=run.pk, kind=run.get_kind_display(), computed=when(run.finished_at), written=when(now),
+        version=run.code_version, sign_offs=sign_offs,
+    )  # fmt: skip
 
 
 def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
     """Yield the sign-offs of the approved proposal; without one, empty lines to sign."""
-    decided = proposal_approved(run.pk, policy)
-    if decided is None:
+    proposal = proposal_approved(run.pk, policy)
+    if proposal is None:
         yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))
         return
-    who = decided.author.username if decided.author else decided.rule
-    yield SignOff(PREPARED, who, f"proposal {decided.pk}", when(decided.created_at))
-    for entry in approvals_of(decided):
-        name = entry.by.username if entry.by else entry.rule
-        yield SignOff(APPROVED, name, f"approved revision {entry.revision}", when(entry.at))
+    author = proposal.author.username if proposal.author else proposal.rule
+    yield SignOff(PREPARED, author, f"proposal {proposal.pk}", when(proposal.created_at))
+    for approval in approvals_of(proposal):
+        approver = approval.by.username if approval.by else approval.rule
+        decision = f"approved revision {approval.revision}"
+        yield SignOff(APPROVED, approver, decision, when(approval.at))

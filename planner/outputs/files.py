@@ -99,12 +99,12 @@ FORMATS: dict[str, Format] = {
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
     """Return (name, label) of a run's formats, besides CSV and JSON, by group of the menu."""
-    kinds = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
-    groups: dict[str, list[tuple[str, str]]] = {}
+    kinds_by_group = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
+    names_by_group: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
-        if run.kind in kinds.get(form.group, ()):
-            groups.setdefault(form.group, []).append((name, form.label))
-    return groups
+        if run.kind in kinds_by_group.get(form.group, ()):
+            names_by_group.setdefault(form.group, []).append((name, form.label))
+    return names_by_group
 
 
 def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
@@ -113,6 +113,9 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
         raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")
     form = FORMATS[to]
     content = form.write(run, options, now)
-    suffix = f"-{options.table or main_table(run)}" if to == "csv" else ""
-    suffix = f"-{to}" if form.ending == "yaml" else suffix
-    return File(f"run-{run.pk}{suffix}.{form.ending}", form.media, content)
+    name = f"run-{run.pk}"
+    if to == "csv":
+        name += f"-{options.table or main_table(run)}"
+    elif form.ending == "yaml":
+        name += f"-{to}"
+    return File(f"{name}.{form.ending}", form.media, content)

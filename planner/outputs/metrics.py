@@ -189,20 +189,17 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     covers_now: list[Sample] = []
     replicas: list[Sample] = []
     for plan in plans:
-        run_labels = {"run": str(plan.number), "scenario": plan.scenario}
-        plan_labels = {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
+        run, scenario = str(plan.number), plan.scenario
+        plan_labels = {"run": run, "policy": plan.policy, "scenario": scenario}
         pools = [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None]
         in_force.append((plan_labels, 1))
         covers_now.append((plan_labels, 1 if pools else 0))
         for pool in pools:
             pool_labels = {
-                "pool": pool.pool,
-                "region": label_of(pool.region),
-                "model": pool.model,
-                "gpu": pool.gpu,
-                "role": pool.role,
-            }
-            replicas.append((pool_labels | run_labels, pool.replicas))
+                "pool": pool.pool, "region": label_of(pool.region), "model": pool.model,
+                "gpu": pool.gpu, "role": pool.role, "run": run, "scenario": scenario,
+            }  # fmt: skip
+            replicas.append((pool_labels, pool.replicas))
     yield from metric_lines(IN_FORCE, in_force)
     yield from metric_lines(COVERED, covers_now)
     yield from metric_lines(METRIC, replicas)
@@ -240,9 +237,7 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
         labels = _run_labels(going, state=state)
         unfinished.append((labels, going.runs))
         oldest.append((labels, f"{going.oldest_s:.3f}"))
-    ended: list[Sample] = []
-    for runs in work.ended:
-        ended.append((_run_labels(runs, state=runs.state, reason=runs.reason), runs.runs))
+    ended = [(_run_labels(e, state=e.state, reason=e.reason), e.runs) for e in work.ended]
     durations: list[Sample] = []
     for times in work.took:
         durations.append((_run_labels(times, quantile="0.5"), f"{times.median_s:.3f}"))
@@ -264,8 +259,6 @@ def security_lines(
     """Yield the metrics on security events, and on refusals by HTTP status and kind of caller."""
     event_samples = [({"event": event}, count) for event, count in events.items()]
     yield from metric_lines("headroom_security_events_total", event_samples)
-    refusal_samples = [
-        ({"status": str(status), "who": caller}, count)
-        for (status, caller), count in refusals.items()
-    ]
+    refused = refusals.items()
+    refusal_samples = [({"status": str(code), "who": who}, count) for (code, who), count in refused]
     yield from metric_lines("headroom_refused_total", refusal_samples)

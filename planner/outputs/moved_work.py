@@ -27,13 +27,14 @@ def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple
     """
     planned = traits_of(policy).plan
     # A policy with a forecast method of its own has another plan than the run.
-    if shift is None or not shift.hours or planned is None or planned.method is not None:
+    follows_plan = planned is not None and planned.method is None
+    if shift is None or not shift.hours or not follows_plan:
         return ()
-    starts = sorted({hour.period for hour in shift.hours})
     # The hours of a stored result have no end; all periods are equally long.
-    period = (ends - starts[0]) / len(starts)
+    starts = sorted({hour.period for hour in shift.hours})
+    length = (ends - starts[0]) / len(starts)
     return tuple(
-        WorkRow(hour.region, model, hour.period, hour.period + period, round(tokens))
+        WorkRow(hour.region, model, hour.period, hour.period + length, round(tokens))
         for hour in shift.hours
         for model, tokens in hour.by_model.items()
     )

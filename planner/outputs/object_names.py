@@ -34,7 +34,8 @@ def name_of(parts: Iterable[str]) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if name and len(name) <= LONGEST:
         return name
-    return f"{name[: LONGEST - HASH - 1].rstrip('-') or 'pool'}-{_hash(text)}"
+    beginning = name[: LONGEST - HASH - 1].rstrip("-") or "pool"
+    return f"{beginning}-{_hash(text)}"
 
 
 def _hash(text: str) -> str:
@@ -42,21 +43,25 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH]
 
 
-def unique_names(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
+def unique_names(
+    parts: Sequence[Sequence[str]], further_parts: Sequence[Sequence[str]]
+) -> list[str]:
     """Return a unique name for each object, made of its ``parts``.
 
-    Objects with equal names get their ``more`` parts too. If names are still equal, they end with a
-    hash of the position.
+    Objects with equal names get their ``further_parts`` too. If names are still equal, they end
+    with a hash of the position.
     """
-    short = [name_of(words) for words in parts]
-    names = [
-        name if short.count(name) == 1 else name_of([*words, *further_words])
-        for name, words, further_words in zip(short, parts, more, strict=True)
-    ]
-    return [
-        name if names.count(name) == 1 else f"{name[: LONGEST - HASH - 1]}-{_hash(f'{name} {i}')}"
-        for i, name in enumerate(names)
-    ]
+    short_names = [name_of(words) for words in parts]
+    names = []
+    for short_name, words, further_words in zip(short_names, parts, further_parts, strict=True):
+        is_unique = short_names.count(short_name) == 1
+        names.append(short_name if is_unique else name_of([*words, *further_words]))
+    unique = []
+    for position, name in enumerate(names):
+        if names.count(name) > 1:
+            name = f"{name[: LONGEST - HASH - 1]}-{_hash(f'{name} {position}')}"
+        unique.append(name)
+    return unique
 
 
 def label_of(text: str) -> str:

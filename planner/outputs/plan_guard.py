@@ -62,19 +62,25 @@ class Guard:
         return Staffing(float(scale), float(slope / scale))
 
 
+def values_by_pool(settings: Sequence[Setting]) -> dict[str, dict[str, float | str | bool]]:
+    """Return the values of settings by name of the pool ("": of all pools), then by their name."""
+    by_pool: dict[str, dict[str, float | str | bool]] = {}
+    for setting in settings:
+        by_pool.setdefault(setting.where, {})[setting.what] = setting.value
+    return by_pool
+
+
 def guards_of(settings: Sequence[Setting], max_replicas: int | None = None) -> dict[str, Guard]:
     """Return the guard of each pool, by its name in a result, from the settings of a policy.
 
     ``max_replicas`` further limits the replicas of a pool; None: only the policy does. Returns {}
     if the policy has no guard, or if an earlier release wrote the result.
     """
-    settings_by_pool: dict[str, dict[str, float | str | bool]] = {}
-    for setting in settings:
-        settings_by_pool.setdefault(setting.where, {})[setting.what] = setting.value
-    shared = settings_by_pool.pop("", {})  # settings without a pool apply to all pools
+    by_pool = values_by_pool(settings)
+    shared = by_pool.pop("", {})
     defaults = guarded_plan.GuardedPlan
     guards = {}
-    for pool_name, values in settings_by_pool.items():
+    for pool_name, values in by_pool.items():
         if guarded_plan.IN_FLIGHT not in values:
             continue
         policy_maximum = int(values["replicas at most"])

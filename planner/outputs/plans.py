@@ -28,7 +28,7 @@ from planner.models import Run
 from planner.outputs.moved_work import WorkRow, moved_work
 from planner.outputs.object_names import stored_names, unique_names
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_guard import Guard, guards_of
+from planner.outputs.plan_guard import Guard, guards_of, values_by_pool
 from planner.outputs.pool_facts import Facts, PoolAttributes, facts_of
 from planner.outputs.weekly_pattern import (
     MINUTES_PER_DAY,
@@ -197,22 +197,12 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     approved = proposal_approved(run.pk, policy)
     shifted = result.plan.shift if result.plan and not rule else None
     return Plan(
-        run=run.pk,
-        scenario=result.scenario or run.name,
-        policy=policy,
-        label=label,
-        computed=run.finished_at,
-        begins=window.start,
-        ends=window.end,
-        clock=result.clock,
-        repeat=_repeat(run, policy, result, options.repeat, now),
-        zone=options.timezone,
-        pools=chosen,
-        rule=rule,
-        notes=tuple(notes),
-        proposal=approved.pk if approved else None,
+        run=run.pk, scenario=result.scenario or run.name, policy=policy, label=label,
+        computed=run.finished_at, begins=window.start, ends=window.end, clock=result.clock,
+        repeat=_repeat(run, policy, result, options.repeat, now), zone=options.timezone,
+        pools=chosen, rule=rule, notes=tuple(notes), proposal=approved.pk if approved else None,
         deferrable_work=moved_work(shifted, window.end, policy),
-    )
+    )  # fmt: skip
 
 
 class ScheduleRow(NamedTuple):
@@ -306,7 +296,7 @@ def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
         if isinstance(tuned, TokenVelocity) and not tuned.changes_counts:
             return None
         return rule_of(tuned, settings)
-    values = {setting.what: setting.value for setting in settings if not setting.where}
+    values = values_by_pool(settings).get("", {})
     metric, target, tolerance = (values.get(name) for name in ("metric", "target", "tolerance"))
     if metric is None or target is None or tolerance is None or isinstance(target, str):
         return None
@@ -347,18 +337,15 @@ def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
 
 def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
     """Return the rule of a tuned policy that models the autoscaler of another system."""
-    values_by_pool: dict[str, dict[str, float]] = {}
-    for setting in settings:
-        pool_name = setting.where
-        if pool_name and isinstance(setting.value, int | float):
-            values_by_pool.setdefault(pool_name, {})[setting.what] = float(setting.value)
+    simulated_values = {}
+    for pool_name, values in values_by_pool(settings).items():
+        numbers = {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
+        if pool_name and numbers:
+            simulated_values[pool_name] = numbers
     first_word = policy.name.split("-")[0]
-    return Rule(
-        export_format=EXPORT_FORMATS[first_word],
-        stabilisation_s=policy.keep_s if isinstance(policy, TokenVelocity) else 0.0,
-        policy=policy,
-        simulated_values=values_by_pool,
-    )
+    keep_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
+    return Rule(EXPORT_FORMATS[first_word], stabilisation_s=keep_s, policy=policy,
+                simulated_values=simulated_values)  # fmt: skip
 
 
 LIMITS = ("replicas at least", "replicas at most")
@@ -372,9 +359,7 @@ def _rows_of_limits(
     A pool has a row for each of ``names``, settings in the result such as "replicas at least". All
     rows begin with the window.
     """
-    values_by_pool: dict[str, dict[str, float | str | bool]] = {}
-    for setting in settings:
-        values_by_pool.setdefault(setting.where, {})[setting.what] = setting.value
+    by_pool = values_by_pool(settings)
     plan = typed_result(run, PlannedReplicas).plan
     # The plan has a decision per pool and period. Any of them describes the pool.
     decisions = {}
@@ -383,7 +368,7 @@ def _rows_of_limits(
         pool_name = place_of(replica.model, decision.region, replica.arrangement or "")
         decisions[pool_name] = decision
     for pool_name, decision in decisions.items():
-        values = values_by_pool.get(pool_name, {})
+        values = by_pool.get(pool_name, {})
         if names[-1] in values:
             for name in names:
                 yield _row(decision.replica, decision.region, begins, int(values[name]))
@@ -400,13 +385,9 @@ def place_of(model: str, region: str, arrangement: str) -> str:
 
 
 def _unnamed_pools(
-    rows: Sequence[ScheduleRow],
-    ends: datetime,
-    zone: ZoneInfo,
-    facts: dict[PoolAttributes, Facts],
-    rule: Rule | None,
-    guards: dict[str, Guard],
-) -> Iterable[Pool]:
+    rows: Sequence[ScheduleRow], ends: datetime, zone: ZoneInfo, facts: dict[PoolAttributes, Facts],
+    rule: Rule | None, guards: dict[str, Guard],
+) -> Iterable[Pool]:  # fmt: skip
     """Yield the pools in the rows, each with its steps in the local time of ``zone``.
 
     The replicas of a row hold until the next row of the pool, the last ones until ``ends``. With a
@@ -486,11 +467,7 @@ def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> li
 
 
 def _repeat(
-    run: Run,
-    policy: str,
-    result: StoredResult,
-    requested: Repeat | Literal["auto"],
-    now: datetime,
+    run: Run, policy: str, result: StoredResult, requested: Repeat | Literal["auto"], now: datetime
 ) -> Repeat:
     """Return how the plan of a run repeats.
 

@@ -17,11 +17,11 @@ from planner.selectors.runs import run_result, run_table, run_tables, stored_res
 from planner.storage.row_arrays import TablesState, tables_state
 
 REPORTED = tuple(REPORTS)
-KEPT = 8  # most reports that a process caches
+MAX_CACHED = 8  # reports in a process
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedReport:
     """A cached report, and what it was built from: a result and the state of its tables."""
 
     result: object  # the document in the database
@@ -30,7 +30,7 @@ class _Kept:
 
 
 # By run, alternative and time zone of the reader, in which reports have their times.
-_kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
+_cache: OrderedDict[tuple[int, str, str], _CachedReport] = OrderedDict()
 _lock = Lock()
 
 
@@ -46,23 +46,29 @@ def run_report(run: Run, alternative: str = "") -> Report:
             f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. "
             "Export it to json or csv."
         )
-    key, tables = (run.pk, alternative, zone_name()), tables_state(run.store)
+    tables = tables_state(run.store)
+    key = run.pk, alternative, zone_name()
     with _lock:
-        cached = _kept.pop(key, None)
-    if cached is None or (cached.tables, cached.result) != (tables, result):
+        cached = _cache.pop(key, None)
+    if cached is None or cached.tables != tables or cached.result != result:
         report = REPORTS[run.kind].of(result, tables_of(run), alternative)
-        cached = _Kept(result, tables, report)
+        cached = _CachedReport(result, tables, report)
     with _lock:
-        _kept[key] = cached
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
+        _cache[key] = cached  # the last one used, at the end
+        while len(_cache) > MAX_CACHED:
+            _cache.popitem(last=False)
     return cached.report
 
 
 def tables_of(run: Run) -> Tables:
     """Return a function that reads a run's table by name once; empty if there is none."""
     names = run_tables(run)
-    return cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
+
+    @cache
+    def table(name: str) -> pl.DataFrame:
+        return run_table(run, name) if name in names else pl.DataFrame()
+
+    return table
 
 
 def policy_report(run: Run, policy: str) -> Report | None:
@@ -70,11 +76,11 @@ def policy_report(run: Run, policy: str) -> Report | None:
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)
-    names = (name for name, key in result.alternatives.items() if key == policy)
-    alternative = next(names, "")
-    if run.kind == Run.Kind.COMPARE and not alternative and result.recommended_policy != policy:
+    alternatives = [name for name, key in result.alternatives.items() if key == policy]
+    is_recommended = result.recommended_policy == policy
+    if run.kind == Run.Kind.COMPARE and not alternatives and not is_recommended:
         return None  # the report would be about another policy
     try:
-        return run_report(run, alternative)
+        return run_report(run, alternatives[0] if alternatives else "")
     except PlannerError:  # its arrays were removed
         return None

@@ -33,7 +33,11 @@ class StoredPool:
 
 def pools_of(plan: ActivePlan) -> list[StoredPool]:
     """Return the pools of an active or former plan, as they were at activation."""
-    return [StoredPool(**{**row, "steps": tuple(map(_step, row["steps"]))}) for row in plan.pools]
+    pools = []
+    for document in plan.pools:
+        steps = tuple(map(_step, document["steps"]))
+        pools.append(StoredPool(**{**document, "steps": steps}))
+    return pools
 
 
 def _step(row: Sequence[str | int]) -> Step:

@@ -13,10 +13,9 @@ WRITTEN = {HOURS, KWH, KG, USD}  # units that are written after (or before) a fi
 
 def figure_text(value: Any, unit: str) -> str:
     """Return ``value`` as text with its ``unit``; shares have two decimals."""
-    if unit == REASONS:
-        return (
-            "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"
-        )
+    if unit == REASONS:  # counts by reason
+        texts = [f"{reason}: {figure(count)}" for reason, count in (value or {}).items()]
+        return "; ".join(texts) or "none"
     if unit == "ms":
         return milliseconds(value)
     if unit == SHARE:
@@ -30,19 +29,29 @@ def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
     """Return rows as lines below headings; ``columns``: heading to key, or key:format."""
     if not rows:
         return []
-    keys_and_formats = [column.partition(":")[::2] for column in columns.values()]
+    keys, formats = [], []
+    for column in columns.values():
+        key, _, number_format = column.partition(":")
+        keys.append(key)
+        formats.append(number_format)
     cells = [
-        ["-" if row[key] is None else format(row[key], form) for key, form in keys_and_formats]
+        [
+            "-" if row[key] is None else format(row[key], how)
+            for key, how in zip(keys, formats, strict=True)
+        ]
         for row in rows
     ]
-    return align_cells([list(columns), *cells], [bool(form) for _, form in keys_and_formats])
+    return align_cells([list(columns), *cells], right_aligned=list(map(bool, formats)))
 
 
-def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return rows of cells as lines; ``right[i]``: column i is aligned to the right."""
+def align_cells(rows: Sequence[Sequence[str]], right_aligned: Sequence[bool]) -> list[str]:
+    """Return rows of cells as lines; ``right_aligned`` says so for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    layout = "  ".join(
-        f"{{:{'>' if is_right else '<'}{width}}}"
-        for is_right, width in zip(right, widths, strict=True)
-    )
-    return [layout.format(*row).rstrip() for row in rows]
+    lines = []
+    for row in rows:
+        cells = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, right_aligned, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -6,7 +6,7 @@ webhooks and checks of controllers.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,21 +17,25 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from planner.errors import PlannerError
+from planner.outputs.object_names import LABEL
 
 SCHEMAS = Path(__file__).parent / "schemas"
 NAMES = ("hpa", "keda", "wva", "dynamo", "aibrix", "kserve", "llm-d")
 INT32 = 2**31 - 1
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
 
 Body = Mapping[str, Any]  # a Kubernetes object
 
 
-def check(schema: str, body: Body, called: str) -> None:
-    """Raise PlannerError for the first fault of an object, by the rules of ``schema``."""
-    fault = next(faults(schema, body), None)
-    if fault is not None:
+def check(schema: str, body: Body, name: str) -> None:
+    """Raise PlannerError for the first fault of an object, by the rules of ``schema``.
+
+    ``name`` is what the message calls the object.
+    """
+    for fault in faults(schema, body):
         raise PlannerError(
-            f"The export of {called} is invalid for its reader ({fault}); nothing was "
+            f"The export of {name} is invalid for its reader ({fault}); nothing was "
             "written. Export to another format, and report this."
         )
 
@@ -41,7 +45,8 @@ def faults(schema: str, body: Body) -> Iterator[str]:
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
-    yield from (f"{path}: {value} is no int32" for path, value in _integers_beyond_int32(body, "$"))
+    for path, value in _integers_beyond_int32(body, "$"):
+        yield f"{path}: {value} is no int32"
     if schema in RULES:
         yield from RULES[schema](body)
 
@@ -49,7 +54,8 @@ def faults(schema: str, body: Body) -> Iterator[str]:
 @cache
 def _validator(name: str) -> Draft202012Validator:
     """Return the validator of the published schema called ``name``."""
-    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
+    text = (SCHEMAS / f"{name}.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
 
 
 def _integers_beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
@@ -65,26 +71,30 @@ def _integers_beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
         yield path, value
 
 
-def _check_order(least: int, most: int) -> Iterator[str]:
+def _range_fault(minimum: int, maximum: int) -> Iterator[str]:
     """Yield a fault if the minimum of replicas is above the maximum."""
-    if least > most:
-        yield f"at least {least} and at most {most} replicas"
+    if minimum > maximum:
+        yield f"at least {minimum} and at most {maximum} replicas"
+
+
+def _repeated_name(names: list[Any], things: str) -> Iterator[str]:
+    """Yield a fault if two ``things``, such as "triggers", have the same name."""
+    if len(set(names)) < len(names):
+        yield f"two {things} have the same name: {names}"
 
 
 def _hpa(body: Body) -> Iterator[str]:
     """Yield the faults of a HorizontalPodAutoscaler."""
     spec = body["spec"]
-    yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
-    if spec.get("minReplicas") == 0:
+    minimum = spec.get("minReplicas", 1)
+    yield from _range_fault(minimum, spec["maxReplicas"])
+    if minimum == 0:
         yield "$.spec.minReplicas: 0 needs HPAScaleToZero"
     yield from _behaviour(spec.get("behavior", {}))
-    if bool(_annotation(body, "llm-d.ai/managed")) != bool(_annotation(body, "llm-d.ai/model-id")):
+    annotations = body["metadata"].get("annotations", {})
+    is_managed = bool(annotations.get("llm-d.ai/managed"))
+    if is_managed != bool(annotations.get("llm-d.ai/model-id")):
         yield "WVA needs both llm-d.ai/managed and llm-d.ai/model-id"
-
-
-def _annotation(body: Body, name: str) -> str:
-    """Return the value of an annotation; "" without it."""
-    return str(body["metadata"].get("annotations", {}).get(name, ""))
 
 
 def _behaviour(behaviour: Body) -> Iterator[str]:
@@ -100,28 +110,28 @@ def _behaviour(behaviour: Body) -> Iterator[str]:
 def _keda(body: Body) -> Iterator[str]:
     """Yield the faults of a ScaledObject."""
     spec = body["spec"]
-    yield from _check_order(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
-    config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
+    yield from _range_fault(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
+    hpa_config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
     # KEDA derives this name, which is also the value of a label.
-    called = config.get("name") or f"keda-hpa-{body['metadata']['name']}"
-    if len(called) > 63:
-        yield f"the autoscaler's name {called} has over 63 characters"
-    yield from _behaviour(config.get("behavior", {}))
+    hpa_name = hpa_config.get("name") or f"keda-hpa-{body['metadata']['name']}"
+    if len(hpa_name) > LABEL:
+        yield f"the autoscaler's name {hpa_name} has over {LABEL} characters"
+    yield from _behaviour(hpa_config.get("behavior", {}))
     yield from _triggers(spec["triggers"])
 
 
 def _triggers(triggers: Any) -> Iterator[str]:
     """Yield the faults of KEDA triggers, each a cron schedule or a Prometheus query."""
-    names = [trigger.get("name") for trigger in triggers]
-    if len(set(names)) < len(names):
-        yield f"two triggers have the same name: {names}"
+    yield from _repeated_name([trigger.get("name") for trigger in triggers], "triggers")
     for trigger in triggers:
         metadata = trigger["metadata"]
-        if wrong := [name for name, value in metadata.items() if not isinstance(value, str)]:
-            yield f"metadata.{wrong[0]} is no text"
+        not_text = [name for name, value in metadata.items() if not isinstance(value, str)]
+        missing = {"serverAddress", "query", "threshold"} - metadata.keys()
+        if not_text:
+            yield f"metadata.{not_text[0]} is no text"
         elif trigger["type"] == "cron":
             yield from _cron(metadata)
-        elif missing := {"serverAddress", "query", "threshold"} - metadata.keys():
+        elif missing:
             yield f"metadata: {sorted(missing)} are missing"
 
 
@@ -144,10 +154,8 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
 
 def _dynamo(body: Body) -> Iterator[str]:
     """Yield the faults of a Dynamo graph."""
-    components = body["spec"]["components"]
-    names = [component["name"].lower() for component in components]
-    if len(set(names)) < len(names):
-        yield f"two components have the same name: {names}"
+    names = [component["name"].lower() for component in body["spec"]["components"]]
+    yield from _repeated_name(names, "components")
     if len(names) > 25:
         yield f"{len(names)} components, 25 at most"
 
@@ -155,27 +163,30 @@ def _dynamo(body: Body) -> Iterator[str]:
 def _aibrix(body: Body) -> Iterator[str]:
     """Yield the faults of an AIBrix PodAutoscaler: its limits, and schedules that overlap."""
     spec = body["spec"]
-    yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
+    schedules = spec.get("schedules", ())
+    yield from _range_fault(spec.get("minReplicas", 1), spec["maxReplicas"])
     if not spec.get("metricsSources"):
         yield "$.spec.metricsSources: at least one"
+    yield from _repeated_name([schedule["name"] for schedule in schedules], "schedules")
     times_by_day: dict[str, list[tuple[str, str]]] = {}
-    for schedule in spec.get("schedules", ()):
-        # AIBrix schedules may not cross midnight.
-        if schedule["startTime"] >= schedule["endTime"]:
-            yield f"{schedule['name']}: from {schedule['startTime']} to {schedule['endTime']}"
+    for schedule in schedules:
+        name, times = schedule["name"], (schedule["startTime"], schedule["endTime"])
+        if times[0] >= times[1]:  # AIBrix schedules may not cross midnight
+            yield f"{name}: from {times[0]} to {times[1]}"
         if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):
-            yield f"{schedule['name']}: the minimum is above the maximum"
+            yield f"{name}: the minimum is above the maximum"
         if schedule.get("maxReplicas", 1) < 1:
-            yield f"{schedule['name']}: maxReplicas below 1"
-        for day in schedule.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):
-            times_by_day.setdefault(day, []).append((schedule["startTime"], schedule["endTime"]))
-    for day, times in times_by_day.items():
-        times.sort()
-        if any(end > next_start for (_, end), (next_start, _) in pairwise(times)):
+            yield f"{name}: maxReplicas below 1"
+        for day in schedule.get("daysOfWeek", WEEKDAYS):
+            times_by_day.setdefault(day, []).append(times)
+    for day, times_of_day in times_by_day.items():
+        if _overlap(sorted(times_of_day)):
             yield f"schedules of {day} overlap"
-    names = [schedule["name"] for schedule in spec.get("schedules", ())]
-    if len(set(names)) < len(names):
-        yield "two schedules have the same name"
+
+
+def _overlap(times: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a time ends after the next one begins; ``times`` are by start."""
+    return any(end > next_start for (_, end), (next_start, _) in pairwise(times))
 
 
 def _kserve(body: Body) -> Iterator[str]:
@@ -187,45 +198,45 @@ def _kserve(body: Body) -> Iterator[str]:
             continue
         if "replicas" in role:
             yield "replicas and scaling are mutually exclusive"
-        yield from _check_order(scaling.get("minReplicas", 1), scaling["maxReplicas"])
+        yield from _range_fault(scaling.get("minReplicas", 1), scaling["maxReplicas"])
         yield from _triggers(scaling["keda"]["triggers"])
 
 
 def _dynamo_planner(body: Body) -> Iterator[str]:
     """Yield the faults of a PlannerConfig, by the validators of ai-dynamo 1.6."""
     config = YAML(typ="safe", pure=True).load(body["data"]["planner.yaml"])
-    is_disaggregated = config["mode"] == "disagg"
-    if config["optimization_target"] not in ("throughput", "latency", "load", "sla"):
-        yield f"optimization_target: {config['optimization_target']}"
+    target = config["optimization_target"]
+    if target not in ("throughput", "latency", "load", "sla"):
+        yield f"optimization_target: {target}"
     for up, down in (("prefill_scale_up_queue_tokens", "prefill_scale_down_queue_tokens"),
                      ("decode_scale_up_kv_rate", "decode_scale_down_kv_rate")):  # fmt: skip
         if up in config and not config[down] < config[up]:
             yield f"{up}: {config[up]} is not above {config[down]}"
-    if config.get("enable_power_awareness") and not is_disaggregated:
+    if config.get("enable_power_awareness") and config["mode"] != "disagg":
         yield "enable_power_awareness: needs prefill and decode"
-    if any(config.get(key, 1) <= 0 for key in ("ttft_ms", "itl_ms")):
+    if config.get("ttft_ms", 1) <= 0 or config.get("itl_ms", 1) <= 0:
         yield "ttft_ms and itl_ms are above 0"
 
 
 def _wva(body: Body) -> Iterator[str]:
     """Yield a fault if a VariantAutoscaling has a minimum above its maximum."""
-    yield from _check_order(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
+    spec = body["spec"]
+    yield from _range_fault(spec.get("minReplicas", 1), spec["maxReplicas"])
 
 
 def _deferrable_work(body: Body) -> Iterator[str]:
     """Yield the faults of the hours of deferrable work: periods without length, and overlaps."""
-    for text in body["data"].values():
-        _, *lines = text.splitlines()  # a CSV with its head
-        by_model: dict[str, list[tuple[str, str]]] = {}
+    for csv_text in body["data"].values():
+        periods_by_model: dict[str, list[tuple[str, str]]] = {}
+        _, *lines = csv_text.splitlines()  # below the head
         for line in lines:
             begins, ends, model, tokens = line.split(",")
             if begins >= ends or int(tokens) < 0:
                 yield line
-            by_model.setdefault(model, []).append((begins, ends))
-        for periods in by_model.values():
-            for (_, ends), (next_begins, _) in pairwise(periods):
-                if next_begins < ends:
-                    yield f"{next_begins} is before {ends}"
+            periods_by_model.setdefault(model, []).append((begins, ends))
+        for model, periods in periods_by_model.items():
+            if _overlap(periods):
+                yield f"periods of {model} overlap"
 
 
 def _model_claim(body: Body) -> Iterator[str]:
@@ -245,17 +256,12 @@ def _model_claim(body: Body) -> Iterator[str]:
         yield "$.spec.replicas: a claim has one replica"
     known = {"artifactURL", "engine", "engineConfig", "modelName", "perGPU", "podSelector",
              "replicas"}  # fmt: skip
-    yield from (f"$.spec.{name}: unknown field" for name in sorted(spec.keys() - known))
+    for name in sorted(spec.keys() - known):
+        yield f"$.spec.{name}: unknown field"
 
 
 RULES: dict[str, Callable[[Body], Iterator[str]]] = {
-    "hpa": _hpa,
-    "keda": _keda,
-    "wva": _wva,
-    "dynamo": _dynamo,
-    "dynamo-planner": _dynamo_planner,
-    "aibrix": _aibrix,
-    "deferrable-work": _deferrable_work,
-    "kserve": _kserve,
+    "hpa": _hpa, "keda": _keda, "wva": _wva, "dynamo": _dynamo, "dynamo-planner": _dynamo_planner,
+    "aibrix": _aibrix, "deferrable-work": _deferrable_work, "kserve": _kserve,
     "ModelClaim": _model_claim,
-}
+}  # fmt: skip

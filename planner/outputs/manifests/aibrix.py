@@ -77,13 +77,10 @@ def _by_schedule(export: Export, pool: Pool) -> Document:
         for number, slot in enumerate(slots, start=1)
     ]
     spec = {
-        "scalingStrategy": "APA",
-        "minReplicas": minimum,
-        "maxReplicas": max(pool.max_replicas, 1),
+        "scalingStrategy": "APA", "minReplicas": minimum, "maxReplicas": max(pool.max_replicas, 1),
         "scaleTargetRef": scale_target(deployment(pool)),
-        "metricsSources": [_metric_source(METRIC, TARGET)],
-        "schedules": schedules or None,
-    }
+        "metricsSources": [_metric_source(METRIC, TARGET)], "schedules": schedules or None,
+    }  # fmt: skip
     return pool_document(export, pool, API, KIND, "aibrix", spec)
 
 

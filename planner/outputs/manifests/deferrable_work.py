@@ -1,11 +1,6 @@
 """Write the hours of deferrable work as a ConfigMap per region, which a batch queue reads."""
 
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    kubernetes_object,
-    object_metadata,
-)
+from planner.outputs.manifests.common import Document, Export, kubernetes_object, object_metadata
 from planner.outputs.moved_work import work_csv
 from planner.outputs.object_names import name_of
 

@@ -211,10 +211,7 @@ def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float)
         for kind, largest_step in (("Percent", rules.percent), ("Pods", rules.replicas))
         if largest_step
     ]
-    fields: Fields = {
-        "stabilizationWindowSeconds": round(rules.window_s),
-        "policies": policies,
-    }
+    fields: Fields = {"stabilizationWindowSeconds": round(rules.window_s), "policies": policies}
     default_tolerance = EndpointPicker.model_fields["tolerance"].default
     if tolerance != default_tolerance:
         fields["tolerance"] = f"{tolerance:.6g}"

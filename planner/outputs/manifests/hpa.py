@@ -60,13 +60,9 @@ def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
 
 
 def autoscaler(
-    export: Export,
-    pool: Pool,
-    metrics: list[Fields],
-    *,
-    annotations: dict[str, str] | None = None,
+    export: Export, pool: Pool, metrics: list[Fields], *, annotations: dict[str, str] | None = None,
     behaviour: Fields | None = None,
-) -> Document:
+) -> Document:  # fmt: skip
     """Return the HorizontalPodAutoscaler of a pool, which scales it on ``metrics``.
 
     If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
@@ -75,12 +71,9 @@ def autoscaler(
     # Without HPAScaleToZero, Kubernetes refuses 0.
     minimum = max(export.plan.lowest_replicas(pool), 1)
     spec = {
-        "scaleTargetRef": scale_target(deployment(pool)),
-        "minReplicas": minimum,
-        "maxReplicas": max(pool.max_with_guard, minimum),
-        "metrics": metrics,
-        "behavior": behaviour,
-    }
+        "scaleTargetRef": scale_target(deployment(pool)), "minReplicas": minimum,
+        "maxReplicas": max(pool.max_with_guard, minimum), "metrics": metrics, "behavior": behaviour,
+    }  # fmt: skip
     return pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
 
 

@@ -47,8 +47,4 @@ def _values(export: Export, service: Service) -> Document:
 
 def _role(export: Export, pool: Pool) -> Fields:
     """Return the Helm values of a pool: its replicas and parallelism."""
-    return {
-        "create": True,
-        "replicas": export.replicas(pool),
-        "parallelism": {"tensor": pool.gpus},
-    }
+    return {"create": True, "replicas": export.replicas(pool), "parallelism": {"tensor": pool.gpus}}

@@ -1,6 +1,8 @@
 """Arrange a report as a document: what decides comes first, then the appendix."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.domain.report import Block, Note, Report, Section, Table
 
@@ -21,19 +23,20 @@ class Document:
 def document_of(report: Report) -> Document:
     """Return the main part, with long tables cut, and the appendix with details."""
     decision = [section for section in report.sections if section.group is None]
-    cut = [section for section in decision if any(map(_is_long, section.tables))]
-    complete = [
-        replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
-        for section in cut
-    ]
-    in_order = sorted(report.sections, key=lambda section: section.order)
-    details = [section for section in in_order if section.group is not None]
-    if further_warnings := report.warnings[MOST_WARNINGS:]:
-        details.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
     brief = [
         replace(section, blocks=tuple(map(_brief_block, section.blocks))) for section in decision
     ]
-    return Document(report.warnings[:MOST_WARNINGS], tuple(brief), (*complete, *details))
+    appendix = [  # first the sections whose tables were cut
+        replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
+        for section in decision
+        if any(map(_is_long, section.tables))
+    ]
+    further_warnings = report.warnings[MOST_WARNINGS:]
+    if further_warnings:
+        appendix.append(Section("More warnings", tuple(map(Note, further_warnings))))
+    in_order = sorted(report.sections, key=lambda section: section.order)
+    appendix += [section for section in in_order if section.group is not None]
+    return Document(report.warnings[:MOST_WARNINGS], tuple(brief), tuple(appendix))
 
 
 def _is_long(table: Table) -> bool:
@@ -45,13 +48,23 @@ def _brief_block(block: Block) -> Block:
     """Return a long table cut to MOST_ROWS, without explanatory columns; other blocks unchanged."""
     if not isinstance(block, Table) or not _is_long(block):
         return block
-    columns = [i for i, head in enumerate(block.heads) if not i or head.width < EXPLAINS]
-    more = f"{len(block.rows) - MOST_ROWS:,} more rows are in the appendix."
+    columns = columns_without_explanations(block)
+
+    def cut(row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the cells of a row in the columns that stay."""
+        return tuple(row[column] for column in columns)
+
+    cut_rows = len(block.rows) - MOST_ROWS
     return replace(
         block,
-        heads=tuple(block.heads[i] for i in columns),
-        rows=tuple(tuple(row[i] for i in columns) for row in block.rows[:MOST_ROWS]),
-        marked=frozenset(i for i in block.marked if i < MOST_ROWS),
-        note=f"{block.note} {more}".strip(),
-        shades=tuple(tuple(row[i] for i in columns) for row in block.shades[:MOST_ROWS]),
+        heads=cut(block.heads),
+        rows=tuple(map(cut, block.rows[:MOST_ROWS])),
+        marked=frozenset(row for row in block.marked if row < MOST_ROWS),
+        note=f"{block.note} {cut_rows:,} more rows are in the appendix.".strip(),
+        shades=tuple(map(cut, block.shades[:MOST_ROWS])),
     )
+
+
+def columns_without_explanations(table: Table) -> list[int]:
+    """Return the positions of the first column, and of those that do not explain others."""
+    return [i for i, head in enumerate(table.heads) if i == 0 or head.width < EXPLAINS]

@@ -34,55 +34,37 @@ _RIGHT = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "au
 def logarithmic(values: Iterable[float | None]) -> PlotlyData:
     """Return a logarithmic axis, with ticks at 1, 2 and 5 if ``values`` span under two decades."""
     known = [value for value in values if value]
-    least, most = min(known, default=1.0), max(known, default=1.0)
-    if most / least >= 100:
+    smallest, largest = min(known, default=1.0), max(known, default=1.0)
+    if largest / smallest >= 100:
         return dict(LOGARITHMIC)
-    first = floor(log10(least))
-    ticks = [step * 10.0**power for power in range(first, first + 4) for step in STEPS]
-    return LOGARITHMIC | {"tickvals": [tick for tick in ticks if tick <= 2 * most]}
+    first_power = floor(log10(smallest))
+    powers = range(first_power, first_power + 4)
+    ticks = [step * 10.0**power for power in powers for step in STEPS]
+    return LOGARITHMIC | {"tickvals": [tick for tick in ticks if tick <= 2 * largest]}
 
 
 def line(
-    x: Iterable[Any],
-    y: Iterable[Any],
-    name: str,
-    colour: str,
-    *,
-    dash: str = "solid",
-    width: float = 2.0,
-    hover: str | None = "%{x}: %{y:,.4~r}",
-    **style: Any,
-) -> Any:
+    x: Iterable[Any], y: Iterable[Any], name: str, colour: str, *, dash: str = "solid",
+    width: float = 2.0, hover: str | None = "%{x}: %{y:,.4~r}", **style: Any,
+) -> Any:  # fmt: skip
     """Return a line of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "dash": dash, "width": width}
     return _scatter(x, y, name, "lines", hover, {"line": look}, style)
 
 
 def points(
-    x: Iterable[Any],
-    y: Iterable[Any],
-    name: str,
-    colour: str,
-    *,
-    symbol: str = "circle",
-    size: float = 9,
-    hover: str | None = "%{x}: %{y:,.4~r}",
-    **style: Any,
-) -> Any:
+    x: Iterable[Any], y: Iterable[Any], name: str, colour: str, *, symbol: str = "circle",
+    size: float = 9, hover: str | None = "%{x}: %{y:,.4~r}", **style: Any,
+) -> Any:  # fmt: skip
     """Return points of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "symbol": symbol, "size": size}
     return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
 
 
 def _scatter(
-    x: Iterable[Any],
-    y: Iterable[Any],
-    name: str,
-    mode: str,
-    hover: str | None,
-    look: PlotlyData,
+    x: Iterable[Any], y: Iterable[Any], name: str, mode: str, hover: str | None, look: PlotlyData,
     style: PlotlyData,
-) -> PlotlyData:
+) -> PlotlyData:  # fmt: skip
     """Return a Plotly trace as plain data.
 
     Plotly's own objects check each value, which took half of the time of a results page. ``look``
@@ -117,16 +99,9 @@ DAYS = [
 
 
 def figure(
-    traces: Sequence[Any],
-    *,
-    height: int,
-    x: str = "",
-    y: str = "",
-    right: str = "",
-    together: bool = False,
-    plain: bool = False,
-    **layout: Any,
-) -> Figure:
+    traces: Sequence[Any], *, height: int, x: str = "", y: str = "", right: str = "",
+    together: bool = False, plain: bool = False, **layout: Any,
+) -> Figure:  # fmt: skip
     """Return traces with the axes and margins of all charts, as plain data for JSON.
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
@@ -138,13 +113,12 @@ def figure(
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
     }
-    if x in (zone_name(), TRACE_TIME):  # an axis of dates, or of days of the trace
+    if x == TRACE_TIME:  # an axis of days of the trace
+        axes["xaxis"] |= {"tickformatstops": DAYS, "hoverformat": "Day %-j, %H:%M"}
+    elif x == zone_name():  # an axis of dates
+        axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": f"%-d %b %Y, %H:%M {x}"}
+    if "tickformatstops" in axes["xaxis"]:
         layout["meta"] = x
-        of_trace = x == TRACE_TIME
-        axes["xaxis"] |= {
-            "tickformatstops": DAYS if of_trace else DATES,
-            "hoverformat": "Day %-j, %H:%M" if of_trace else f"%-d %b %Y, %H:%M {x}",
-        }
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     if layout.pop("bare", False):
@@ -153,12 +127,11 @@ def figure(
     if together:
         legend["traceorder"] = "normal"
         layout["hovermode"] = "x unified"
-    whole_layout = {
-        "height": height,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
-        "legend": legend,
-        **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
-        **layout,
-    }
-    chart: Figure = {"data": list(traces), "layout": whole_layout}
+    for name, axis in axes.items():
+        axes[name] = axis | layout.pop(name, {})
+    all_layout = {
+        "height": height, "margin": {"l": 56, "r": 16, "t": 8, "b": 40}, "legend": legend,
+        **axes, **layout,
+    }  # fmt: skip
+    chart: Figure = {"data": list(traces), "layout": all_layout}
     return chart if plain else json.loads(to_json_plotly(chart))

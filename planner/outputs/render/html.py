@@ -119,32 +119,41 @@ def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownB
 def display_table(table: Table, clock: str, live: bool) -> ShownTable:
     """Return a table as its template needs it; ``live``: the page has scripts."""
     shown_heads = table.display_heads
-    classes = []  # CSS classes of the cells of each column
-    for head in table.heads:
-        if head.numeric:
-            classes.append("num")
-        elif head.form is Form.MOMENT:
-            classes.append("moment")
-        else:
-            classes.append(WIDE.get(head.width, "wide"))
+    column_classes = [_column_class(head) for head in table.heads]
     cards = live and len(table.heads) > COLUMNS and not table.shades
     labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
     rows = []
-    for i, texts in enumerate(table.texts(clock)):
-        rows.append('<tr class="marked">' if i in table.marked else "<tr>")
-        for j, (text, label) in enumerate(zip(texts, labels, strict=True)):
-            cell_classes = classes[j]
-            share = table.shades[i][j] if table.shades else None
-            if share is not None:
-                cell_classes += f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
-            # Of the steps of a schedule, a number that equals that in the row above.
-            is_same = table.steps and i and table.rows[i][j] == table.rows[i - 1][j]
-            if is_same and table.heads[j].numeric:
-                cell_classes += " same"
-            rows.append(f'<td class="{cell_classes}"{label}>{escape(text)}</td>')
+    for row, texts in enumerate(table.texts(clock)):
+        rows.append('<tr class="marked">' if row in table.marked else "<tr>")
+        for column, text in enumerate(texts):
+            classes = column_classes[column] + _cell_classes(table, row, column)
+            rows.append(f'<td class="{classes}"{labels[column]}>{escape(text)}</td>')
         rows.append("</tr>")
-    heads = tuple(zip(shown_heads, classes, strict=True))
+    heads = tuple(zip(shown_heads, column_classes, strict=True))
     return ShownTable(table, heads, SafeString("".join(rows)), live, cards)
+
+
+def _column_class(head: Head) -> str:
+    """Return the CSS class of the cells of a column."""
+    if head.numeric:
+        return "num"
+    if head.form is Form.MOMENT:
+        return "moment"
+    return WIDE.get(head.width, "wide")
+
+
+def _cell_classes(table: Table, row: int, column: int) -> str:
+    """Return further CSS classes of a cell, each after a blank: its shade, an unchanged number."""
+    classes = ""
+    share = table.shades[row][column] if table.shades else None
+    if share is not None:
+        shade = 1 + min(SHADES - 1, int(SHADES * share))  # 1 to SHADES
+        classes += f" heat-{shade}"
+    # Of the steps of a schedule, a number that equals that in the row above.
+    is_same = table.steps and row and table.rows[row][column] == table.rows[row - 1][column]
+    if is_same and table.heads[column].numeric:
+        classes += " same"
+    return classes
 
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:

@@ -57,6 +57,7 @@ PADDING = 7  # points beside the text of a cell
 WIDEST_WORD = 0.3  # largest minimum width of a column for its longest word, share of the page
 WIDEST_NAMES = 0.22  # largest minimum width of the column of names, share of the page
 _INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
+_MARKED = colors.HexColor("#e7f1f8")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
 CELL = ParagraphStyle("cell", BODY, fontSize=7.5, leading=9.2, splitLongWords=1)
@@ -103,20 +104,25 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
             canvas.setFillColor(colors.HexColor(part.colour), alpha=0.22 if part.filled else 1.0)
             canvas.setLineWidth(part.width)
             canvas.setDash([5, 3] if part.dashed else [])
-            line = canvas.beginPath()
-            (x, y), *rest = part.points
-            line.moveTo(x, height - y)
-            for x, y in rest:
-                line.lineTo(x, height - y)
-            canvas.drawPath(line, stroke=not part.filled, fill=part.filled)
+            path = canvas.beginPath()
+            first_x, first_y = part.points[0]
+            path.moveTo(first_x, height - first_y)
+            for x, y in part.points[1:]:
+                path.lineTo(x, height - y)
+            canvas.drawPath(path, stroke=not part.filled, fill=part.filled)
         case Box():
             canvas.setFillColor(colors.HexColor(part.colour), alpha=1.0)
-            canvas.rect(part.x, height - part.y - part.height, part.width, part.height, 0, 1)
+            bottom = height - part.y - part.height
+            canvas.rect(part.x, bottom, part.width, part.height, stroke=0, fill=1)
         case Text():
             canvas.setFillColor(colors.HexColor(part.colour))
             canvas.setFont(FONT, SIZE)
-            write = {"end": canvas.drawRightString, "middle": canvas.drawCentredString}
-            write.get(part.anchor, canvas.drawString)(part.x, height - part.y, printable(part.text))
+            write = canvas.drawString
+            if part.anchor == "end":
+                write = canvas.drawRightString
+            elif part.anchor == "middle":
+                write = canvas.drawCentredString
+            write(part.x, height - part.y, printable(part.text))
 
 
 def printable(text: str) -> str:
@@ -163,12 +169,14 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         _text(f"{about}{cover.sentence}", SMALL),
         _answer(report.answer),
     ]
-    for text in filter(None, (report.opening, report.why)):
-        story += [_text(text), Spacer(0, 6)]
+    for text in (report.opening, report.why):
+        if text:
+            story += [_text(text), Spacer(0, 6)]
     story.append(_facts(report.facts))
     prices = tuple(alternative.price for alternative in report.alternatives)
-    for facts in filter(None, (report.trust, prices)):
-        story += [Spacer(0, 6), _facts(facts)]
+    for facts in (report.trust, prices):
+        if facts:
+            story += [Spacer(0, 6), _facts(facts)]
     story += [_chart(chart, report.clock) for chart in report.charts]
     story += [_text(warning, WARNING, bulletText="•") for warning in document.warnings]
     for section in document.decision:
@@ -179,15 +187,20 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         story += [PageBreak(), _text("Appendix", TITLE)]
     for section in document.appendix:
         story += _section(section, report.clock)
-    cells = [str(value) for table in report.tables for row in table.rows for value in row]
-    content = "\n".join((report.title, report.answer, *cells))
-    if printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER):
+    if _has_unprintable_letters(report):
         note = (
             f"Letters outside western European scripts show as {UNKNOWN_LETTER}. See the HTML or "
             "XLSX."
         )
         story.append(_text(note, SMALL))
     return story
+
+
+def _has_unprintable_letters(report: Report) -> bool:
+    """Return whether the PDF shows UNKNOWN_LETTER in place of a letter of the report."""
+    cells = [str(value) for table in report.tables for row in table.rows for value in row]
+    content = "\n".join((report.title, report.answer, *cells))
+    return printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER)
 
 
 def _answer(text: str) -> Flowable:
@@ -201,17 +214,18 @@ def _answer(text: str) -> Flowable:
 
 def _facts(facts: tuple[Fact, ...]) -> Flowable:
     """Return facts as a grid with at most FACTS in a row."""
-    cells = [
+    cells: list[Any] = [
         [
             _text(fact.label, SMALL),
             _text(fact.text, _value_style(fact)),
             _text(fact.change_and_note, SMALL),
         ]
         for fact in facts
-    ]
-    columns = min(FACTS, len(cells)) or 1
-    rows: list[list[Any]] = [cells[i : i + columns] for i in range(0, len(cells), columns)]
-    rows = [[*row, *[""] * (columns - len(row))] for row in rows] or [[""]]
+    ] or [""]
+    columns = min(FACTS, len(cells))
+    empty_cells = -len(cells) % columns  # at the end of the last row
+    cells += [""] * empty_cells
+    rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
     line = colors.HexColor(GRID)
     style = [("GRID", (0, 0), (-1, -1), 0.5, line), ("VALIGN", (0, 0), (-1, -1), "TOP")]
     return Grid(rows, colWidths=[TEXT_WIDTH / columns] * columns, style=style)
@@ -220,9 +234,10 @@ def _facts(facts: tuple[Fact, ...]) -> Flowable:
 def _value_style(fact: Fact) -> ParagraphStyle:
     """Return the style of a fact's value: coloured by its meaning, large if it is short."""
     style = BIG if len(fact.text) <= SHORT else BODY
-    if fact.meaning not in COLOURS:
+    colour = COLOURS.get(fact.meaning)
+    if colour is None:
         return style
-    return ParagraphStyle("meaning", style, textColor=colors.HexColor(COLOURS[fact.meaning]))
+    return ParagraphStyle("meaning", style, textColor=colors.HexColor(colour))
 
 
 def _section(section: Section, clock: str) -> list[Flowable]:
@@ -257,24 +272,22 @@ def _chart(chart: Chart, clock: str) -> Flowable:
 def _page_wide_parts(table: Table) -> list[Table]:
     """Return a table in parts as wide as a page, which all have its first column."""
     first_width, *other_widths = min_widths(table)
-    parts: list[list[int]] = []
+    columns_of_parts: list[list[int]] = []
     used_width = TEXT_WIDTH
     for column, width in enumerate(other_widths, start=1):
         if used_width + width > TEXT_WIDTH:
-            parts.append([0])
+            columns_of_parts.append([0])
             used_width = first_width
-        parts[-1].append(column)
+        columns_of_parts[-1].append(column)
         used_width += width
-    if len(parts) <= 1:
+    if len(columns_of_parts) <= 1:
         return [table]
-    return [
-        Table(
-            tuple(table.heads[i] for i in part),
-            tuple(tuple(row[i] for i in part) for row in table.rows),
-            marked=table.marked,
-        )
-        for part in parts
-    ]
+    parts = []
+    for columns in columns_of_parts:
+        heads = tuple(table.heads[column] for column in columns)
+        rows = tuple(tuple(row[column] for column in columns) for row in table.rows)
+        parts.append(Table(heads, rows, marked=table.marked))
+    return parts
 
 
 def min_widths(table: Table) -> list[float]:
@@ -282,11 +295,13 @@ def min_widths(table: Table) -> list[float]:
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
     widths = []
     for head, texts in zip(table.display_heads, columns, strict=True):
-        longest_word = max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0)
+        word_widths = [_word_width(text, FONT) for text in texts]
+        longest_word = max(_word_width(head.full, BOLD), *word_widths, 0)
         widths.append(min(PADDING + longest_word, WIDEST_WORD * TEXT_WIDTH))
     # Names of rows are read most, so they get more than their longest word.
-    names = max((stringWidth(printable(t), FONT, CELL.fontSize) for t in columns[0]), default=0)
-    return [max(widths[0], min(PADDING + names, WIDEST_NAMES * TEXT_WIDTH)), *widths[1:]]
+    name_widths = [stringWidth(printable(name), FONT, CELL.fontSize) for name in columns[0]]
+    for_names = min(PADDING + max(name_widths, default=0), WIDEST_NAMES * TEXT_WIDTH)
+    return [max(widths[0], for_names), *widths[1:]]
 
 
 def _word_width(text: str, font: str) -> float:
@@ -298,8 +313,9 @@ def _word_width(text: str, font: str) -> float:
 def _table(table: Table, clock: str) -> Flowable:
     """Return a table for the page: numbers to the right, marked rows with a pale background."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.display_heads]
-    styles = [RIGHT if head.numeric else CELL for head in table.heads]
-    rows = [list(map(_text, texts, styles)) for texts in table.texts(clock)]
+    cell_styles = [RIGHT if head.numeric else CELL for head in table.heads]
+    rows = [list(map(_text, texts, cell_styles)) for texts in table.texts(clock)]
+    # Cells are given as (column, row) of the first and of the last one.
     style: list[Any] = [
         ("LINEBELOW", (0, 0), (-1, 0), 0.8, _INK),
         ("LINEBELOW", (0, 1), (-1, -1), 0.3, colors.HexColor(GRID)),
@@ -309,8 +325,9 @@ def _table(table: Table, clock: str) -> Flowable:
         ("TOPPADDING", (0, 0), (-1, -1), 2),
         ("BOTTOMPADDING", (0, 0), (-1, -1), 2),
     ]
-    pale = colors.HexColor("#e7f1f8")
-    style += [("BACKGROUND", (0, i + 1), (-1, i + 1), pale) for i in sorted(table.marked)]
+    for row in sorted(table.marked):
+        below_head = row + 1
+        style.append(("BACKGROUND", (0, below_head), (-1, below_head), _MARKED))
     return Grid([heads, *rows], colWidths=_widths(table), repeatRows=1, style=style,
                 spaceBefore=4)  # fmt: skip
 
@@ -319,10 +336,10 @@ def _widths(table: Table) -> list[float]:
     """Return column widths in points: the minimum, and the rest of the page by relative width."""
     minimum_widths = min_widths(table)
     width_left = max(0.0, TEXT_WIDTH - sum(minimum_widths))
-    shares = [head.width if not head.numeric else 0.5 for head in table.heads]
+    relative_widths = [0.5 if head.numeric else head.width for head in table.heads]
     widths = [
-        least_width + width_left * share / sum(shares)
-        for least_width, share in zip(minimum_widths, shares, strict=True)
+        minimum + width_left * relative / sum(relative_widths)
+        for minimum, relative in zip(minimum_widths, relative_widths, strict=True)
     ]
     return [TEXT_WIDTH * width / sum(widths) for width in widths]
 

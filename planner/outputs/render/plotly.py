@@ -36,23 +36,24 @@ FEW = 5  # largest count for which every whole number has a tick
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     """Return a chart as data and layout of Plotly; ``clock`` is "utc" or "relative"."""
     all_x = [x for series in chart.series for x in series.x]
-    areas = all(series.shape is Shape.AREA for series in chart.series)
-    others = cycle(AREAS if areas else OTHERS)
+    only_areas = all(series.shape is Shape.AREA for series in chart.series)
+    other_colours = cycle(AREAS if only_areas else OTHERS)
     traces: list[PlotlyData] = []
     for series in chart.series:
-        traces += _traces(series, colour_of(series) or next(others), chart, clock)
+        traces += _traces(series, colour_of(series) or next(other_colours), chart, clock)
     xaxis = _axis(chart.x, all_x)
     if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
         xaxis["type"] = "category"
     yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
-    largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
-    if chart.y.form is Form.COUNT and sum(largest) <= FEW:
-        yaxis["dtick"] = 1
+    if _shows_few(chart):
+        yaxis["dtick"] = 1  # a tick for every whole number
     # The unit of y stands beside the title of the chart.
     x_title, y_title = chart.x.full, chart.y.title
-    height = SMALL if chart.small else HEIGHT
+    height = HEIGHT
     if chart.half:
         height = HALF
+    elif chart.small:
+        height = SMALL
     if chart.horizontal:
         names = list(dict.fromkeys(map(str, all_x)))
         xaxis, x_title, y_title = _axis(chart.y), chart.y.unit, ""
@@ -78,6 +79,12 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     )
 
 
+def _shows_few(chart: Chart) -> bool:
+    """Return whether a chart shows counts that are at most FEW, even if they are stacked."""
+    largest = [max((y for y in series.y if y), default=0.0) for series in chart.series]
+    return chart.y.form is Form.COUNT and sum(largest) <= FEW
+
+
 def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
     """Return an axis's own settings; ``values`` decide the ticks of a logarithmic one."""
     settings: PlotlyData = logarithmic(values) if axis.log else {}
@@ -95,11 +102,11 @@ def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
 def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[PlotlyData]:
     """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
     x = [_x_value(value, clock) for value in series.x]
-    moments = any(isinstance(value, datetime) for value in series.x[:1])
+    has_times = any(isinstance(value, datetime) for value in series.x[:1])
     axis = chart.right if series.right and chart.right else chart.y
     trace: PlotlyData = {
         "x": x, "y": list(series.y), "name": series.label,
-        "hovertemplate": _hover(series, axis, together=moments),
+        "hovertemplate": _hover(series, axis, together=has_times),
     }  # fmt: skip
     if series.notes:
         trace["customdata"] = list(series.notes)
@@ -112,30 +119,30 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
         yield trace
         return
     trace |= {"type": "scatter", "mode": "lines", "legendgroup": series.label}
-    if series.shape is Shape.POINTS:
-        symbol = "diamond" if series.role is Role.MEASURED else "circle"
-        yield trace | {"mode": "markers", "marker": {"color": colour, "size": 9, "symbol": symbol}}
-        return
     line = {
         "color": colour, "width": WIDTHS.get(series.role, 2.0),
         "dash": DASHES.get(series.role, "solid"),
         "shape": "hv" if series.shape is Shape.STEP else "linear",
     }  # fmt: skip
-    if series.shape is Shape.BAND:
-        yield from _band(trace, series, line)
-        return
-    if series.shape is Shape.AREA:
-        stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
-        yield trace | stacked | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
-        return
-    if series.shape is Shape.MARKED:
-        trace |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}}
-    if series.role is Role.DEMAND:
-        trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
-    if moments and x[0] == x[-1]:  # a vertical line has its name beside it
-        trace |= {"mode": "lines+text", "showlegend": False}
-        trace |= _label_beside(x[0], series, chart, clock)
-    yield trace | {"line": line}
+    match series.shape:
+        case Shape.POINTS:
+            symbol = "diamond" if series.role is Role.MEASURED else "circle"
+            marker = {"color": colour, "size": 9, "symbol": symbol}
+            yield trace | {"mode": "markers", "marker": marker}
+        case Shape.BAND:
+            yield from _band(trace, series, line)
+        case Shape.AREA:
+            stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
+            yield trace | stacked | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
+        case _:
+            if series.shape is Shape.MARKED:
+                trace |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}}
+            if series.role is Role.DEMAND:
+                trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
+            if has_times and x[0] == x[-1]:  # a vertical line has its name beside it
+                trace |= {"mode": "lines+text", "showlegend": False}
+                trace |= _label_beside(x[0], series, chart, clock)
+            yield trace | {"line": line}
 
 
 def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[PlotlyData]:
@@ -156,7 +163,8 @@ def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[Plotl
 def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
     """Return the name beside a vertical line: to the right if enough points are there."""
     x_values = [_x_value(value, clock) for other in chart.series for value in other.x]
-    if sum(value > x for value in x_values) > len(x_values) / 4:
+    points_to_the_right = sum(value > x for value in x_values)
+    if points_to_the_right > len(x_values) / 4:
         return {"text": ["", f"<br>&nbsp;{series.label}"], "textposition": "bottom right"}
     return {"text": ["", f"<br>{series.label}&nbsp;"], "textposition": "bottom left"}
 
@@ -167,13 +175,18 @@ def _hover(series: Series, axis: Axis, *, together: bool) -> str:
     With ``together``, one text shows all series below their x. Otherwise the template has the x.
     """
     sizes = [abs(y) for y in series.y if isinstance(y, int | float) and y]
-    number = ":.3~r"  # as in tables
-    if max(sizes, default=0.0) >= 1000:
-        number = ":,.0f" if min(sizes) >= 10 else ":,.1~f"
-    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, number)
+    if axis.form is Form.SHARE:
+        y_format = ":.1%"
+    elif axis.form is Form.CHANGE:
+        y_format = ":+.1%"
+    elif max(sizes, default=0.0) < 1000:
+        y_format = ":.3~r"  # as in tables
+    else:
+        y_format = ":,.0f" if min(sizes) >= 10 else ":,.1~f"
+    x_text = "" if together else "%{x}: "
     unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
     note = ", %{customdata}" if series.notes else ""
-    return f"{'' if together else '%{x}: '}%{{y{value}}}{unit}{note}"
+    return f"{x_text}%{{y{y_format}}}{unit}{note}"
 
 
 def _x_value(value: Value, clock: str) -> Any:
@@ -189,5 +202,5 @@ def _x_value(value: Value, clock: str) -> Any:
 
 def _with_opacity(colour: str, opacity: float) -> str:
     """Return a colour #rrggbb with an opacity, as rgba()."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
     return f"rgba({red}, {green}, {blue}, {opacity})"

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from textwrap import wrap
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
-from planner.outputs.render.document import EXPLAINS
+from planner.outputs.render.document import columns_without_explanations
 from planner.outputs.table_text import align_cells
 
 COLOURS = {Meaning.MET: 32, Meaning.SAVING: 32, Meaning.RISK: 33, Meaning.MISSED: 31}
@@ -38,8 +38,9 @@ class _Terminal:
     def report(self, report: Report) -> Iterator[str]:
         """Yield the lines of a report."""
         yield from self._text(report.answer, report.meaning, painted=True)
-        for line in filter(None, (report.opening, report.why, report.about)):
-            yield from self._text(line)
+        for sentence in (report.opening, report.why, report.about):
+            if sentence:
+                yield from self._text(sentence)
         for warning in report.warnings:
             yield from self._text(f"warning: {warning}", Meaning.RISK, painted=True)
         if report.facts:
@@ -47,12 +48,12 @@ class _Terminal:
             yield from self._facts(Facts((*report.facts, *report.trust)))
         if report.alternatives:
             yield from ("", self._paint("Alternatives"))
-            yield from self._facts(
-                Facts(tuple(alternative.price for alternative in report.alternatives))
-            )
+            prices = tuple(alternative.price for alternative in report.alternatives)
+            yield from self._facts(Facts(prices))
         for section in report.sections:
-            if body := list(self._section(section, report.clock)):
-                yield from ("", self._paint(section.title), *body)
+            lines = list(self._section(section, report.clock))
+            if lines:
+                yield from ("", self._paint(section.title), *lines)
 
     def _section(self, section: Section, clock: str) -> Iterator[str]:
         """Yield a section's lines without charts; of unprinted details, only the notes."""
@@ -84,10 +85,12 @@ class _Terminal:
             yield table.title
         heads, texts = table.display_heads, list(table.texts(clock))
         grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
-        marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
-        width = self.width and self.width - 2 * bool(table.marked)
+        marks = ["", *("*" if row in table.marked else "" for row in range(len(texts)))]
+        width = self.width
+        if width and table.marked:
+            width -= 2  # a mark and a blank stand before each row
         if width and grid.min_width > width:
-            grid = grid.columns([i for i, h in enumerate(heads) if not i or h.width < EXPLAINS])
+            grid = grid.columns(columns_without_explanations(table))
         if width and grid.min_width > width:
             for i, part in enumerate(grid.transposed_grids(marks, width)):
                 if i:
@@ -102,7 +105,9 @@ class _Terminal:
         self, text: str, meaning: Meaning = Meaning.NEUTRAL, *, painted: bool = False
     ) -> Iterable[str]:
         """Return a sentence as lines; with ``painted``, in the colour of its ``meaning``."""
-        lines = wrap(text, self.width) if self.width and self.wraps_text else [text]
+        lines = [text]
+        if self.width and self.wraps_text:
+            lines = wrap(text, self.width)
         return [self._paint(line, meaning) for line in lines] if painted else lines
 
     def _paint(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
@@ -113,44 +118,49 @@ class _Terminal:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid of text cells; the first row is the head, and ``right`` columns align right."""
+    """A grid of text cells; the first row is the head."""
 
     rows: Sequence[Sequence[str]]
-    right: Sequence[bool]
+    right_aligned: Sequence[bool]  # by column
 
     @property
     def min_width(self) -> int:
         """Return the smallest width at which no word of the grid is broken."""
-        return sum(self._min_widths()) + GAP * (len(self.right) - 1)
+        return _width_with_gaps(self._min_widths())
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        """Return the cells by column."""
+        return list(zip(*self.rows, strict=True))
 
     def _min_widths(self) -> list[int]:
         """Return the smallest width of each column: its longest word, or more for short texts."""
         widths = []
-        for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True):
-            longest_word = max([0, *(len(word) for text in column for word in text.split())])
-            longest_text = max(map(len, column))
-            widths.append(
-                max(1, longest_word) if right else min(longest_text, max(NARROWEST, longest_word))
-            )
+        for cells, is_right in zip(self._columns(), self.right_aligned, strict=True):
+            longest_cell = max(map(len, cells))
+            longest_word = max([0, *map(len, " ".join(cells).split())])
+            if is_right:
+                widths.append(max(1, longest_word))
+            else:
+                widths.append(min(longest_cell, max(NARROWEST, longest_word)))
         return widths
 
     def columns(self, indices: Sequence[int]) -> Grid:
         """Return the grid with only the columns at ``indices``."""
-        return Grid(
-            [[row[i] for i in indices] for row in self.rows], [self.right[i] for i in indices]
-        )
+        rows = [[row[i] for i in indices] for row in self.rows]
+        return Grid(rows, [self.right_aligned[i] for i in indices])
 
     def transposed_grids(self, marks: Sequence[str], width: int) -> Iterator[Grid]:
         """Yield grids whose rows are the columns of this one, each grid at most ``width`` wide.
 
         ``marks`` has the mark of each row of this grid, which goes to the first row of the others.
         """
-        columns = [list(column) for column in zip(*self.rows, strict=True)]
-        columns[0] = [
-            f"{mark} {text}" if mark else text for mark, text in zip(marks, columns[0], strict=True)
-        ]
-        head_width = max(len(head) for head, *_ in columns)
-        words = " ".join(text for _, *texts in columns for text in texts).split()
+        names, *other_columns = self._columns()
+        marked_names = tuple(
+            f"{mark} {name}" if mark else name for mark, name in zip(marks, names, strict=True)
+        )
+        columns = [marked_names, *other_columns]
+        head_width = max(len(column[0]) for column in columns)
+        words = " ".join(text for column in columns for text in column[1:]).split()
         column_width = max([NARROWEST, *map(len, words)])
         rows_per_grid = max(1, (width - head_width) // (column_width + GAP))
         for begin in range(1, len(self.rows), rows_per_grid):
@@ -161,26 +171,37 @@ class Grid:
         """Yield the lines of the grid, wrapped to ``width``; ``marks`` precede its rows."""
         widths = self._widths(width)
         for i, row in enumerate(self.rows):
-            cells = [
+            wrapped_cells = [
                 wrap(text, column_width, break_on_hyphens=False) or [""]
                 for text, column_width in zip(row, widths, strict=True)
             ]
             # A row is as high as its longest cell.
-            for k, texts in enumerate(zip_longest(*cells, fillvalue="")):
-                line = (" " * GAP).join(
-                    text.rjust(column_width) if right else text.ljust(column_width)
-                    for text, column_width, right in zip(texts, widths, self.right, strict=True)
-                )
-                mark = f"{(marks[i] if not k else '') or ' '} " if marks else ""
-                yield f"{mark}{line}".rstrip()
+            for line_number, texts in enumerate(zip_longest(*wrapped_cells, fillvalue="")):
+                cells = [
+                    text.rjust(column_width) if is_right else text.ljust(column_width)
+                    for text, column_width, is_right in zip(
+                        texts, widths, self.right_aligned, strict=True
+                    )
+                ]
+                line = (" " * GAP).join(cells)
+                if marks:
+                    mark = marks[i] if line_number == 0 else ""
+                    line = f"{mark or ' '} {line}"
+                yield line.rstrip()
 
     def _widths(self, width: int | None) -> list[int]:
         """Return the column widths; the widest columns shrink until the grid fits ``width``."""
-        widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
+        widths = [max(1, *map(len, column)) for column in self._columns()]
         minimum_widths = self._min_widths()
-        while width is not None and sum(widths) + GAP * (len(widths) - 1) > width:
-            shrinking = [i for i in range(len(widths)) if widths[i] > minimum_widths[i]]
-            if not shrinking:
+        while width is not None and _width_with_gaps(widths) > width:
+            can_shrink = [i for i in range(len(widths)) if widths[i] > minimum_widths[i]]
+            if not can_shrink:
                 break
-            widths[max(shrinking, key=lambda i: widths[i])] -= 1
+            widest = max(can_shrink, key=widths.__getitem__)
+            widths[widest] -= 1
         return widths
+
+
+def _width_with_gaps(widths: Sequence[int]) -> int:
+    """Return the width of a line with columns of these widths."""
+    return sum(widths) + GAP * (len(widths) - 1)

@@ -51,35 +51,40 @@ def _format(book: Any, form: Form) -> Any:
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
     """Write the first sheet: the answer, the run, facts, warnings and sign-offs."""
     sheet = book.add_worksheet("Answer")
-    sheet.set_column(0, 0, 28)
-    sheet.set_column(1, 1, 24)
-    sheet.set_column(2, 2, 60)
-    rows = [
-        ("Answer", report.answer, ""),
-        *([("Today's autoscaler", report.opening, "")] if report.opening else []),
+    for column, (head, width) in enumerate((("What", 28), ("Value", 24), ("Note", 60))):
+        sheet.set_column(column, column, width)
+        sheet.write_string(0, column, head, bold)
+    sheet.freeze_panes(1, 0)
+    for row, cells in enumerate(_answer_rows(report, cover), start=1):
+        _, value, note = cells
+        if not note and len(value) > WIDE:
+            # Long text without a note also takes the column of notes.
+            sheet.merge_range(row, 1, row, 2, "", text)
+            sheet.set_row(row, 15 * (1 + len(value) // 80))
+        for column, cell in enumerate(cells):
+            if cell:
+                sheet.write_string(row, column, cell, text)
+
+
+def _answer_rows(report: Report, cover: Cover) -> list[tuple[str, str, str]]:
+    """Return the rows of the first sheet: what, value and note."""
+    rows = [("Answer", report.answer, "")]
+    if report.opening:
+        rows.append(("Today's autoscaler", report.opening, ""))
+    rows += [
         ("Why", report.why, ""),
         ("Run", str(cover.run), cover.kind),
         ("Scenario", report.title, ""),
         ("For", report.about, ""),
         ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
-        *map(_fact, (*report.facts, *report.trust)),
-        *(_fact(alternative.price) for alternative in report.alternatives),
-        *(("Warning", warning, "") for warning in report.warnings),
     ]
+    rows += map(_fact, (*report.facts, *report.trust))
+    rows += [_fact(alternative.price) for alternative in report.alternatives]
+    rows += [("Warning", warning, "") for warning in report.warnings]
     for sign_off in cover.sign_offs:
-        decision = ", ".join(filter(None, (sign_off.decision, sign_off.date))) or TO_SIGN
-        rows.append((sign_off.role, sign_off.name, decision))
-    for i, head in enumerate(("What", "Value", "Note")):
-        sheet.write_string(0, i, head, bold)
-    sheet.freeze_panes(1, 0)
-    for i, row in enumerate(rows, start=1):
-        if row[2] == "" and len(row[1]) > WIDE:
-            # Long text without a note also takes the column of notes.
-            sheet.merge_range(i, 1, i, 2, "", text)
-            sheet.set_row(i, 15 * (1 + len(row[1]) // 80))
-        for column, value in enumerate(row):
-            if value:
-                sheet.write_string(i, column, value, text)
+        decision_and_date = [part for part in (sign_off.decision, sign_off.date) if part]
+        rows.append((sign_off.role, sign_off.name, ", ".join(decision_and_date) or TO_SIGN))
+    return rows
 
 
 def _fact(fact: Fact) -> tuple[str, str, str]:
@@ -89,7 +94,7 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
     """Write the sheets of a section: one of its sentences and facts, then one per table."""
-    lines: list[tuple[str, ...]] = []
+    lines: list[tuple[str, ...]] = []  # one cell, or the three of a fact
     for block in section.blocks:
         match block:
             case Note():
@@ -100,38 +105,39 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
                 lines.append((note,))
     if lines:
         notes = _worksheet(book, f"{section.sheet} notes" if section.tables else section.sheet)
-        notes.set_column(0, 0, 120 if all(len(line) == 1 for line in lines) else 40)
+        has_facts = any(len(line) > 1 for line in lines)
+        notes.set_column(0, 0, 40 if has_facts else 120)
         notes.set_column(1, 2, 40)
         notes.write_string(0, 0, section.title, bold)
         notes.freeze_panes(1, 0)
-        for i, line in enumerate(lines, start=1):
+        for row, line in enumerate(lines, start=1):
             for column, text in enumerate(line):
-                notes.write_string(i, column, text, forms[Form.TEXT])
-    for i, table in enumerate(section.tables):
-        _table(
-            _worksheet(book, table.title if i and table.title else section.sheet),
-            table,
-            bold,
-            forms,
-        )
+                notes.write_string(row, column, text, forms[Form.TEXT])
+    for number, table in enumerate(section.tables):
+        name = table.title if number and table.title else section.sheet
+        _table(_worksheet(book, name), table, bold, forms)
 
 
 def _worksheet(book: Any, name: str) -> Any:
     """Return a new sheet called ``name``, with a number behind a name that is already used."""
     used = {sheet.get_name().lower() for sheet in book.worksheets()}
-    name = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
-    names = (name, *(f"{name[: SHEET - 3]} {n}" for n in range(2, 100)))
-    return book.add_worksheet(next(name for name in names if name.lower() not in used))
+    valid = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
+    unused, number = valid, 1
+    while unused.lower() in used:
+        number += 1
+        unused = f"{valid[: SHEET - 3]} {number}"
+    return book.add_worksheet(unused)
 
 
 def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
     """Write a table: headings with their units, then values with their types."""
     sheet.freeze_panes(1, 1)
     for column, head in enumerate(table.heads):
-        sheet.set_column(column, column, min(WIDTH + WIDE * (head.width - 1), MOST))
+        width = min(WIDTH + WIDE * (head.width - 1), MOST)
+        sheet.set_column(column, column, width)
         sheet.write_string(0, column, head.full, bold)
-        for i, row in enumerate(table.rows, start=1):
-            _cell(sheet, i, column, row[column], forms[head.form])
+        for row, values in enumerate(table.rows, start=1):
+            _cell(sheet, row, column, values[column], forms[head.form])
     sheet.autofilter(0, 0, max(len(table.rows), 1), len(table.heads) - 1)
 
 
