@@ -18,7 +18,7 @@ from planner.version import VERSION
 # Commands that use no database, so that they run with one of any version.
 WITHOUT_DATABASE = ("check", "collectstatic", "help", "makemigrations", "warm_up")
 ALIASES = {"run": "serve"}
-HELP = ("help", "-h", "--help")
+HELP = {"help", "-h", "--help"}
 VERSIONS = (["--version"], ["version"])
 # The modules that a second process needs, by the command that shares its work with it.
 FORECASTING = ("forecasting.selection",)
@@ -38,11 +38,12 @@ def headroom() -> None:
         # Child processes get the same folder, and must not import from the current one.
         os.environ["HEADROOM_DATA_DIR"] = str(data_folder())
         os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        if arguments and arguments not in VERSIONS and not set(HELP) & set(arguments):
+    only_prints = not arguments or arguments in VERSIONS or not HELP.isdisjoint(arguments)
+    if not only_prints:
+        try:
             here().prepare(web=arguments[0] == "run")
-    except SetUpError as problem:
-        sys.exit(str(problem))
+        except SetUpError as problem:
+            sys.exit(str(problem))
     manage(["headroom", *arguments])
 
 
@@ -65,14 +66,16 @@ class Utility(ManagementUtility):
 
 def manage(argv: Sequence[str]) -> None:
     """Run one command; ``argv`` begins with the name of the program."""
-    if list(argv[1:]) in VERSIONS:
+    arguments = list(argv[1:])
+    if arguments in VERSIONS:
         sys.stdout.write(f"Headroom {VERSION}\n")
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A command with --simulate shares the work of a simulation.
-    job = "simulate" if "--simulate" in argv else "".join(argv[1:2])
+    command = arguments[0] if arguments else ""
+    if "--simulate" in arguments:  # it shares the work of a simulation
+        command = "simulate"
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
-    with second_process(SHARED.get(job, ())), exit_with_sentence():
+    with second_process(SHARED.get(command, ())), exit_with_sentence():
         Utility(list(argv)).execute()

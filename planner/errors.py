@@ -96,11 +96,11 @@ class Ambiguous(IngestError):
 
     def __init__(self, question: str, choices: Sequence[Choice]) -> None:
         self.question, self.choices = question, tuple(choices)
-        listed = "; ".join(
-            f"{choice.flag} ({choice.label}{': ' + choice.figures if choice.figures else ''})"
-            for choice in self.choices
-        )
-        super().__init__(f"{question} Choose one: {listed}.")
+        listed = []
+        for choice in self.choices:
+            figures = f": {choice.figures}" if choice.figures else ""
+            listed.append(f"{choice.flag} ({choice.label}{figures})")
+        super().__init__(f"{question} Choose one: {'; '.join(listed)}.")
 
 
 class SourceError(PlannerError):
@@ -228,24 +228,11 @@ class Away(PlannerError):
 
 
 HTTP_STATUS: dict[type, int] = {
-    PlannerError: 400,
-    ForecastError: 422,
-    SimulationError: 422,
-    ScenarioError: 422,
-    IngestError: 422,
-    SourceError: 422,
-    CatalogueError: 422,
-    KeyReused: 422,
-    NotAllowed: 403,
-    TooManyAttempts: 429,
-    NotFound: 404,
-    Infeasible: 409,
-    NotReady: 409,
-    VersionConflict: 412,
-    Away: 503,
-    BucketUnreachable: 503,
-    NoRoom: 507,
-}
+    PlannerError: 400, ForecastError: 422, SimulationError: 422, ScenarioError: 422,
+    IngestError: 422, SourceError: 422, CatalogueError: 422, KeyReused: 422, NotAllowed: 403,
+    TooManyAttempts: 429, NotFound: 404, Infeasible: 409, NotReady: 409, VersionConflict: 412,
+    Away: 503, BucketUnreachable: 503, NoRoom: 507,
+}  # fmt: skip
 
 
 def status_of(problem: Exception) -> int:
@@ -260,12 +247,12 @@ AWAY = ("connection", "database system is", "administrator command", "could not 
 
 def server_error_of(error: BaseException) -> Away | None:
     """Return the expected error if the database or the queue does not answer; else None."""
-    module = type(error).__module__.partition(".")[0]
+    package = type(error).__module__.partition(".")[0]
     name = type(error).__name__
-    if module in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
+    if package in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
         server = "queue (Redis)"
     elif (
-        module == "django"
+        package == "django"
         and name in ("OperationalError", "InterfaceError")
         and any(words in str(error) for words in AWAY)
     ):
@@ -281,19 +268,18 @@ def server_error_of(error: BaseException) -> Away | None:
 def input_error_of(error: BaseException) -> PlannerError | None:
     """Return the expected error for an error of the input or the disk; None for a bug."""
     text = str(error)
-    if isinstance(error, OSError):
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            return _no_room()
-        if error.errno == errno.ENAMETOOLONG:
-            return MalformedInput("The name of the file is too long. Give it a shorter one.")
+    error_number = error.errno if isinstance(error, OSError) else None
+    if error_number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return _no_room()
+    if error_number == errno.ENAMETOOLONG:
+        return MalformedInput("The name of the file is too long. Give it a shorter one.")
     # messages of SQLite; its exception classes vary
     if "disk is full" in text or "readonly database" in text:
         return _no_room()
     if isinstance(error, RecursionError):
         return MalformedInput("The request is nested too deeply. Check its brackets.")
-    if "integer string conversion" in text or (
-        isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
-    ):
+    is_too_large = isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
+    if is_too_large or "integer string conversion" in text:
         return MalformedInput("A number or time in the request is out of range.")
     if isinstance(error, UnicodeError | sqlite3.DataError):
         return MalformedInput("Text in the request cannot be stored. Save it as UTF-8.")
@@ -301,6 +287,7 @@ def input_error_of(error: BaseException) -> PlannerError | None:
 
 
 def _no_room() -> NoRoom:
+    """Return the error for a disk that is full or read-only."""
     return NoRoom(
         "The disk of this installation is full or read-only, so this was not saved. "
         "Ask an admin to free space (docs/operations.md), then try again."

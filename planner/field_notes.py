@@ -34,7 +34,7 @@ def field_notes(section: type) -> dict[str, str]:
 def _own_notes(kind: type) -> dict[str, str]:
     """Return the comments of the fields that the class itself declares."""
     source = inspect.getsource(kind)
-    comments = {
+    comment_of_line = {
         token.start[0]: token.string.lstrip("# ")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT and "noqa" not in token.string
@@ -42,28 +42,30 @@ def _own_notes(kind: type) -> dict[str, str]:
     notes: dict[str, str] = {}
     above: list[str] = []  # comment lines above the next field
     field = ""  # the field that a comment at the end of this line belongs to
-    for number, line in enumerate(source.splitlines(), 1):
+    for number, line in enumerate(source.splitlines(), start=1):
+        comment = comment_of_line.get(number, "")
         if line.strip().startswith("#"):
-            above.append(comments[number])
+            above.append(comment)
             field = ""
             continue
-        if found := FIELD.match(line):
-            field = found.group(1)
+        declared = FIELD.match(line)
+        if declared:
+            field = declared[1]
             notes[field] = " ".join(above)
         elif line.startswith(("    def ", "    @")):
             field = ""  # comments in methods are of no field
         above = []
-        if field and number in comments and "fmt:" not in comments[number]:
-            notes[field] = f"{notes[field]} {comments[number]}".strip()
+        if field and comment and "fmt:" not in comment:
+            notes[field] = f"{notes[field]} {comment}".strip()
     return notes
 
 
 def _sentence(note: str) -> str:
     """Return the note with a capital letter and a full stop."""
-    note = note.strip()
+    note = note.strip().removesuffix(".")
     if not note:
         return ""
     first_word = note.split()[0]
-    if first_word == "default:" or not first_word.endswith(":"):  # else it is the name of a value
-        note = note[0].upper() + note[1:]
-    return note + ("" if note[-1] == "." else ".")
+    is_name_of_value = first_word.endswith(":") and first_word != "default:"
+    capital = note[0] if is_name_of_value else note[0].upper()
+    return f"{capital}{note[1:]}."

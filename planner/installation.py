@@ -56,11 +56,12 @@ class Installation:
         with turn(self.data / "preparing"):
             # Checks import all pages, which takes half of the time.
             options = ["--verbosity=0", "--skip-checks"]
-            if not os.environ.get("DATABASE_URL"):
+            is_shared_database = bool(os.environ.get("DATABASE_URL"))
+            if not is_shared_database:
                 if not (self.data / "headroom.sqlite3").exists():
                     (self.data / "migrate.stamp").unlink(missing_ok=True)
                 self._step("migrate", (ROOT / "planner" / "migrations").glob("*.py"), *options)
-            elif web:  # the operators of a shared database migrate it for other commands
+            elif web:  # its operators migrate a shared database for other commands
                 self._manage("migrate", *options)
             if web:
                 options += ["--no-input", *(f"--ignore={name}" for name in LARGE_UNUSED)]
@@ -89,21 +90,18 @@ class Installation:
         """Run a command of the product if ``sources`` or the required packages changed since."""
         packages = [ROOT / name for name in ("requirements.txt", "constraints.txt")]
         packages += ROOT.glob("headroom-*.dist-info/METADATA")
-        stamp = self.data / f"{command}.stamp"
         current_digest = digest([*sorted(sources), *packages])
+        stamp = self.data / f"{command}.stamp"  # the digest at the last run
         if not fresh(stamp, current_digest):
             say(command.replace("_", " "))
             self._manage(command, *arguments)
             stamp.write_text(current_digest)
 
     def _manage(self, command: str, *arguments: str) -> None:
-        run(
-            f"`{command}` failed; see its message above.",
-            self.python,
-            *("-m", "planner", command, *arguments),
-            refused=REFUSED,
-            folder=ROOT,
-        )
+        """Run a command of the product; raise SetUpError if it fails."""
+        problem = f"`{command}` failed; see its message above."
+        words = ("-m", "planner", command, *arguments)
+        run(problem, self.python, *words, refused=REFUSED, folder=ROOT)
 
 
 @contextmanager
@@ -127,7 +125,8 @@ def digest(files: Iterable[Path], root: Path = ROOT) -> str:
     total = hashlib.sha256(sys.version.encode())
     for file in files:
         if file.is_file():
-            total.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
+            total.update(f"{file.relative_to(root)}\n".encode())
+            total.update(file.read_bytes())
     return total.hexdigest()
 
 
@@ -137,12 +136,9 @@ def fresh(stamp: Path, source_digest: str) -> bool:
 
 
 def run(
-    problem: str,
-    *command: str | Path,
-    at_end: Callable[[], None] | None = None,
-    refused: int | None = None,
-    folder: Path | None = None,
-) -> None:
+    problem: str, *command: str | Path, at_end: Callable[[], None] | None = None,
+    refused: int | None = None, folder: Path | None = None,
+) -> None:  # fmt: skip
     """Run a command, with its output on stderr; raise SetUpError with ``problem`` if it fails.
 
     ``at_end`` is called when the command has ended, unless a signal killed it. If the command ends

@@ -56,8 +56,8 @@ class CheckedSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if fault := next(self._faults(), ""):
-            raise ValueError(fault)
+        for fault in self._faults():
+            raise ValueError(fault)  # the first one
         return self
 
     def _faults(self) -> Iterator[str]:

@@ -116,8 +116,10 @@ def second_process(modules: Sequence[str]) -> Iterator[None]:
 
 def begin(function: Callable[[*Ts], T], *arguments: *Ts) -> None:
     """Send a call to the second process, for a later ``result_of``; do nothing without one."""
-    if _running and (key := _key(function, arguments)) not in _begun:
-        _begun[key] = _running[0].begin(function, *arguments)
+    if _running:
+        key = _key(function, arguments)
+        if key not in _begun:
+            _begun[key] = _running[0].begin(function, *arguments)
 
 
 def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -126,8 +128,8 @@ def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     Otherwise compute it here.
     """
     call = _begun.pop(_key(function, arguments), None) if _begun else None
-    # cancel() succeeds only for a call that has not started.
-    if call is None or call.cancel():
+    has_begun = call is not None and not call.cancel()  # one that has begun cannot be cancelled
+    if call is None or not has_begun:
         return function(*arguments)
     result: T = call.result()
     return result
@@ -142,12 +144,13 @@ def results_of(
     and this one backwards from the last, until they meet. ``progress`` takes the share that is
     done, 0 to 1.
     """
-    results = []
+    from_last = []
     for done, arguments in enumerate(reversed(calls)):
         progress(done / len(calls))
-        results.append(result_of(function, *arguments))
-    return results[::-1]
+        from_last.append(result_of(function, *arguments))
+    return from_last[::-1]
 
 
 def _key(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Return the key of a call in ``_begun``."""
     return digest_of((function, arguments))

@@ -35,7 +35,8 @@ def env_int(name: str, default: int, *, most: int = MAX_INT) -> int:
     value = os.environ.get(name, "").strip()
     if not value:
         return default
-    if not re.fullmatch(r"[0-9]{1,16}", value) or not 0 < int(value) <= most:
+    is_number = re.fullmatch(r"[0-9]{1,16}", value) is not None
+    if not is_number or not 0 < int(value) <= most:
         raise ImproperlyConfigured(
             f"{name} is {value[:40]!r}. Give a whole number above 0, at most {most:,}."
         )
@@ -77,25 +78,22 @@ def env_list(name: str, *, check: Check = str.isprintable, give: str = "") -> li
 
 def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "https")) -> bool:
     """Return whether ``text`` is a plain address of a server, with a path only if allowed."""
-    if not text.isascii() or any(c.isspace() or c in "\\%" for c in text):
+    if not text.isascii() or any(letter.isspace() or letter in "\\%" for letter in text):
         return False
     try:
         parts = urlsplit(text)
-        return (
-            parts.scheme in schemes
-            and _is_plain_address(parts)
-            and (path or parts.path in ("", "/"))
-        )
-    except ValueError:
+        is_plain = parts.scheme in schemes and _is_plain_address(parts)
+    except ValueError:  # of a wrong port
         return False
+    return is_plain and (path or parts.path in ("", "/"))
 
 
 def _is_plain_address(parts: SplitResult) -> bool:
     """Return whether an address has a host, perhaps a port and path, and nothing else."""
-    has_more = "@" in parts.netloc or parts.query or parts.fragment
-    has_dots = {".", ".."} & set(parts.path.split("/"))
-    has_host = parts.hostname and is_host(parts.hostname) and parts.port != 0
-    return bool(has_host and not has_more and not has_dots)
+    if "@" in parts.netloc or parts.query or parts.fragment or parts.port == 0:
+        return False
+    has_dots = not {".", ".."}.isdisjoint(parts.path.split("/"))
+    return not has_dots and is_host(parts.hostname or "")
 
 
 def is_host(text: str) -> bool:
@@ -108,12 +106,14 @@ def is_host_name(text: str) -> bool:
 
     ``check_production`` refuses ``*``.
     """
-    return text == "*" or is_host(text.removeprefix(".").removeprefix("[").removesuffix("]"))
+    host = text.removeprefix(".").removeprefix("[").removesuffix("]")
+    return text == "*" or is_host(host)
 
 
 def is_csrf_origin(text: str) -> bool:
     """Return whether ``text`` is an origin as in Django's CSRF_TRUSTED_ORIGINS."""
-    return is_url(text.replace("://*.", "://", 1), path=False) and not text.endswith("/")
+    without_wildcard = text.replace("://*.", "://", 1)
+    return is_url(without_wildcard, path=False) and not text.endswith("/")
 
 
 def is_host_origin_or_network(text: str) -> bool:

@@ -4,10 +4,20 @@ A service is imported at its first call. The scheduler knows these tasks by name
 worker loads no solver.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from celery import shared_task
 from django.utils import timezone
 
 from planner.models.workspace import Workspace, use_workspace
+
+
+def _in_every_workspace(service: Callable[..., Any]) -> None:
+    """Call a service in each workspace, with the present time."""
+    for workspace in Workspace.objects.all():
+        with use_workspace(workspace):
+            service(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
@@ -42,9 +52,7 @@ def retention_sweep_task() -> None:
     """Remove old runs and traces of every workspace."""
     from planner.services import retention
 
-    for workspace in Workspace.objects.all():
-        with use_workspace(workspace):
-            retention.retention_sweep(now=timezone.now())
+    _in_every_workspace(retention.retention_sweep)
 
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
@@ -52,9 +60,7 @@ def schedules_tick_task() -> None:
     """Fire and settle the schedules of every workspace."""
     from planner.services import schedule_firings
 
-    for workspace in Workspace.objects.all():
-        with use_workspace(workspace):
-            schedule_firings.schedules_tick(now=timezone.now())
+    _in_every_workspace(schedule_firings.schedules_tick)
 
 
 @shared_task(name="planner.tasks.outcomes_tick")  # type: ignore[untyped-decorator]
@@ -62,9 +68,7 @@ def outcomes_tick_task() -> None:
     """Compare finished plans with the traffic that came, in every workspace."""
     from planner.services import plan_outcomes
 
-    for workspace in Workspace.objects.all():
-        with use_workspace(workspace):
-            plan_outcomes.outcomes_tick(now=timezone.now())
+    _in_every_workspace(plan_outcomes.outcomes_tick)
 
 
 @shared_task(name="planner.tasks.notice_send", acks_late=True)  # type: ignore[untyped-decorator]
@@ -120,6 +124,4 @@ def digests_send_task() -> None:
     """Send the weekly digest of every workspace."""
     from planner.services import notifications
 
-    for workspace in Workspace.objects.all():
-        with use_workspace(workspace):
-            notifications.digest_send(now=timezone.now())
+    _in_every_workspace(notifications.digest_send)

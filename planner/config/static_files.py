@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import InMemoryStorage
@@ -41,28 +41,21 @@ def markup_files() -> Iterator[Path]:
         yield from (ROOT / "planner" / folder).rglob("*.py")
 
 
-class ComposedClass(NamedTuple):
-    """The fixed parts of a class that a template composes, such as bg-{{ colour }}-lt."""
-
-    begin: str
-    end: str
-
-
 @dataclass(frozen=True)
 class UsedClasses:
     """The CSS classes that pages may have, as found in templates, scripts and modules."""
 
     words: frozenset[str]  # every word there, since it may be a class
-    composed: frozenset[ComposedClass]
+    composed: frozenset[tuple[str, str]]  # beginning and end of classes that templates compose
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> UsedClasses:
         """Collect the classes from the ``texts`` of templates, scripts and modules."""
         words: set[str] = set()
-        composed: set[ComposedClass] = set()
+        composed: set[tuple[str, str]] = set()
         for text in texts:
             words.update(WORD.findall(text))
-            composed.update(ComposedClass(begin, end) for begin, end in COMPOSED.findall(text))
+            composed.update(COMPOSED.findall(text))
         return cls(frozenset(words), frozenset(composed))
 
     def has(self, name: str) -> bool:

@@ -86,14 +86,9 @@ def run_scenario(kind: str, source: str, options: Document, progress: Progress) 
     """
     document, name = load_scenario(source, progress)
     run = run_create(
-        owner=None,
-        kind=kind,
-        scenario=stored_scenario(source),
-        document=document,
-        name=name,
-        options=options,
-        enqueue=False,
-    )
+        owner=None, kind=kind, scenario=stored_scenario(source), document=document, name=name,
+        options=options, enqueue=False,
+    )  # fmt: skip
     return execute(run, progress)
 
 

@@ -44,39 +44,21 @@ PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
 STATE_COLOURS = {
-    "pending": "secondary",
-    "running": "blue",
-    "completed": "green",
-    "failed": "orange",
-    "errored": "red",
-    "cancelled": "secondary",
-    "uploaded": "blue",
-    "ready": "green",
-    "refused": "orange",
-    "new": "blue",
-    "read": "green",
-    "problem": "orange",
-}
+    "pending": "secondary", "running": "blue", "completed": "green", "failed": "orange",
+    "errored": "red", "cancelled": "secondary", "uploaded": "blue", "ready": "green",
+    "refused": "orange", "new": "blue", "read": "green", "problem": "orange",
+}  # fmt: skip
 
 # Words of the interface for actions of the audit log, where they differ.
 ACTION_WORDS = {
-    "asked": "started",
-    "made": "created",
-    "kept": "saved",
-    "taken": "downloaded",
-    "data-taken": "data downloaded",
-    "password": "password changed",
-    "mailbox": "mail address changed",
-    "in-force": "activated",
-    "begun": "started",
-}
+    "asked": "started", "made": "created", "kept": "saved", "taken": "downloaded",
+    "data-taken": "data downloaded", "password": "password changed",
+    "mailbox": "mail address changed", "in-force": "activated", "begun": "started",
+}  # fmt: skip
 
 PROVENANCE_COLOURS = {
-    "measured": "green",
-    "published": "blue",
-    "modelled": "purple",
-    "assumed": "orange",
-}
+    "measured": "green", "published": "blue", "modelled": "purple", "assumed": "orange",
+}  # fmt: skip
 FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load"}
 
 
@@ -120,6 +102,7 @@ def cell(value: Any) -> str:
 
 @register.filter
 def cron_words(line: str) -> str:
+    """Return a cron line in words."""
     return Cron.parse(line, "UTC").words
 
 
@@ -190,7 +173,7 @@ def hundredths(fraction: float) -> int:
 
 
 @register.filter
-def elapsed(run: Run) -> float | None:
+def elapsed(run: Run) -> float:
     """Return the seconds that a run took or has taken, or has waited if it has not started."""
     begun = run.started_at or run.created_at
     ended = run.finished_at or timezone.now()
@@ -200,29 +183,30 @@ def elapsed(run: Run) -> float | None:
 @register.filter
 def time_left(run: Run) -> float | None:
     """Estimate the seconds that a run still needs at its pace so far, or None early in the run."""
-    so_far_s = elapsed(run)
-    if so_far_s is None or run.progress < PACE_KNOWN:
+    if run.progress < PACE_KNOWN:
         return None
-    return so_far_s * (1 - run.progress) / run.progress
+    return elapsed(run) * (1 - run.progress) / run.progress
 
 
 @register.filter
 def waits_long(run: Run) -> bool:
     """Return whether a run has waited for a worker for over PENDING_LONG_S seconds."""
-    waited = (timezone.now() - run.created_at).total_seconds()
-    return run.state == Run.State.PENDING and waited > PENDING_LONG_S
+    waited_s = (timezone.now() - run.created_at).total_seconds()
+    return run.state == Run.State.PENDING and waited_s > PENDING_LONG_S
 
 
 @register.filter
 def no_worker(runs: list[Run]) -> bool:
     """Return whether no worker can be active: a run waits long although no run is computed."""
-    return any(map(waits_long, runs)) and all(run.state != Run.State.RUNNING for run in runs)
+    is_any_running = any(run.state == Run.State.RUNNING for run in runs)
+    return not is_any_running and any(waits_long(run) for run in runs)
 
 
 @register.filter
 def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
     """Return the numbers of the first lines that an import rejected for ``reason``."""
-    return [line for line, why, _ in report.get("reject_samples", []) if why == reason]
+    samples = report.get("reject_samples", [])  # each (line number, reason, text of the line)
+    return [number for number, reason_of_line, _ in samples if reason_of_line == reason]
 
 
 @register.filter
@@ -265,45 +249,34 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
 
     It has buttons to reset the zoom and to copy the chart as PNG or CSV, and a table of its values.
     """
-    data = f"{element.removesuffix('-chart')}-data"
+    data_id = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
         '<div class="chart-box"><div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
         'data-figure="{}"></div>{}',
-        classes,
-        element,
-        label,
-        data,
-        CHART_TOOLS,
-    )
+        classes, element, label, data_id, CHART_TOOLS,
+    )  # fmt: skip
     table = format_html(
         '<details class="chart-table small"><summary>Table</summary>'
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}, as a table" '
         'data-table-of="{}"></div></details></div>',
-        label,
-        data,
-    )
-    return frame + table + json_script(figure, data)
+        label, data_id,
+    )  # fmt: skip
+    return frame + table + json_script(figure, data_id)
 
 
 @register.simple_tag
 def panel(
-    figure: dict[str, Any] | None,
-    element: str,
-    title: str,
-    label: str,
-    classes: str = "",
+    figure: dict[str, Any] | None, element: str, title: str, label: str, classes: str = "",
     width: str = "col-12",
-) -> SafeString:
+) -> SafeString:  # fmt: skip
     """Return a chart in a card, or "" without a figure; ``width`` is the card's CSS class."""
     if not figure:
         return SafeString("")
     return format_html(
         '<div class="{}"><div class="card h-100"><div class="card-header"><h2 class="card-title">{}'
         '</h2></div><div class="card-body p-2">{}</div></div></div>',
-        width,
-        title,
-        chart(figure, element, label, classes),
-    )
+        width, title, chart(figure, element, label, classes),
+    )  # fmt: skip
 
 
 @register.filter

@@ -36,10 +36,9 @@ def account(context: dict[str, Any]) -> Entry:
 
 def _entry(context: dict[str, Any], place: Place) -> Entry:
     """Return ``place`` as an entry of the menu for the user and page of ``context``."""
-    here = _page(context)
-    return Entry(
-        place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here
-    )
+    page = _page(context)
+    jobs = jobs_of(context["user"], place.jobs)
+    return Entry(place, jobs, active=page.startswith(place.beginnings), here=page)
 
 
 @register.simple_tag(takes_context=True)
@@ -50,7 +49,8 @@ def tabs(context: dict[str, Any]) -> Entry | None:
     """
     for entry in (*navigation(context), account(context)):
         lists = tuple(job for job in entry.jobs if job.page not in NEEDS_PLANNER)
-        if len(lists) > 1 and any(job.page == entry.here for job in lists):
+        is_here = any(job.page == entry.here for job in lists)
+        if is_here and len(lists) > 1:
             return replace(entry, jobs=lists)
     return None
 
@@ -65,4 +65,4 @@ def help_address(context: dict[str, Any]) -> str:
 def _page(context: dict[str, Any]) -> str:
     """Return the name of the current page's route; "" if it has none."""
     match = context["request"].resolver_match
-    return (match.url_name if match else None) or ""
+    return (match.url_name or "") if match else ""

@@ -14,17 +14,18 @@ def heads(*labels: str) -> SafeString:
     ``num:Cost, $`` is a heading of numbers with their unit. ``hidden:Action`` is for screen readers
     only. An empty label has no column.
     """
-    return format_html_join("", "{}", ((_head(label),) for label in labels if label))
+    cells = [(_head(label),) for label in labels if label]
+    return format_html_join("", "{}", cells)
 
 
 def _head(label: str) -> SafeString:
     """Return the cell of a column heading; ``label`` is one of ``heads``."""
-    kind, colon, text = label.partition(":")
-    if colon and kind == "num":
-        name, _, unit = text.partition(", ")
-        unit = format_html(' <span class="unit">{}</span>', unit) if unit else ""
-        return format_html('<th scope="col" class="num">{}{}</th>', name, unit)
-    if colon and kind == "hidden":
+    if label.startswith("num:"):
+        name, _, unit = label.removeprefix("num:").partition(", ")
+        unit_span = format_html(' <span class="unit">{}</span>', unit) if unit else ""
+        return format_html('<th scope="col" class="num">{}{}</th>', name, unit_span)
+    if label.startswith("hidden:"):
+        text = label.removeprefix("hidden:")
         return format_html('<th scope="col"><span class="visually-hidden">{}</span></th>', text)
     return format_html('<th scope="col">{}</th>', label)
 
@@ -36,16 +37,13 @@ def table(content: str, label: str, *labels: str, look: str = "", id: str = "") 
     ``label`` names it for screen readers, ``labels`` are its column headings as in ``heads``, and
     ``look`` are further classes, such as ``table-mobile-md`` for rows that stack on a phone.
     """
+    id_attribute = format_html(' id="{}"', id) if id else ""
     return format_html(
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}">'
         '<table class="table table-vcenter card-table {}"{}>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
-        label,
-        look,
-        format_html(' id="{}"', id) if id else "",
-        heads(*labels),
-        content,
-    )
+        label, look, id_attribute, heads(*labels), content,
+    )  # fmt: skip
 
 
 @register.simple_block_tag

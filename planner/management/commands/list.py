@@ -24,14 +24,9 @@ class Listing(NamedTuple):
     attributes: dict[str, str]  # by column; a dotted path
 
 
-def _runs() -> Iterable[Any]:
-    """Return the runs that belong to no sweep."""
-    return runs_list().filter(sweep=None)
-
-
 LISTINGS = {
     "runs": Listing(
-        _runs,
+        lambda: runs_list().filter(sweep=None),  # the others belong to a sweep
         {"id": "pk", "kind": "kind", "name": "name", "state": "state", "created_at": "created_at",
          "problem": "problem"},
     ),

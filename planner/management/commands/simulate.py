@@ -32,13 +32,14 @@ class Command(RunCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
-        answer = super().answer(
-            Namespace(**vars(options) | {"requests": True if options.out else None})
-        )
-        if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-            store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
-            for table in row_arrays.local_path(store).glob("*.parquet"):
-                shutil.copy(table, options.out / OUT_NAMES.get(table.name, table.name))
-            (options.out / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
-        return answer
+        """Simulate the policy; with --out, write the result and its tables to that folder."""
+        folder: Path | None = options.out
+        options.requests = True if folder else None  # keep the table with a row per request
+        result = super().answer(options)
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            run = Run.objects.get(pk=result["run"])
+            for table in row_arrays.local_path(run.store).glob("*.parquet"):
+                shutil.copy(table, folder / OUT_NAMES.get(table.name, table.name))
+            (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+        return result
