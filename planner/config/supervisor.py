@@ -269,7 +269,6 @@ def web_command(listener: socket.socket) -> tuple[str, ...]:
 
 
 def start_web(children: Children, listener: socket.socket) -> None:
-    """Start the web server on a listening socket."""
     children.start("web", *web_command(listener), inherits=listener)
 
 
@@ -328,7 +327,6 @@ def start_compiler(children: Children) -> None:
 
 
 def start_scheduler(children: Children) -> None:
-    """Start Celery's scheduler."""
     children.start("scheduler", *CELERY, "beat")
 
 

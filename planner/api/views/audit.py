@@ -1,5 +1,3 @@
-"""Serve the audit log."""
-
 from typing import Any
 
 from django.db.models import QuerySet

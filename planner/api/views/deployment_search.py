@@ -1,5 +1,3 @@
-"""Search the cheapest deployments of a model."""
-
 from typing import Any
 
 from rest_framework import serializers

@@ -1,5 +1,3 @@
-"""Estimate one deployment or many."""
-
 from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse

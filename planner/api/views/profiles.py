@@ -1,5 +1,3 @@
-"""Serve profiles, the measurements behind them, and observations that tune them."""
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

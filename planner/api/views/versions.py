@@ -1,5 +1,3 @@
-"""Serve versions of scenarios."""
-
 from typing import Any
 
 from django.db.models import QuerySet

@@ -1,5 +1,3 @@
-"""``bin/manage audit``: write the audit log to a file."""
-
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

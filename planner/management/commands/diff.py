@@ -1,5 +1,3 @@
-"""``bin/manage diff``: compare the settings and the figures of runs."""
-
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.columns import SHARE

@@ -1,5 +1,3 @@
-"""``bin/manage estimate``: estimate latency, throughput, power and memory of a deployment."""
-
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.estimate_answer import EstimateAnswer, RateAnswer, Refused

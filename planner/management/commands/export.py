@@ -1,5 +1,3 @@
-"""``bin/manage export``: write a run to a file."""
-
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""``bin/manage fleet``: read what runs today, and write it into a scenario."""
-
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""``bin/manage in-force``: list, set or withdraw the active plans, one per scenario."""
-
 from argparse import ArgumentParser, Namespace
 
 from django.utils import timezone

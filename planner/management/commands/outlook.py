@@ -1,5 +1,3 @@
-"""``bin/manage outlook``: plan cost by month up to a year ahead, and GPU commitments."""
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 

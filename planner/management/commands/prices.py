@@ -1,5 +1,3 @@
-"""``bin/manage prices``: store your own price list, or list those stored."""
-
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

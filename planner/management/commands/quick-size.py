@@ -1,5 +1,3 @@
-"""``bin/manage quick-size``: GPUs for users at once or a rate, in one line."""
-
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.options import options_in, options_of

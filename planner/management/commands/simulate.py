@@ -1,5 +1,3 @@
-"""``bin/manage simulate``: replay one policy request by request."""
-
 import json
 import shutil
 from argparse import ArgumentParser, Namespace

@@ -1,5 +1,3 @@
-"""``bin/manage size``: find the largest request rate of a replica and of pools within the SLOs."""
-
 from planner.management.runs import RunCommand
 from planner.models import Run
 
