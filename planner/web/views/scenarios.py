@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Report
-from planner.errors import PlannerError, ScenarioError, VersionConflict
+from planner.errors import PlannerError, ScenarioError, status_of
 from planner.files.documents import utf8_text
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
@@ -218,9 +218,9 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
         saved = _save(request, scenario, text)
     except PlannerError as problem:
         problems = editor.attach(problem) if editor else str(problem).splitlines()
-        status = 409 if isinstance(problem, VersionConflict) else 400
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
+        status = status_of(problem)
         return _show(request, scenario, base, editor=editor, problems=problems, status=status)
     obstacles = scenario_warnings(saved.document)  # to a run
     if action == "run" and not obstacles:

@@ -113,7 +113,7 @@ def test_text_that_no_form_can_show_stays_text(
 def test_faults_in_the_text_are_told_by_line(client: Client, pools: Scenario) -> None:
     wrong = DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: soon")
     answer = client.post(url(pools), {"mode": "yaml", "document": wrong, "action": "save"})
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     line = next(i for i, row in enumerate(wrong.splitlines(), 1) if "soon" in row)
     assert f"line {line}: tiers[0].ttft_ms" in text_of(answer)
     assert "soon" in form_values(answer)["document"][0]  # nothing typed is lost
@@ -145,7 +145,7 @@ def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scen
     answer = client.post(url(pools), values)
     html = answer.content.decode()
     row = html[html.index('id="id_sources-0-model"') :][:400]
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "is not in this scenario" in row
     assert form_values(answer)["epsilon"] == ["0.9"]
 
@@ -157,7 +157,7 @@ def test_two_people_do_not_overwrite_each_other(
     theirs = form_values(signed_in(colleague).get(url(pools)))
     assert client.post(url(pools), form_now | {"seed": "1", "action": "save"}).status_code == 302
     answer = signed_in(colleague).post(url(pools), theirs | {"seed": "2", "action": "save"})
-    assert answer.status_code == 409
+    assert answer.status_code == 412
     assert "changed by another person" in text_of(answer)
     pools.refresh_from_db()
     assert parse(pools.document).seed == 1
