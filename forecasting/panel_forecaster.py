@@ -23,14 +23,7 @@ from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.method_fits import MethodFits
 from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, SelectedForecast
-from forecasting.rules.registry import (
-    ARIMA,
-    AUTO,
-    ENSEMBLE,
-    HOUR_S,
-    LAST_DAY,
-    MEMBERS,
-)
+from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, HOUR_S, LAST_DAY, MEMBERS
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
 ORIGINS = 336  # most past origins whose errors compare methods
@@ -586,14 +579,9 @@ class _PanelPart:
             swing=self._unknown_swing(age),
         )
         result[:, :, ~in_window] = conformal.quantiles(
-            forecast[:, ~in_window],
-            past[:, is_settled][:, :, ~in_window],
-            values,
-            scale,
-            QUANTILES,
-            adapt=False,
-            prior=prior,
-        )
+            forecast[:, ~in_window], past[:, is_settled][:, :, ~in_window], values, scale,
+            QUANTILES, adapt=False, prior=prior,
+        )  # fmt: skip
         return result
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:

@@ -45,12 +45,9 @@ def simulate_in_parallel(
     def replay_part(i: int, part_progress: Callable[[float], None] | None) -> StreamResult:
         """Replay part ``i``, and call ``part_progress`` with the fraction that is done."""
         return replay(
-            _requests_of(stream, parts, i),
-            parts[i].fleet,
-            _PartPolicy(sync, i),
-            progress=part_progress,
-            last_due=lambda due_s: sync.latest_due(i, due_s),
-        )
+            _requests_of(stream, parts, i), parts[i].fleet, _PartPolicy(sync, i),
+            progress=part_progress, last_due=lambda due_s: sync.latest_due(i, due_s),
+        )  # fmt: skip
 
     def replay_in_thread(i: int) -> StreamResult:
         """Replay a part in a thread, and report an exception to the first part."""

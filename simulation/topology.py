@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
 
@@ -82,19 +82,6 @@ class Topology:
             level[parents[a] == parents[b]] = lower_level
         return level
 
-    def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
-        """Return the share of an instance's network bandwidth that a KV cache gets, elementwise.
-
-        It is sent from nodes ``a`` to nodes ``b``. ``shares`` are by their lowest common level.
-        """
-        return np.asarray(shares, float)[self.lowest_common_level(a, b)]
-
-    def capacity(self) -> IntArray:
-        """Return GPUs by data centre and type, shape ``[c, t]``."""
-        gpus = np.zeros((len(self.centres), len(self.gpu_types)), np.int64)
-        np.add.at(gpus, (self.centre, self.gpu), self.gpus)
-        return gpus
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -156,15 +143,10 @@ def build_topology(
         s2s += shape.s2
     in_rack, in_s1, in_s2, in_centre, of_gpu = np.array(columns, np.int64).reshape(-1, 5).T
     return Topology(
-        gpu_types=tuple(gpu_types),
-        centres=tuple(name for name, _, _ in centres),
-        rack=in_rack,
-        s1=in_s1,
-        s2=in_s2,
-        centre=in_centre,
-        gpu=of_gpu,
+        gpu_types=tuple(gpu_types), centres=tuple(name for name, _, _ in centres), rack=in_rack,
+        s1=in_s1, s2=in_s2, centre=in_centre, gpu=of_gpu,
         gpus=np.array(gpus_per_node, np.int64)[of_gpu],
-    )
+    )  # fmt: skip
 
 
 def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:

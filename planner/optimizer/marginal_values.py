@@ -51,11 +51,7 @@ class MarginalValue(Move):
 
 
 def capacity_values(
-    problem: PlanningProblem,
-    plan: WindowPlan,
-    *,
-    options: SolverOptions,
-    count: int = 6,
+    problem: PlanningProblem, plan: WindowPlan, *, options: SolverOptions, count: int = 6
 ) -> tuple[MarginalValue, ...]:
     """Return the hourly saving if GPUs or kilowatts are added, enough for one more instance.
 

@@ -83,11 +83,7 @@ def cheapest_shift(
 
 
 def _rounded_up(
-    draft: Draft,
-    program: LinearProgram,
-    counts: FloatArray,
-    variable: IntArray,
-    rates: FloatArray,
+    draft: Draft, program: LinearProgram, counts: FloatArray, variable: IntArray, rates: FloatArray
 ) -> FloatArray | None:
     """Return a feasible solution with the fractional replicas ``counts`` rounded up, or None.
 

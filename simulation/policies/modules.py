@@ -124,14 +124,14 @@ class ModuleScaling(ScalingPolicy):
         self.events.clear()
         self.standings.clear()
         self.held.clear()
-        self._pools = [
-            _ElasticPool(
-                p, layout, pool.profile, layout.start, layout.start, pool.initial,
-                _tbt_s(fleet, pool),
-            )
-            for p, (layout, pool) in enumerate(zip(self.layouts, fleet.pools, strict=True))
-            if layout is not None
-        ]  # fmt: skip
+        self._pools = []
+        for p, (layout, pool) in enumerate(zip(self.layouts, fleet.pools, strict=True)):
+            if layout is not None:
+                elastic = _ElasticPool(
+                    p, layout, pool.profile, state=layout.start, wanted=layout.start,
+                    count=pool.initial, tbt_s=_tbt_s(fleet, pool),
+                )  # fmt: skip
+                self._pools.append(elastic)
         return self._targets()
 
     def decide(self, observation: Observation) -> Actions:
@@ -139,10 +139,10 @@ class ModuleScaling(ScalingPolicy):
         self._observation, now = observation, observation.time_s
         for elastic in self._pools:
             self._act(elastic, now)
-        pools = len(self._fleet.pools)
-        speed, kv_share = np.ones(pools), np.ones(pools)
+        speed, kv_share = np.ones((2, len(self._fleet.pools)))
         max_batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
-        for elastic in self._pools:
+        copied_bytes, caches_away = np.zeros((2, len(self._pools)))
+        for i, elastic in enumerate(self._pools):
             p, layout = elastic.index, elastic.layout
             own_speed = self._relative_speed(elastic, elastic.state)
             speed[p] *= own_speed
@@ -154,16 +154,17 @@ class ModuleScaling(ScalingPolicy):
             sequences = min(sequences_fit, elastic.limit)
             max_batch[p] = int(np.clip(sequences, 1, elastic.profile.max_batch))
             self._record_location(elastic, now, own_speed)
+
+            # Others lose what its modules take, and time while an operation runs.
             computing, memory = self._capacity_taken_from_others(elastic, elastic.state)
             speed /= 1.0 + computing
             kv_share *= np.maximum(1.0 - memory, 1e-6)
             # Share of the interval until the next decision in which the operation still runs.
             acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
             speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
-        placed = [(elastic.wanted, elastic.layout) for elastic in self._pools]
-        copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in placed]
-        away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in placed]
-        self.held.append((now, np.array(copies), np.array(away)))
+            copied_bytes[i] = elastic.wanted.replicated.sum() * layout.layer_bytes
+            caches_away[i] = (elastic.wanted.kv_home != layout.home).sum()
+        self.held.append((now, copied_bytes, caches_away))
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
     def _neighbours(self, elastic: _ElasticPool) -> list[int]:
@@ -175,11 +176,9 @@ class ModuleScaling(ScalingPolicy):
         if not layout.hosts:
             return [elastic.index]
         used = layout.borrowed_devices(elastic.state, elastic.wanted)
-        hosts = {host for host, is_used in zip(layout.hosts, used.tolist(), strict=True) if is_used}
-        own = -1  # the host of an instance's own GPUs
-        sharing = {q.index for q in self._pools if hosts & set(q.layout.hosts) - {own}}
-        serving_hosts = {host for host in hosts if self._serves(host)}
-        return sorted({elastic.index} | sharing | serving_hosts)
+        hosts = set(np.array(layout.hosts)[used > 0].tolist()) - {-1}  # -1: the instance's own GPUs
+        sharing = {other.index for other in self._pools if hosts & set(other.layout.hosts)}
+        return sorted({elastic.index} | sharing | set(filter(self._serves, hosts)))
 
     @property
     def _signals(self) -> Signals:
@@ -320,7 +319,7 @@ class ModuleScaling(ScalingPolicy):
         It is relative to the start. Results are cached.
         """
         busy = self._busy_share_of_others(elastic)
-        batch_step = round(log(self._running(elastic)) / SAME_BATCH)
+        batch_step = _log_step(self._running(elastic))
         key = (state, batch_step, busy.tobytes())
         if key not in elastic.speeds:
             batch = exp(batch_step * SAME_BATCH)
@@ -337,6 +336,8 @@ class ModuleScaling(ScalingPolicy):
             return
         if elastic.state is not elastic.wanted:
             elastic.state, elastic.speeds = elastic.wanted, {}
+
+        # The load, and whether it is too high
         layout = self._layout_with_free_memory(elastic)
         running, all_waiting = self._running(elastic), self._observation.waiting[elastic.index]
         waiting = float(all_waiting) / max(int(self._observation.ready[elastic.index]), 1)
@@ -347,14 +348,18 @@ class ModuleScaling(ScalingPolicy):
         elastic.calm = 0 if pressed or all_waiting else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
-        # The key of an attempt: the placement, the load in steps of its logarithm, and the pressure
-        reduction = elastic.state, round(log(sequences) / SAME_BATCH), is_short, is_late
+
+        # Reduce modules. The key of an attempt: the placement, the load in steps of its logarithm,
+        # and the pressure.
+        reduction = elastic.state, _log_step(sequences), is_short, is_late
         if pressed and layout.moves and reduction != elastic.tried:
             reduced = self._after_reduction(elastic, sequences, is_late)
             self._change(elastic, now, "reduce", reduced, running)
             elastic.tried = reduction
             if elastic.until_s > now:
                 return
+
+        # Return modules to their first devices.
         if elastic.calm >= CALM and _is_away(elastic.state, layout.start):
             copies = elastic.state.replicated.copy()
             # Copies at home become the originals.
@@ -363,8 +368,9 @@ class ModuleScaling(ScalingPolicy):
             if layout.tokens(home) >= MARGIN * needed_tokens:
                 self._change(elastic, now, "home", home, running)
                 return
-        load_steps = [round(log(load) / SAME_BATCH) for load in (running, needed_tokens)]
-        copying = (elastic.state, *load_steps)
+
+        # Copy layers.
+        copying = elastic.state, _log_step(running), _log_step(needed_tokens)
         if layout.copies and copying != elastic.tried:
             copied = self._with_copies(elastic, running, needed_tokens)
             if copied is not None:
@@ -469,10 +475,9 @@ class ModuleScaling(ScalingPolicy):
         sizes = layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
         home_moved = after.home != before.home
-        ffn_moved = (after.ffn_home != before.ffn_home) & ~home_moved
-        cache_moved = (after.kv_home != before.kv_home) & ~home_moved
-        layers, projections = int(home_moved.sum()), int(ffn_moved.sum())
-        caches = int(cache_moved.sum())
+        layers = int(home_moved.sum())
+        projections = int(((after.ffn_home != before.ffn_home) & ~home_moved).sum())
+        caches = int(((after.kv_home != before.kv_home) & ~home_moved).sum())
         removed = int((before.replicated & ~after.replicated).sum())
         offloaded_bytes = max(after.offloaded_bytes - before.offloaded_bytes, 0.0)
         if not copied + layers + projections + caches + removed and not offloaded_bytes:
@@ -507,18 +512,21 @@ class ModuleScaling(ScalingPolicy):
             return
         elastic.recorded = elastic.state, elastic.wanted
         devices, state = elastic.layout.room_bytes.size, elastic.state
-        self.standings.append(
-            ModuleLocations(
-                time_s=now,
-                pool=elastic.index,
-                copies=state.replicated.sum(axis=0).astype(np.int64),
-                parts=np.bincount(state.home, minlength=devices),
-                projections=np.bincount(state.ffn_home, minlength=devices),
-                caches=np.bincount(state.kv_home, minlength=devices),
-                borrowed=int(self._borrowed_instances(elastic).sum()),
-                speed=speed,
-            )
+        copies = state.replicated.sum(axis=0).astype(np.int64)
+        parts, projections, caches = (
+            np.bincount(home, minlength=devices)
+            for home in (state.home, state.ffn_home, state.kv_home)
         )
+        borrowed = int(self._borrowed_instances(elastic).sum())
+        location = ModuleLocations(
+            now, elastic.index, copies, parts, projections, caches, borrowed, speed
+        )
+        self.standings.append(location)
+
+
+def _log_step(load: float) -> int:
+    """Return ``load`` in whole steps of its logarithm; loads of one step count as equal."""
+    return round(log(load) / SAME_BATCH)
 
 
 def _is_away(state: Instance, start: Instance) -> bool:

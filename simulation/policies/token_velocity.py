@@ -163,11 +163,7 @@ class TokenVelocity(ScalingPolicy):
         return best[0] - present[0], best[1] - present[1]
 
     def _change_by_need(
-        self,
-        i: int,
-        needs: tuple[float, float],
-        present: tuple[int, ...],
-        observation: Observation,
+        self, i: int, needs: tuple[float, float], present: tuple[int, ...], observation: Observation
     ) -> tuple[int, int]:
         """Return the changes of prefill and decode replicas of service ``i`` to their ``needs``.
 

@@ -112,26 +112,26 @@ def _best_move(
     keep the limit; the fewest slots are best. None if no choice does. ``table`` has the sojourns of
     all choices in seconds. ``printed`` follows the text of the source.
     """
-    b, p, replicas = (int(x) for x in choice[operator])
+    batch, parallel, replicas = choice[operator].tolist()
     new_replicas = replicas - 1 if down else replicas + 1
     if not 1 <= new_replicas <= problem.max_replicas:
         return None
     sojourn_s = table[np.arange(len(choice)), choice[:, 0], choice[:, 1], choice[:, 2] - 1]
-    first_batch = b if down else 0  # scaling down may only increase the batch
+    first_batch = batch if down else 0  # scaling down may only increase the batch
     # Sort key, smallest first, and choice
     moves: list[tuple[tuple[float, float], tuple[int, int, int]]] = []
-    for batch_index in range(first_batch, problem.batches.size):
-        for parallel_index in range(problem.parallel.size):
-            moved_s = table[operator, batch_index, parallel_index, new_replicas - 1]
+    for new_batch in range(first_batch, problem.batches.size):
+        for new_parallel in range(problem.parallel.size):
+            moved_s = table[operator, new_batch, new_parallel, new_replicas - 1]
             if not np.isfinite(moved_s):
                 continue
             moved_sojourns = sojourn_s.copy()
             moved_sojourns[operator] = moved_s
             latency_after, _ = critical_path(problem, moved_sojourns)
-            slots = float(problem.parallel[parallel_index] * new_replicas)
-            move = batch_index, parallel_index, new_replicas
+            slots = float(problem.parallel[new_parallel] * new_replicas)
+            move = new_batch, new_parallel, new_replicas
             # Our reading requires that scaling down saves slots; the printed steps do not.
-            saves_slots = printed or slots < problem.parallel[p] * replicas
+            saves_slots = printed or slots < problem.parallel[parallel] * replicas
             if down and latency_after <= problem.slo_s and saves_slots:
                 moves.append(((slots, latency_after), move))
             if not down and latency_after < latency:

@@ -27,10 +27,7 @@ PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # price of the whole latency lim
 
 
 def device_lower_bound(
-    problem: OperatorProblem,
-    demand: Demand,
-    table: FloatArray,
-    device_bytes: float,
+    problem: OperatorProblem, demand: Demand, table: FloatArray, device_bytes: float
 ) -> int:
     """Return a lower bound on the devices of any plan whose choices are finite in ``table``.
 

@@ -13,12 +13,7 @@ import numpy as np
 
 from simulation.compiler import cached_kernel, kernel
 from simulation.provisioning.interference import interference_matrix
-from simulation.provisioning.packing import (
-    Plan,
-    add_shard,
-    mean_slowdowns,
-    no_devices,
-)
+from simulation.provisioning.packing import Plan, add_shard, mean_slowdowns, no_devices
 from simulation.provisioning.placement import Placement, packing_plan, placement_of, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, evaluate
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn

@@ -37,16 +37,14 @@ def exact_plan(
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None  # an operator that is stable with no number of replicas
-    count = len(options)
-    first = np.r_[0, np.cumsum([option.slots.size for option in options])]  # of each operator
-    binaries = int(first[-1])
-    slots = slot_price * np.concatenate([option.slots for option in options])
+    operators = len(options)
+    slots = np.concatenate([option.slots for option in options])
     # Variables: a binary for each choice, the start time of each operator, and the devices.
     result = scipy.optimize.milp(
-        np.r_[slots, np.zeros(count), 1.0],
+        np.r_[slot_price * slots, np.zeros(operators), 1.0],
         constraints=_constraints(problem, options, slo_share),
-        integrality=np.r_[np.ones(binaries), np.zeros(count + 1)],
-        bounds=scipy.optimize.Bounds(0.0, np.r_[np.ones(binaries + count), np.inf]),
+        integrality=np.r_[np.ones(slots.size), np.zeros(operators + 1)],
+        bounds=scipy.optimize.Bounds(0.0, np.r_[np.ones(slots.size + operators), np.inf]),
         # The exact method needs a proof, so no gap is allowed.
         options={"mip_rel_gap": 0.0},
     )
@@ -54,9 +52,13 @@ def exact_plan(
         return None
     if result.x is None:
         raise SimulationError(f"The operator program found no answer: {result.message}")
-    # The choice whose binary is 1, as its position among the operator's choices
-    picks = [int(result.x[first[v] : first[v + 1]].argmax()) for v in range(count)]
-    choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
+    ends = np.cumsum([option.slots.size for option in options])
+    binaries_by_operator = np.split(result.x[: slots.size], ends[:-1])
+    chosen = [
+        option.choice[binaries.argmax()]
+        for option, binaries in zip(options, binaries_by_operator, strict=True)
+    ]
+    choice = np.array(chosen)
     plan = evaluate(problem, "exact", choice, int(np.ceil(result.mip_dual_bound - TOLERANCE)))
     if not plan.feasible and slo_share == 1.0:
         # The solver allows a plan that misses the limit by its tolerance.
@@ -72,36 +74,38 @@ def _constraints(
     The variables are a binary for each choice, the start time of each operator as a share of the
     limit, and the number of devices. ``slo_share`` is the latest end.
     """
-    sizes = np.array([option.slots.size for option in options])
-    binaries, count = int(sizes.sum()), len(options)
-    owner = np.repeat(np.arange(count), sizes)  # operator of each choice
+    csr_array = scipy.sparse.csr_array
+    operators, sizes = len(options), [option.slots.size for option in options]
+    operator = np.repeat(np.arange(operators), sizes)  # of each choice
     sojourn = np.concatenate([option.sojourn_s for option in options]) / problem.slo_s
-    # Rows by operator: its number of picked choices, their sojourn, and its start time
-    pick = scipy.sparse.csr_array((np.ones(binaries), (owner, np.arange(binaries))))
-    takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
-    start = scipy.sparse.eye_array(count, format="csr")
-    before = np.array([first for first, _ in problem.edges], np.int64)
-    after = np.array([second for _, second in problem.edges], np.int64)
-    needs = np.concatenate(
-        [
-            np.zeros((n, 1)) if option.needs is None else option.needs
-            for option, n in zip(options, sizes, strict=True)
-        ]
-    ).T  # [K, binaries] use of each resource by choice
-    devices = scipy.sparse.csr_array(-np.ones((len(needs), 1)))
+    # Rows by operator: its number of chosen choices, their sojourn, and its start time
+    chosen = csr_array((np.ones(len(operator)), (operator, np.arange(len(operator)))))
+    takes = csr_array((sojourn, (operator, np.arange(len(operator)))))
+    start = scipy.sparse.eye_array(operators, format="csr")
+    before = np.array([earlier for earlier, _ in problem.edges], np.int64)
+    after = np.array([later for _, later in problem.edges], np.int64)
+    needs_by_operator = [
+        np.zeros((option.slots.size, 1)) if option.needs is None else option.needs
+        for option in options
+    ]
+    needs = np.concatenate(needs_by_operator).T  # [resource, choice]
     blocks = [
         # Each operator has one choice.
-        [pick, scipy.sparse.csr_array((count, count)), None],
+        [chosen, csr_array((operators, operators)), None],
         # It ends within the limit.
         [takes, start, None],
         # It ends before the operators after it start.
         [takes[before], start[before] - start[after], None],
         # The devices suffice for each resource.
-        [scipy.sparse.csr_array(needs), None, devices],
+        [csr_array(needs), None, csr_array(-np.ones((len(needs), 1)))],
     ]
-    high = [np.ones(count), np.full(count, slo_share), np.zeros(before.size), np.zeros(len(needs))]
-    low = [np.ones(count), *(np.full(bounds.size, -np.inf) for bounds in high[1:])]
-    rows = [row for row, bounds in zip(blocks, high, strict=True) if bounds.size]
+    at_most = [
+        np.ones(operators), np.full(operators, slo_share), np.zeros(before.size),
+        np.zeros(len(needs)),
+    ]  # fmt: skip
+    at_least = [np.ones(operators), *(np.full(most.size, -np.inf) for most in at_most[1:])]
+    rows = [block for block, most in zip(blocks, at_most, strict=True) if most.size]
+    matrix = scipy.sparse.block_array(rows, format="csr")
     return scipy.optimize.LinearConstraint(
-        scipy.sparse.block_array(rows, format="csr"), np.concatenate(low), np.concatenate(high)
+        matrix, np.concatenate(at_least), np.concatenate(at_most)
     )

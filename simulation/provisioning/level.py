@@ -149,16 +149,17 @@ def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> 
     ``name`` is the granularity of ``levels``. ``trade`` of the result is a level with fewer devices
     that is worse in another figure, if any. None without any level.
     """
-    best_coarser = min(coarser, key=level_order, default=None)
-    if best_coarser is None:
-        return fewest_devices(levels)
-    candidates = [level for level in levels if all(no_worse(level, other) for other in coarser)]
-    best = fewest_devices(
-        [level for level in candidates if level_order(level) < level_order(best_coarser)]
-    )
-    if best is None:
-        best = fallback_to(best_coarser, name)
     fewest = fewest_devices(levels)
+    if not coarser:
+        return fewest
+    best_coarser = min(coarser, key=level_order)
+    better = [
+        level
+        for level in levels
+        if level_order(level) < level_order(best_coarser)
+        and all(no_worse(level, other) for other in coarser)
+    ]
+    best = fewest_devices(better) or fallback_to(best_coarser, name)
     trade = fewest if fewest is not None and fewest.devices < best.devices else None
     return replace(best, trade=trade)
 
@@ -186,12 +187,8 @@ def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
 
     Both have three figures: GPUs, energy and memory. Their units cancel.
     """
-    return Savings(
-        *(
-            1.0 - fine_figure / coarse_figure if coarse_figure else None
-            for coarse_figure, fine_figure in zip(coarse, fine, strict=True)
-        )
-    )
+    pairs = zip(coarse, fine, strict=True)
+    return Savings(*(1.0 - finer / coarser if coarser else None for coarser, finer in pairs))
 
 
 def savings(model: Level, fine: Level) -> Savings:
@@ -199,5 +196,7 @@ def savings(model: Level, fine: Level) -> Savings:
 
     ``model`` is the plan of whole replicas that it is compared with.
     """
-    coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
-    return saved_shares(coarse, finer)
+    return saved_shares(
+        (model.devices, model.power_w, model.memory_bytes),
+        (fine.devices, fine.power_w, fine.memory_bytes),
+    )

@@ -61,9 +61,8 @@ def confirmed_whole_replicas(
     _, best = max(levels, key=lambda pair: pair[0])
     relaxed = plan_whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
     fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
-    return replace(
-        best, least_devices=fewest, by_means=fewest, seconds=time.perf_counter() - started
-    )
+    seconds = time.perf_counter() - started
+    return replace(best, least_devices=fewest, by_means=fewest, seconds=seconds)
 
 
 def confirmed_level(
@@ -137,23 +136,15 @@ def confirmed_sm_shares(
 
     levels = []
     for max_slowdown in SLOWED:
-        level = confirmed_level(
-            "operator",
-            phase,
-            replay,
-            attainment,
-            coarser,
-            partial(plan_with_slowdown, max_slowdown=max_slowdown),
-        )
+        with_shares = partial(plan_with_slowdown, max_slowdown=max_slowdown)
+        level = confirmed_level("operator", phase, replay, attainment, coarser, with_shares)
         if level is not None and level.confined is not None:
             levels.append(level)
     best = fewest_devices(levels)
     if best is None:
         return None
     bounds = [level.least_devices for level in coarser if level.level == "operator"]
-    bound = min((proven for proven in bounds if proven is not None), default=None)
-    return replace(
-        best,
-        method=f"{best.method}, in shares of the multiprocessors",
-        least_devices=None if bound is None else min(bound, best.devices),
-    )
+    proven = [bound for bound in bounds if bound is not None]
+    least_devices = min(*proven, best.devices) if proven else None
+    method = f"{best.method}, in shares of the multiprocessors"
+    return replace(best, method=method, least_devices=least_devices)

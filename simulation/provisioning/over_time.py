@@ -109,16 +109,17 @@ class _PlanCache:
         they are computed once per length.
         """
         if key not in self.problems:
-            rate, tokens = STEP ** key[0], STEP ** key[1]
-            # Prefill counts requests and prompt tokens; decode counts tokens and mean context.
-            isl, osl, per_request = tokens, self.service.osl, 1.0
+            rate_step, length_step = key
+            requests_s, isl, osl = STEP**rate_step, STEP**length_step, self.service.osl
             if self.service.phase != "prefill":
-                osl = per_request = min(self.service.osl, tokens)
-                isl = tokens - osl / 2.0
-            if key[1] not in self.problem_of_length:
+                # Decode counts tokens and mean context, not requests and prompt tokens.
+                context = isl
+                osl = min(osl, context)
+                requests_s, isl = requests_s / osl, context - osl / 2.0
+            if length_step not in self.problem_of_length:
                 of_length = replace(self.service, isl=isl, osl=osl)
-                self.problem_of_length[key[1]] = self.problem_of(of_length)
-            self.problems[key] = at_rate(self.problem_of_length[key[1]], rate / per_request)
+                self.problem_of_length[length_step] = self.problem_of(of_length)
+            self.problems[key] = at_rate(self.problem_of_length[length_step], requests_s)
         return self.problems[key]
 
     def plan(self, level: str, key: DemandKey) -> Level | None:
@@ -184,18 +185,19 @@ class _LevelSimulation:
         devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
-        for w, latest in enumerate(requested):
+        for window, latest in enumerate(requested):
             if latest is None:
                 continue
+            _, plan = latest
             # Capacity serves after ``delay`` windows, so the smallest of the recent plans serves.
-            recent = [each for each in requested[max(0, w - delay) : w + 1] if each is not None]
-            planned_for, active = min(recent, key=lambda each: each[1].devices)
-            plans[w] = active, cache.problem(planned_for)
-            met[w], serving_watts = cache.outcome(active, planned_for, real[w])
-            plan = latest[1]
-            devices[w], memory[w] = plan.devices, plan.memory_bytes
+            recent = requested[max(0, window - delay) : window + 1]
+            planned_for, active = min(filter(None, recent), key=lambda each: each[1].devices)
+            plans[window] = active, cache.problem(planned_for)
+            met[window], serving_watts = cache.outcome(active, planned_for, real[window])
+            devices[window], memory[window] = plan.devices, plan.memory_bytes
             # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
-            power[w] = serving_watts + (plan.devices - active.devices) * cache.service.gpu.idle_w
+            starting_watts = (plan.devices - active.devices) * cache.service.gpu.idle_w
+            power[window] = serving_watts + starting_watts
         return LevelOverTime(
             self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
             None if judge is None else judge.attainment(plans),
@@ -248,31 +250,27 @@ def over_time(
     replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
     """
     plans = _PlanCache(service, problem_of, device_bytes)
-    courses = {}  # result over all windows of each level
+    results: dict[str, LevelOverTime] = {}
     for level in levels:
         if planned_on is None:
             known = demand_of_previous_block(windows, (every or {}).get(level, 1))
         else:
             known = planned_on if isinstance(planned_on, Windows) else planned_on[level]
         simulate = _LevelSimulation(level, plans, windows, known, startup_s, judge).run
+        search = partial(_with_least_headroom, low=headroom, attainment=attainment)
         if judge is None:
-            courses[level] = _with_least_headroom(
-                partial(simulate, level), headroom, attainment, ROUNDS
-            )
+            results[level] = search(partial(simulate, level), rounds=ROUNDS)
             continue
         # First try whole-replica plans at this level's speed, then its own plans.
-        best = _with_least_headroom(
-            partial(simulate, "model"), headroom, attainment, REPLAYED_ROUNDS
-        )
+        best = search(partial(simulate, "model"), rounds=REPLAYED_ROUNDS)
         if level != "model":
             max_devices = int(best.devices.sum()) if best.attainment >= attainment else None
-            finer = partial(simulate, level)
-            finer_course = _with_least_headroom(
-                finer, headroom, attainment, REPLAYED_ROUNDS, max_devices
+            finer = search(
+                partial(simulate, level), rounds=REPLAYED_ROUNDS, max_devices=max_devices
             )
-            best = finer_course if _is_better(finer_course, best, attainment) else best
-        courses[level] = best
-    return courses
+            best = finer if _is_better(finer, best, attainment) else best
+        results[level] = best
+    return results
 
 
 def _is_better(ours: LevelOverTime, coarse: LevelOverTime, attainment: float) -> bool:
@@ -283,10 +281,10 @@ def _is_better(ours: LevelOverTime, coarse: LevelOverTime, attainment: float) ->
     """
     if ours.attainment < attainment or coarse.attainment < attainment:
         return ours.attainment > coarse.attainment
-    ours_uses, coarse_uses = (
-        (int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)
-    )
-    return ours_uses < coarse_uses
+    gpus, coarse_gpus = int(ours.devices.sum()), int(coarse.devices.sum())
+    if gpus != coarse_gpus:
+        return gpus < coarse_gpus
+    return float(ours.power_w.sum()) < float(coarse.power_w.sum())
 
 
 def _with_least_headroom(

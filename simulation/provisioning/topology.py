@@ -81,12 +81,9 @@ def renumber_by_affinity(
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
     return replace(
-        placement,
-        device=number[placement.device],
-        memory_bytes=placement.memory_bytes[order],
-        compute=placement.compute[order],
-        bandwidth=placement.bandwidth[order],
-    )
+        placement, device=number[placement.device], memory_bytes=placement.memory_bytes[order],
+        compute=placement.compute[order], bandwidth=placement.bandwidth[order],
+    )  # fmt: skip
 
 
 def _same_replica_mask(placement: Placement) -> FloatArray:
@@ -108,15 +105,15 @@ def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
     """
     count = len(weight)
     node = np.full(count, -1)
-    for k in range(-(-count // per_node)):
+    for next_node in range(-(-count // per_node)):
         free = np.flatnonzero(node < 0)
         traffic_to_free = weight[np.ix_(free, free)].sum(axis=1)
-        node[free[traffic_to_free.argmax()]] = k
+        node[free[traffic_to_free.argmax()]] = next_node
         for _ in range(min(per_node, free.size) - 1):
             free = np.flatnonzero(node < 0)
-            on_node = np.flatnonzero(node == k)
+            on_node = np.flatnonzero(node == next_node)
             traffic_to_node = weight[np.ix_(free, on_node)].sum(axis=1)
-            node[free[traffic_to_node.argmax()]] = k
+            node[free[traffic_to_node.argmax()]] = next_node
     return node
 
 
@@ -128,17 +125,17 @@ def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
     node = node.copy()
     rows = np.arange(len(node))
     for _ in range(ROUNDS):
-        to_node = np.stack(
-            [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
-        )
+        nodes = range(node.max() + 1)
+        to_node = np.stack([weight[:, node == one].sum(axis=1) for one in nodes], axis=1)
         to_own_node = to_node[rows, node]
         to_other_node = to_node[:, node]  # of each device to the node of each other device
         after = to_other_node + to_other_node.T  # within nodes, of both devices after the exchange
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
         gain = after - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
-        i, j = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[i, j] <= 1e-12 * weight.sum():
+        best = np.unravel_index(gain.argmax(), gain.shape)
+        if gain[best] <= 1e-12 * weight.sum():
             break
-        node[i], node[j] = node[j], node[i]
+        exchanged = list(best)
+        node[exchanged] = node[exchanged[::-1]]
     return node

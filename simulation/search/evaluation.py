@@ -98,14 +98,17 @@ def _pair_by_simulation(
 
     def miss_ratios(run: SimulationResult) -> tuple[float, float]:
         """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
-        shares = miss_shares(run.requests, tier)
-        missed_ttft, missed_tbt = (shares.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
-        return missed_ttft / (1.0 - targets[0]), missed_tbt / (1.0 - targets[1])
+        shares, nothing = miss_shares(run.requests, tier), (0.0, 0.0)
+        ttft, tbt = shares.get("ttft", nothing)[0], shares.get("tbt", nothing)[0]
+        return ttft / (1.0 - targets[0]), tbt / (1.0 - targets[1])
 
     def holds(rate: float) -> bool:
         """Return whether two draws of requests meet the tier, and each role its target."""
-        runs = (trial.at(rate, draw=draw) for draw in (0, 1))
-        return all(trial.met(run) and max(miss_ratios(run)) <= 1.0 for run in runs)
+        for draw in (0, 1):
+            run = trial.at(rate, draw=draw)
+            if not trial.met(run) or max(miss_ratios(run)) > 1.0:
+                return False
+        return True
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
     max_rate = min(
@@ -114,45 +117,40 @@ def _pair_by_simulation(
         saturated_rps(decode.profile, work, _decode_pool(candidate, first)),
     )
     ends = rates_around_limit(
-        holds,
-        guess,
-        step=STEP_FACTOR,
-        lowest=guess / MAX_FACTOR,
-        highest=max_rate,
+        holds, guess, step=STEP_FACTOR, lowest=guess / MAX_FACTOR, highest=max_rate,
         precision=PD_PRECISION,
-    )
+    )  # fmt: skip
     if ends is None:
         return None
-    low, high = ends
-    run, (missed_ttft, missed_tbt) = trial.at(low), miss_ratios(trial.at(high))
-    bound = "tbt" if missed_tbt > missed_ttft else "ttft" if missed_ttft else "throughput"
-    share = tier.attainment
-    return RatedCandidate(
-        candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
-        bound, "simulation",
-    )  # fmt: skip
+    met_rate, missed_rate = ends
+    missed_ttft, missed_tbt = miss_ratios(trial.at(missed_rate))
+    bound = "ttft" if missed_ttft else "throughput"
+    if missed_tbt > missed_ttft:
+        bound = "tbt"
+    times, share = trial.at(met_rate).requests, tier.attainment
+    ttft_s, tbt_s = quantile(times.ttft_s, share), quantile(times.tbt_s, share)
+    return RatedCandidate(candidate, met_rate, ttft_s, tbt_s, bound, "simulation")
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandidate | None:
     """Return a candidate at ``rate`` requests/s, by closed forms; None if it misses the limits."""
     arriving = requests.workload.at(rate)
-    decode, first = candidate.decode, candidate.prefill
+    tier, first = requests.tier, candidate.prefill
     if first is None:
-        evaluated = evaluate_pool(decode.profile, arriving)
-        if evaluated.attainment(requests.tier) < requests.tier.attainment:
+        alone = evaluate_pool(candidate.decode.profile, arriving)
+        if alone.attainment(tier) < tier.attainment:
             return None
-        return _rated_candidate(candidate, evaluated, "", requests)
-    senders, tier = candidate.prefills, requests.tier
-    prefill = evaluate_pool(first.profile, arriving, PoolShape("prefill", senders))
-    decoding = evaluate_pool(decode.profile, arriving, _decode_pool(candidate, first))
-    if not (prefill.stable and decoding.stable):
+        return _rated_candidate(candidate, alone, "", requests)
+    prefill_pool = PoolShape("prefill", candidate.prefills)
+    prefill = evaluate_pool(first.profile, arriving, prefill_pool)
+    decode_pool = _decode_pool(candidate, first)
+    decode = evaluate_pool(candidate.decode.profile, arriving, decode_pool)
+    if not (prefill.stable and decode.stable):
         return None
-    if (
-        prefill.ttft.share_within(tier.ttft_s) * decoding.tbt.share_within(tier.tbt_s)
-        < tier.attainment
-    ):
+    within = prefill.ttft.share_within(tier.ttft_s) * decode.tbt.share_within(tier.tbt_s)
+    if within < tier.attainment:
         return None
-    rated = _rated_candidate(candidate, decoding, "", requests)
+    rated = _rated_candidate(candidate, decode, "", requests)
     return replace(rated, ttft_s=prefill.ttft.quantile(tier.attainment))
 
 
@@ -161,11 +159,5 @@ def _rated_candidate(
 ) -> RatedCandidate:
     """Return a candidate with the rate and latencies of ``evaluated``."""
     share = requests.tier.attainment
-    return RatedCandidate(
-        candidate,
-        evaluated.rate,
-        evaluated.ttft.quantile(share),
-        evaluated.tbt.quantile(share),
-        bound_by,
-        "closed forms",
-    )
+    ttft_s, tbt_s = evaluated.ttft.quantile(share), evaluated.tbt.quantile(share)
+    return RatedCandidate(candidate, evaluated.rate, ttft_s, tbt_s, bound_by, "closed forms")

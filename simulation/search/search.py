@@ -13,7 +13,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.search.evaluation import at_rate, rate_by_closed_forms, rate_by_simulation
 from simulation.search.screen import Loads, aggregated_loads, decode_loads, prefill_loads, speeds_of
-from simulation.search.table import Table, table_of
+from simulation.search.table import NONE, Table, table_of
 from simulation.search.values import Candidate, Instance, RatedCandidate, Requests
 
 ON_FRONT = 24  # most points of a front
@@ -68,45 +68,40 @@ def search(
     report(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, requests)
     # Loads of instances that do both, that only prefill, and that only decode.
-    complete = aggregated_loads(speeds, requests)
-    first = prefill_loads(instances, requests.for_role("prefill"))
-    second = decode_loads(speeds, instances, requests.for_role("decode"))
-    table, ruled_out, evaluated = table_of(instances, requests, complete, first, second)
+    aggregated = aggregated_loads(speeds, requests)
+    prefill = prefill_loads(instances, requests.for_role("prefill"))
+    decode = decode_loads(speeds, instances, requests.for_role("decode"))
+    table, ruled_out, evaluated = table_of(instances, requests, aggregated, prefill, decode)
+
+    def by_cost(rated: RatedCandidate) -> tuple[float, float]:
+        return cost_key(rated, requests)
+
     report(0.3, "Queues of the best")
-    chosen = _best_candidates(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
-    by_forms = [rate_by_closed_forms(candidate, requests) for candidate in chosen]
-    closed = sorted(
-        (rated for rated in by_forms if rated is not None),
-        key=lambda rated: cost_key(rated, requests),
-    )
+    wanted = int(np.ceil(SPARE * top))
+    screened = _best_candidates(table, instances, requests, max(CLOSED, wanted))
+    rated_or_none = [rate_by_closed_forms(candidate, requests) for candidate in screened]
+    closed = sorted((rated for rated in rated_or_none if rated is not None), key=by_cost)
+    to_simulate = closed[:wanted]
+    for rated in _best_by_gpu(closed, requests):
+        if rated not in closed[:wanted] and np.isfinite(rated.candidate.usd_per_hour):
+            to_simulate.append(rated)
+
     best: list[RatedCandidate] = []
-    to_simulate = closed[: int(np.ceil(SPARE * top))]
-    to_simulate += [
-        rated
-        for rated in _best_by_gpu(closed, requests)
-        if rated not in to_simulate and np.isfinite(rated.candidate.usd_per_hour)
-    ]
     for number, rated in enumerate(to_simulate):
         report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
         simulated = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
         if simulated is not None:
             best.append(simulated)
-    dropped = len(by_forms) - len(closed) + len(to_simulate) - len(best)
+    best.sort(key=by_cost)
+    dropped = len(screened) - len(closed) + len(to_simulate) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
-    best.sort(key=lambda rated: cost_key(rated, requests))
+
     report(0.9, "What costs how much at which latency")
-    latency, speed = cost_fronts(table, complete, second, instances, requests, best)
-    return SearchResult(
-        best=tuple(best[:top]),
-        by_gpu=_best_by_gpu(
-            [*best, *(rated for rated in closed if rated not in to_simulate)], requests
-        ),
-        latency=latency,
-        speed=speed,
-        evaluated=evaluated,
-        ruled_out=dict(ruled_out),
-    )
+    latency, speed = cost_fronts(table, aggregated, decode, instances, requests, best)
+    not_simulated = [rated for rated in closed if rated not in to_simulate]
+    by_gpu = _best_by_gpu([*best, *not_simulated], requests)
+    return SearchResult(tuple(best[:top]), by_gpu, latency, speed, evaluated, dict(ruled_out))
 
 
 def cost_key(rated: RatedCandidate, requests: Requests) -> tuple[float, float]:
@@ -133,8 +128,8 @@ def kind_of(candidate: Candidate) -> Kind:
     It has GPU type, precision and numbers of GPUs and instances, but neither how the GPUs divide a
     layer nor the engine. A search therefore returns each deployment once, with its best engine.
     """
-    decode, first = candidate.decode, candidate.prefill
-    size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
+    decode, prefill = candidate.decode, candidate.prefill
+    size = (0, 0, 0) if prefill is None else (prefill.gpus, candidate.prefills, candidate.decodes)
     return (decode.gpu.name, decode.where.weights, decode.gpus, *size)
 
 
@@ -183,31 +178,29 @@ def _best_by_gpu(rated: Sequence[RatedCandidate], requests: Requests) -> tuple[R
 
 def cost_fronts(
     table: Table,
-    complete: Loads,
-    second: Loads,
+    aggregated: Loads,
+    decode: Loads,
     instances: Sequence[Instance],
     requests: Requests,
     simulated: Sequence[RatedCandidate] = (),
 ) -> Fronts:
     """Return two Pareto fronts within the limits: cost against TTFT, and cost against TBT.
 
-    Their points are candidates at loads of the screen: ``complete`` for aggregated instances,
-    ``second`` for decode instances. Closed forms check them, and the candidates ``simulated`` are
-    added. Cost is in dollars per request, or in GPUs per request/s if no candidate has a price.
+    Their points are candidates at loads of the screen: those of ``aggregated`` and of ``decode``
+    instances. Closed forms check them, and the candidates ``simulated`` are added. Cost is in
+    dollars per request, or in GPUs per request/s if no candidate has a price.
     """
-    columns = zip(
-        _aggregated_points(table, complete, requests),
-        _pair_points(table, second, requests),
-        strict=True,
-    )
-    rows, rates, ttft, tbt = (np.concatenate(column) for column in columns)
+    alone = _aggregated_points(table, aggregated, requests)
+    pairs = _pair_points(table, decode, requests)
+    rows, rates, ttft, tbt = (np.concatenate(column) for column in zip(alone, pairs, strict=True))
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     screened_cost = (table.usd_per_hour if priced else table.gpus)[rows] / rates
     least = np.nanmin(screened_cost, initial=np.inf)
     screened_cost = np.where(screened_cost <= COSTLY * least, screened_cost, np.nan)
+
     fronts = []
-    for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
-        on_front = pareto_front(screened_cost, seconds)
+    for latencies, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
+        on_front = pareto_front(screened_cost, latencies)
         if len(on_front) > ON_FRONT:
             # Closed forms rate every point, so thin long fronts evenly.
             on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
@@ -225,29 +218,27 @@ def cost_fronts(
     return fronts[0], fronts[1]
 
 
-def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:
+def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> Points:
     """Return the loads of aggregated instances within the limits as ``Points``."""
-    rows = np.flatnonzero(table.prefill < 0)
+    rows = np.flatnonzero(table.prefill == NONE)
     instance = table.decode[rows]
-    row, load = np.nonzero(complete.meets_limits(requests)[instance])
-    at_load = (instance[row], load)
-    return rows[row], complete.rate[at_load], complete.ttft_s[at_load], complete.tbt_s[at_load]
+    row, load = np.nonzero(aggregated.meets_limits(requests)[instance])
+    at = (instance[row], load)
+    return rows[row], aggregated.rate[at], aggregated.ttft_s[at], aggregated.tbt_s[at]
 
 
-def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
+def _pair_points(table: Table, decode: Loads, requests: Requests) -> Points:
     """Return prefill-decode pairs at ``PAIR_LOADS`` loads of their decode instances, as ``Points``.
 
-    TTFT is NaN, so pairs are only on the front of TBT. ``second`` are the loads of decode
-    instances.
+    TTFT is NaN, so pairs are only on the front of TBT.
     """
-    rows = np.flatnonzero(table.prefill >= 0)
-    instance = table.decode[rows]
-    loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
-    rates = table.decodes[rows][:, None] * second.rate[instance][:, loads]
-    keeps_limits = second.meets_limits(requests)[instance][:, loads]
-    row, load = np.nonzero(keeps_limits & (rates <= table.rate[rows][:, None]))
+    rows = np.flatnonzero(table.prefill != NONE)
+    loads = np.linspace(0, decode.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
+    at = np.ix_(table.decode[rows], loads)  # arrays [row, load] of the pairs' decode instances
+    rates = table.decodes[rows][:, None] * decode.rate[at]
+    row, load = np.nonzero(decode.meets_limits(requests)[at] & (rates <= table.rate[rows, None]))
     no_ttft = np.full(len(row), np.nan)
-    return rows[row], rates[row, load], no_ttft, second.tbt_s[instance][:, loads][row, load]
+    return rows[row], rates[row, load], no_ttft, decode.tbt_s[at][row, load]
 
 
 def pareto_front(first: FloatArray, second: FloatArray) -> IntArray:

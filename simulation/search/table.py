@@ -19,11 +19,10 @@ RATIOS = sorted(
     key=sum,
 )
 NONE = -1
-MISSES_TTFT, MISSES_TBT = (
-    "misses the TTFT limit at every load",
-    "misses the TPOT limit at every load",
-)
-MISSES_E2E, NO_ROOM = "misses the E2E limit at every load", "no room for one request beside weights"
+MISSES_TTFT = "misses the TTFT limit at every load"
+MISSES_TBT = "misses the TPOT limit at every load"
+MISSES_E2E = "misses the E2E limit at every load"
+NO_ROOM = "no room for one request beside weights"
 TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 
@@ -41,66 +40,66 @@ class Table:
 
     def row(self, number: int, instances: Sequence[Instance]) -> Candidate:
         """Return the candidate of row ``number``."""
-        first = int(self.prefill[number])
-        return Candidate(
-            instances[int(self.decode[number])],
-            None if first == NONE else instances[first],
-            0 if first == NONE else int(self.prefills[number]),
-            int(self.decodes[number]),
-        )
+        decode, decodes = instances[int(self.decode[number])], int(self.decodes[number])
+        prefill = int(self.prefill[number])
+        if prefill == NONE:
+            return Candidate(decode, None, 0, decodes)
+        return Candidate(decode, instances[prefill], int(self.prefills[number]), decodes)
 
 
 def table_of(
-    instances: Sequence[Instance], requests: Requests, complete: Loads, first: Loads, second: Loads
+    instances: Sequence[Instance],
+    requests: Requests,
+    aggregated: Loads,
+    prefill: Loads,
+    decode: Loads,
 ) -> tuple[Table, Counter[str], int]:
     """Return the table of candidates that keep the limits at some rate, and two counts.
 
-    They are the excluded candidates by reason, and the number of all candidates. ``complete``,
-    ``first`` and ``second`` are the loads of instances that do both, prefill, and decode. Each
+    They are the excluded candidates by reason, and the number of all candidates. ``aggregated``,
+    ``prefill`` and ``decode`` are the loads of instances that do both, prefill, and decode. Each
     engine of an instance counts as a candidate.
     """
     ruled_out: Counter[str] = Counter()
-    can_do_both = np.array([instance.mode != "disagg" for instance in instances])
-    rates = np.where(can_do_both, complete.largest_rates(requests), 0.0)
-    for k, instance in enumerate(instances):
-        if can_do_both[k] and rates[k] <= 0.0:
-            ruled_out[_missed_limit(complete, k, requests)] += len(instance.engines)
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
-    aggregated = np.flatnonzero(rates > 0.0)
-    single, no_prefill = np.ones(len(aggregated), np.int64), np.full(len(aggregated), NONE)
+
+    # Aggregated instances
+    can_do_both = np.array([instance.mode != "disagg" for instance in instances])
+    rps = np.where(can_do_both, aggregated.largest_rates(requests), 0.0)
+    for k in np.flatnonzero(can_do_both & (rps <= 0.0)).tolist():
+        ruled_out[_missed_limit(aggregated, k, requests)] += len(instances[k].engines)
+    alone = np.flatnonzero(rps > 0.0)
+    one, no_prefill = np.ones(len(alone), np.int64), np.full(len(alone), NONE)
     # Columns of the table by block: prefill, decode, their numbers, rate and GPUs.
-    blocks = [(no_prefill, aggregated, single, single, rates[aggregated], gpus[aggregated])]
+    blocks = [(no_prefill, alone, one, one, rps[alone], gpus[alone])]
     evaluated = candidate_count(instances)
-    prefill_rps, decode_rps = first.largest_rates(requests), second.largest_rates(requests)
-    # One-token answers need no decode instances.
-    for rows in _pairable_groups(instances) if requests.osl > 1 else []:
-        any_of_group = instances[int(rows[0])]
-        if any_of_group.link is None:
-            continue
-        engines = len(any_of_group.engines)
-        evaluated += engines * len(rows) ** 2
-        pairs = best_ratios(prefill_rps[rows], gpus[rows], decode_rps[rows], gpus[rows])
-        # Masks of pairs, ``[prefill, decode]``; each excluded pair has one reason.
-        misses_ttft = np.broadcast_to((prefill_rps[rows] <= 0.0)[:, None], pairs.rate.shape)
-        misses_tbt = np.broadcast_to((decode_rps[rows] <= 0.0)[None, :], pairs.rate.shape)
+
+    # Pairs; one-token answers need no decode instances.
+    prefill_rps, decode_rps = prefill.largest_rates(requests), decode.largest_rates(requests)
+    for group in _pairable_groups(instances) if requests.osl > 1 else []:
+        engines = len(instances[int(group[0])].engines)
+        evaluated += engines * len(group) ** 2
+        pairs = best_ratios(prefill_rps[group], gpus[group], decode_rps[group], gpus[group])
         fits = pairs.rate > 0.0
-        for reason, excluded in (
-            (MISSES_TTFT, misses_ttft),
-            (MISSES_TBT, misses_tbt & ~misses_ttft),
-            (TOO_MANY, ~(misses_ttft | misses_tbt | fits)),
-        ):
-            ruled_out[reason] += engines * int(excluded.sum())
-        p, d = np.nonzero(fits)
+        # Masks of pairs, ``[prefill, decode]``; each excluded pair has one reason.
+        misses_ttft = np.broadcast_to((prefill_rps[group] <= 0.0)[:, None], fits.shape)
+        misses_tbt = np.broadcast_to((decode_rps[group] <= 0.0)[None, :], fits.shape)
+        ruled_out[MISSES_TTFT] += engines * int(misses_ttft.sum())
+        ruled_out[MISSES_TBT] += engines * int((misses_tbt & ~misses_ttft).sum())
+        ruled_out[TOO_MANY] += engines * int((~(misses_ttft | misses_tbt | fits)).sum())
+        fitting = np.nonzero(fits)
         blocks.append(
-            (rows[p], rows[d], pairs.prefills[p, d], pairs.decodes[p, d], pairs.rate[p, d],
-             pairs.gpus[p, d])
+            (group[fitting[0]], group[fitting[1]], pairs.prefills[fitting],
+             pairs.decodes[fitting], pairs.rate[fitting], pairs.gpus[fitting])
         )  # fmt: skip
-    columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
-    prefill, decode, prefills, decodes, rate, total_gpus = columns
+
+    prefill_rows, decode_rows, prefills, decodes, rate, total_gpus = (
+        np.concatenate(column) for column in zip(*blocks, strict=True)
+    )
     # Both instances of a pair have the same GPU type, so one price applies.
-    total_usd = total_gpus * price[decode]
-    table = Table(prefill, decode, prefills, decodes, rate, total_gpus, total_usd)
+    usd = total_gpus * price[decode_rows]
+    table = Table(prefill_rows, decode_rows, prefills, decodes, rate, total_gpus, usd)
     return table, +ruled_out, evaluated  # + drops counts of 0
 
 
@@ -112,14 +111,15 @@ def candidate_count(instances: Sequence[Instance]) -> int:
 def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
     """Return groups of instances that can form pairs with each other, as indices.
 
-    The instances of a group have the same GPU type, precision and engines.
+    The instances of a group have a link, and the same GPU type, precision and engines.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, instance in enumerate(instances):
         if instance.mode == "agg":
             continue
         groups[instance.gpu.name, instance.where.weights, instance.engines].append(k)
-    return [np.array(rows, np.int64) for rows in groups.values()]
+    with_link = (rows for rows in groups.values() if instances[rows[0]].link is not None)
+    return [np.array(rows, np.int64) for rows in with_link]
 
 
 def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:

@@ -82,12 +82,7 @@ def largest_pool_rate(
 
 
 def binding_limit(
-    missed: str,
-    profile: Profile,
-    workload: Workload,
-    tier: Tier,
-    rate: float,
-    pool: PoolShape,
+    missed: str, profile: Profile, workload: Workload, tier: Tier, rate: float, pool: PoolShape
 ) -> str:
     """Return the binding constraint of ``pool``, which misses the tier at ``rate`` requests/s.
 

@@ -25,8 +25,7 @@ def queue_wait(requests: Occupancy, rate: float) -> Spread:
     points, weights = unit_exponential()
     mean_s = requests.mean_queue / rate / waiting_share
     return spread(
-        np.append(0.0, mean_s * points),
-        np.append(1.0 - waiting_share, waiting_share * weights),
+        np.append(0.0, mean_s * points), np.append(1.0 - waiting_share, waiting_share * weights)
     )
 
 

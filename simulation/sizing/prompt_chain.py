@@ -156,11 +156,15 @@ def prompt_delays(
     if spare <= 0:
         return None
 
-    # The grid, and the kinds of iterations on it.
-    cells_per_iteration, cells = _grid(budget, _longest_queue(iterations, workload, spare))
+    # The grid: a cell is a ``CELLS``-th of an iteration, smaller for short queues and larger for
+    # long ones.
+    longest_queue = _longest_queue(iterations, workload, spare)  # tokens
+    wanted_tokens = max(min(budget, longest_queue / 4.0) / CELLS, longest_queue / LONGEST)
+    cells_per_iteration = max(int(budget / wanted_tokens), 1)
+    cell_tokens = budget / cells_per_iteration
+    cells = int(np.ceil(longest_queue / cell_tokens))  # of the longest queue
     if cells > MOST_CELLS:
         return None
-    cell_tokens = budget / cells_per_iteration
     size = 1 << int(2 * cells).bit_length()  # a power of two for the transforms
     max_cells = min(cells_per_iteration, cells)
     kinds = _kinds_of(iterations, isl, running_s, cell_tokens, max_cells, size)
@@ -187,26 +191,10 @@ def prompt_delays(
     delays = NOTHING, NOTHING, NOTHING
     if likely.any():
         delays = _delays_in_iteration(
-            iterations,
-            workload,
-            time_shares[likely],
-            kinds.seconds[likely],
-            running_s,
-            cell_tokens,
-            eighth[likely],
-        )
+            iterations, workload, time_shares[likely], kinds.seconds[likely], running_s,
+            cell_tokens, eighth[likely],
+        )  # fmt: skip
     return Delays(busy_share, *delays, float(others_s.mean()))
-
-
-def _grid(budget: float, longest_queue: float) -> tuple[int, int]:
-    """Return the cells of a full iteration, and those of the longest queue.
-
-    Both arguments are in tokens. A cell is a ``CELLS``-th of an iteration, or smaller for short
-    queues and larger for long ones.
-    """
-    cell_tokens = max(min(budget, longest_queue / 4.0) / CELLS, longest_queue / LONGEST)
-    cells_per_iteration = max(int(budget / cell_tokens), 1)
-    return cells_per_iteration, int(np.ceil(longest_queue / (budget / cells_per_iteration)))
 
 
 def _kinds_of(
@@ -347,41 +335,42 @@ def _length_distribution(lengths: FloatArray, size: int) -> FloatArray:
 def _stationary_distribution(arrivals: Any, after_idle: Any, cells: int, computed: int) -> Any:
     """Return the distribution of waiting cells at an iteration's start, ``[cells + 1]``.
 
-    A cell is a fixed number of prompt tokens. An iteration that starts with v cells computes
-    k = min(v, ``computed``) of them. The cells that arrive meanwhile have the distribution
-    ``arrivals[k]``. If v is 0, the next number has the distribution ``after_idle``. Probability
+    A cell is a fixed number of prompt tokens. An iteration that starts with n cells computes
+    k = min(n, ``computed``) of them. The cells that arrive meanwhile have the distribution
+    ``arrivals[k]``. If n is 0, the next number has the distribution ``after_idle``. Probability
     beyond ``cells`` goes to the last state. States are eliminated from the end (Grassmann, Taksar
     and Heyman 1985), which needs no subtraction.
     """
     size = cells + 1
-    # Transition probabilities from v waiting cells to others, one iteration later.
+    # Transition probabilities from ``now`` waiting cells to others, one iteration later.
     steps = np.zeros((size, size))
-    for v in range(size):
-        left = max(v - computed, 0)
-        added = after_idle if v == 0 else arrivals[min(v, min(computed, cells))]
+    for now in range(size):
+        left = max(now - computed, 0)
+        added = after_idle if now == 0 else arrivals[min(now, min(computed, cells))]
         inside = 0.0
-        for to in range(left, size):
-            steps[v, to] = added[to - left]
-            inside += steps[v, to]
-        steps[v, cells] += max(1.0 - inside, 0.0)
-    # Remove the states from the end: paths through v become steps between lower states.
-    lower = np.ones(size)  # probability to step from v below v
-    for v in range(cells, 0, -1):
-        first = max(v - computed, 0)
+        for then in range(left, size):
+            steps[now, then] = added[then - left]
+            inside += steps[now, then]
+        steps[now, cells] += max(1.0 - inside, 0.0)
+    # Remove the states from the end: paths through ``last`` become steps between lower states.
+    below = np.ones(size)  # probability to step from a state to any lower one
+    for last in range(cells, 0, -1):
+        left = max(last - computed, 0)
         total = 0.0
-        for to in range(first, v):
-            total += steps[v, to]
-        lower[v] = max(total, 1e-300)
-        for u in range(v):
-            share = steps[u, v] / lower[v]
+        for then in range(left, last):
+            total += steps[last, then]
+        below[last] = max(total, 1e-300)
+        for now in range(last):
+            share = steps[now, last] / below[last]
             if share > 0.0:
-                for to in range(first, v):
-                    steps[u, to] += share * steps[v, to]
+                for then in range(left, last):
+                    steps[now, then] += share * steps[last, then]
+    # Add the states again: what enters a state from lower ones leaves it to lower ones.
     probability = np.zeros(size)
     probability[0] = 1.0
-    for v in range(1, size):
+    for last in range(1, size):
         total = 0.0
-        for u in range(v):
-            total += probability[u] * steps[u, v]
-        probability[v] = total / lower[v]
+        for now in range(last):
+            total += probability[now] * steps[now, last]
+        probability[last] = total / below[last]
     return probability / probability.sum()

@@ -16,12 +16,7 @@ import numpy as np
 from planner.optimizer.decomposition.covering import PricedArrays, cheapest_cells
 from planner.optimizer.figures import cap_use, global_need_tps, gpus_used, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
-from planner.optimizer.pools import (
-    CapacityCurves,
-    carried_by_pools,
-    fewest_instances,
-    is_nonlinear,
-)
+from planner.optimizer.pools import CapacityCurves, carried_by_pools, fewest_instances, is_nonlinear
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 
@@ -217,17 +212,11 @@ class Cells:
         """Return the arrays of the cells at ``prices`` for compiled code."""
         first, further = self.instance_charges(prices)
         arrays = PricedArrays(
-            theta_tps=self.curves.theta,
-            known_tps=self.curves.known,
-            steepest_tps=self.curves.steepest,
-            token_usd=prices.demand / self.mean_tps,
-            running_usd=first,
-            new_usd=further,
-            running_count=self.running,
-            minimum=self.minimum,
-            max_extra=self.max_extra,
-            need_tps=self.need,
-        )
+            theta_tps=self.curves.theta, known_tps=self.curves.known,
+            steepest_tps=self.curves.steepest, token_usd=prices.demand / self.mean_tps,
+            running_usd=first, new_usd=further, running_count=self.running, minimum=self.minimum,
+            max_extra=self.max_extra, need_tps=self.need,
+        )  # fmt: skip
         # Kernels would be compiled again for another memory layout, within the time limit.
         return PricedArrays(*map(np.ascontiguousarray, arrays))
 

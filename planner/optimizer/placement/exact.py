@@ -4,6 +4,7 @@ The program counts units by S1 switch. The instances are then put on nodes, the 
 ``placement.problem`` explains unit, shape and alternative.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -59,33 +60,27 @@ def place_exact(
 
     best = min(run_algorithm4(problem), place_blind(problem), key=points)
     program = build_program(problem, FreeSlots.from_problem(problem), shares)
+    left_s = max(LEAST_S, began + time_limit_s - perf_counter())
     solved = solve_program(
-        program.linear_program(),
-        gap=gap,
-        time_limit_s=max(LEAST_S, began + time_limit_s - perf_counter()),
-        check=throttled(check),
+        program.linear_program(), gap=gap, time_limit_s=left_s, check=throttled(check)
     )
     if solved.values is not None:
         best = min(best, placement_of(problem, program.counts(solved.values)), key=points)
     best = replace(best, unplaced=_merge_unplaced(best.unplaced))
     measures = measure_placement(problem, best, shares)
     penalty, bound = measures.points, max(0.0, solved.bound + program.fixed)
-    return ExactPlacement(
-        best,
-        measures,
-        bound=min(bound, penalty),
-        gap=max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
-        seconds=perf_counter() - began,
-    )
+    final_gap = max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0
+    seconds = perf_counter() - began
+    return ExactPlacement(best, measures, min(bound, penalty), final_gap, seconds)
 
 
 def _merge_unplaced(unplaced: tuple[UnplacedUnits, ...]) -> tuple[UnplacedUnits, ...]:
     """Return ``unplaced`` with one entry per service and unit shape, counts added."""
     by_shape: dict[tuple[int, tuple[int, ...]], UnplacedUnits] = {}
-    for gap in unplaced:
-        key = (gap.service, gap.shape)
-        number = gap.number + (by_shape[key].number if key in by_shape else 0)
-        by_shape[key] = replace(gap, number=number)
+    for units in unplaced:
+        key = (units.service, units.shape)
+        number = units.number + (by_shape[key].number if key in by_shape else 0)
+        by_shape[key] = replace(units, number=number)
     return tuple(by_shape.values())
 
 
@@ -98,16 +93,14 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
     """
     units, instances = _placed_instances(problem, counts)
     ledger = Ledger(problem)
-    rows_of_unit: dict[_Unit, list[tuple[int, ...]]] = {}
+    rows_of_unit: dict[_Unit, list[tuple[int, ...]]] = defaultdict(list)
     failed: set[_Unit] = set()
     for i, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
-        nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), gpus)
-        if not nodes_and_gpus:
+        taken = ledger.take(ledger.nodes(switch, gpu), gpus)  # GPUs by node
+        if not taken:
             failed.add(unit)
-        rows_of_unit.setdefault(unit, []).extend(
-            (unit.service, unit.number, block.role, block.replica, part, i, node, gpus_of_node)
-            for node, gpus_of_node in nodes_and_gpus
-        )
+        instance = unit.service, unit.number, block.role, block.replica, part, i
+        rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in taken]
     lost = [(key.service, key.shape, count) for key, count in counts.items() if key.kind == "none"]
     lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
     reason = "no placement of all services together has room for it"
@@ -143,30 +136,27 @@ def _placed_instances(
 ) -> tuple[list[_Unit], list[_Instance]]:
     """Return the units that ``counts`` places, and their instances, the largest first."""
     switches_of_parts = _switches_of_parts(counts)
-    number = [0] * len(problem.services)
+    units_of_service = [0] * len(problem.services)
     units: list[_Unit] = []
     instances: list[_Instance] = []
-    for (kind, service, shape, alternative, where, _), count in sorted(counts.items()):
+    for (kind, index, shape, alternative, place, _), count in sorted(counts.items()):
         if kind not in ("unit", "wide"):
             continue
-        spec = problem.services[service]
-        blocks = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
+        service = problem.services[index]
+        replicas, _ = service.shapes[shape]
+        blocks = unit_blocks(service, replicas, service.alternatives[alternative])
+        blocks.sort(key=lambda block: (block.role, block.replica))
         for _ in range(count):
-            unit = _Unit(service, number[service], shape)
+            unit = _Unit(index, units_of_service[index], shape)
             units.append(unit)
-            number[service] += 1
+            units_of_service[index] += 1
             for block in blocks:
-                switch = where
+                switch = place
                 if kind == "wide":
-                    switch = switches_of_parts[service, block.role, alternative, where].pop()
+                    switch = switches_of_parts[index, block.role, alternative, place].pop()
                 for part, gpu, gpus in block.instances:
                     instances.append(_Instance(unit, gpus, block, part, gpu, switch))
-    place = {unit: i for i, unit in enumerate(units)}
-    instances.sort(
-        key=lambda instance: (
-            -instance.gpus, place[instance.unit], instance.block.role, instance.block.replica,
-        )
-    )  # fmt: skip
+    instances.sort(key=lambda instance: -instance.gpus)  # equal ones by unit, role and replica
     return units, instances
 
 

@@ -10,9 +10,10 @@ always be packed, the largest first. Nodes then fail a size only when its slots 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,37 +39,38 @@ class FreeSlots:
         tree = problem.topology
         node_gpus = np.zeros(len(tree.gpu_types), np.int64)
         np.maximum.at(node_gpus, tree.gpu, tree.gpus)
-        sizes: dict[int, set[int]] = {}  # GPUs of an instance, by GPU type
-        roles = chain.from_iterable(service.roles for service in problem.services)
-        for part in chain.from_iterable(role.parts for role in roles):
-            for gpu in part.types:
-                sizes.setdefault(gpu, set()).add(part.gpus)
+        sizes: dict[int, set[int]] = defaultdict(set)  # GPUs of an instance, by GPU type
+        for service in problem.services:
+            for role in service.roles:
+                for part in role.parts:
+                    for gpu in part.types:
+                        sizes[gpu].add(part.gpus)
         for of_type in sizes.values():
             # Unless each size divides the next larger one, slots of one GPU bound the total.
             if any(larger % size for size, larger in pairwise(sorted(of_type))):
                 of_type.add(1)
         entries = tuple((gpu, size) for gpu in sorted(sizes) for size in sorted(sizes[gpu]))
+
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
-        for index, (gpu, size) in enumerate(entries):
-            nodes = np.flatnonzero(tree.gpu == gpu)
-            if size <= node_gpus[gpu]:
-                np.add.at(slots[:, index], tree.s1[nodes], free[nodes] // size)
+        for (gpu, size), of_entry in zip(entries, slots.T, strict=True):
+            nodes, largest_node = np.flatnonzero(tree.gpu == gpu), int(node_gpus[gpu])
+            if size <= largest_node:
+                np.add.at(of_entry, tree.s1[nodes], free[nodes] // size)
             else:
                 # A larger instance takes whole free nodes.
-                is_empty = (free[nodes] == node_gpus[gpu]) & (tree.gpus[nodes] == node_gpus[gpu])
-                np.add.at(slots[:, index], tree.s1[nodes[is_empty]], 1)
-                slots[:, index] //= _nodes_of_instance(size, int(node_gpus[gpu]))
+                is_free = (free[nodes] == largest_node) & (tree.gpus[nodes] == largest_node)
+                np.add.at(of_entry, tree.s1[nodes[is_free]], 1)
+                of_entry //= _nodes_of_instance(size, largest_node)
         return cls(entries, slots, node_gpus)
 
     def used_by(self, blocks: Sequence[Block]) -> IntArray:
         """Return the slots of each entry that the instances of all ``blocks`` use, ``[entry]``."""
         total = np.zeros(len(self.entries), np.int64)
-        for gpu, size in ((gpu, size) for block in blocks for _, gpu, size in block.instances):
-            node = max(1, int(self.node_gpus[gpu]))
-            for index, (slot_gpu, slot_size) in enumerate(self.entries):
-                if slot_gpu != gpu:
-                    continue
+        instances = [instance for block in blocks for instance in block.instances]
+        for index, (slot_gpu, slot_size) in enumerate(self.entries):
+            node = max(1, int(self.node_gpus[slot_gpu]))
+            for size in [size for _, gpu, size in instances if gpu == slot_gpu]:
                 if slot_size > node:
                     slot_nodes = _nodes_of_instance(slot_size, node)
                     total[index] += _nodes_of_instance(size, node) // slot_nodes

@@ -75,16 +75,10 @@ class Program:
         count, shape = len(self.keys), (len(self.low), len(self.keys))
         rows = scipy.sparse.csc_array((self.value, self.index, self.start), shape=shape).tocsr()
         return LinearProgram(
-            cost=np.array(self.cost),
-            lower=np.zeros(count),
-            upper=np.array(self.upper),
-            whole=np.ones(count, np.bool_),
-            begins=rows.indptr,
-            columns=rows.indices,
-            values=rows.data,
-            row_lower=np.array(self.low),
-            row_upper=np.array(self.high),
-        )
+            cost=np.array(self.cost), lower=np.zeros(count), upper=np.array(self.upper),
+            whole=np.ones(count, np.bool_), begins=rows.indptr, columns=rows.indices,
+            values=rows.data, row_lower=np.array(self.low), row_upper=np.array(self.high),
+        )  # fmt: skip
 
     def counts(self, values: FloatArray) -> dict[Key, int]:
         """Return the counts of units and replicas that are not 0 in the solution ``values``."""
@@ -104,45 +98,48 @@ def build_program(problem: PlacementProblem, free: FreeSlots, shares: Sequence[f
 
     ``free`` has the slots of each switch. ``shares`` gives the share of bandwidth at each level of
     switches.
-
-    Indices: s service, k shape, a alternative, r role.
     """
     program = Program()
     switches = sorted(np.unique(problem.topology.s1).tolist(), key=lambda s1: problem.subgroup[s1])
     # A row for each switch and size of slot: no more are used than there are.
     slot_rows = {s1: [program.row(-INF, float(n)) for n in free.slots[s1]] for s1 in switches}
     node_rows = _node_rows(program, problem, switches)
-    for s, service in enumerate(problem.services):
+    for number_of_service, service in enumerate(problem.services):
         if not service.shapes:
             continue
         demand_rows = []
-        for k, (shape, number) in enumerate(service.shapes):
-            demand_rows.append(program.row(number, number))
-            points = POINTS.unplaced * (1 + service.priority) * service.gpus(shape)
-            program.column(Key("none", s, k), points, number, [(demand_rows[k], 1.0)])
+        for shape, (replicas, units) in enumerate(service.shapes):
+            row = program.row(units, units)
+            demand_rows.append(row)
+            points = POINTS.unplaced * (1 + service.priority) * service.gpus(replicas)
+            program.column(Key("none", number_of_service, shape), points, units, [(row, 1.0)])
         in_centre = [s1 for s1 in switches if problem.centre_of_s1[s1] == service.centre]
         columns = _ServiceColumns(
-            program, problem, free, s, in_centre, demand_rows, slot_rows, node_rows,
-            (max(shares[: S1 + 1]), shares[S2]),
+            program, problem, free, number_of_service, in_centre, demand_rows, slot_rows,
+            node_rows, (max(shares[: S1 + 1]), shares[S2]),
         )  # fmt: skip
-        for a in range(len(service.alternatives)):
+        for alternative in range(len(service.alternatives)):
             part_rows: dict[tuple[int, int], int] = {}
-            for k, (shape, _) in enumerate(service.shapes):
-                columns.add_units(a, k)
-                if len(service.roles) > 1 and sum(shape) > 1:
-                    columns.add_wide_units(a, k, part_rows)
-            columns.add_parts(a, part_rows)
+            for shape, (replicas, _) in enumerate(service.shapes):
+                columns.add_units(alternative, shape)
+                if len(service.roles) > 1 and sum(replicas) > 1:
+                    columns.add_wide_units(alternative, shape, part_rows)
+            columns.add_parts(alternative, part_rows)
     return program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ServiceColumns:
-    """Adds the variables of service ``s`` to ``program``; for the indices see ``build_program``."""
+    """Adds the variables of one service to ``program``.
+
+    Arguments: ``alternative`` is an index in ``Service.alternatives`` (sets of GPU types), and
+    ``shape`` one in ``Service.shapes`` (replicas by role).
+    """
 
     program: Program
     problem: PlacementProblem
     free: FreeSlots
-    s: int
+    number: int  # of the service
     switches: list[int]  # S1 switches of the data centre of the service
     demand_rows: list[int]  # row of each shape
     slot_rows: dict[int, list[int]]  # by switch: the row of each entry of ``free``
@@ -152,79 +149,80 @@ class _ServiceColumns:
     @property
     def service(self) -> Service:
         """Return the service whose variables are added."""
-        return self.problem.services[self.s]
+        return self.problem.services[self.number]
 
-    def add_units(self, a: int, k: int) -> None:
-        """Add the variables "unit": units of shape ``k`` under each S1 switch.
-
-        ``a`` is the index of the alternative (set of GPU types).
-        """
-        shape, number = self.service.shapes[k]
-        blocks = unit_blocks(self.service, shape, self.service.alternatives[a])
+    def add_units(self, alternative: int, shape: int) -> None:
+        """Add the variables "unit": units of a shape under each S1 switch."""
+        replicas, units = self.service.shapes[shape]
+        blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
         need = self.free.used_by(blocks)
         for s1 in self.switches:
             fit = _units_that_fit(self.free.slots[s1], need)
             if fit:
                 nodes, saved = _node_entries(self.node_rows, s1, blocks)
                 uses = _slot_entries(self.slot_rows[s1], need)
-                cost = self._points(a, shape, s1, self.bandwidth[0]) - saved
-                entries = [(self.demand_rows[k], 1.0), *uses, *nodes]
-                key = Key("unit", self.s, k, a, s1)
-                self.program.column(key, cost, float(min(number, fit)), entries)
+                cost = self._points(alternative, replicas, s1, self.bandwidth[0]) - saved
+                entries = [(self.demand_rows[shape], 1.0), *uses, *nodes]
+                key = Key("unit", self.number, shape, alternative, s1)
+                self.program.column(key, cost, float(min(units, fit)), entries)
 
-    def add_wide_units(self, a: int, k: int, part_rows: dict[tuple[int, int], int]) -> None:
-        """Add the variables "wide": units of shape ``k`` across the switches of a subgroup.
+    def add_wide_units(
+        self, alternative: int, shape: int, part_rows: dict[tuple[int, int], int]
+    ) -> None:
+        """Add the variables "wide": units of a shape across the switches of a subgroup.
 
-        ``a`` is the index of the alternative (set of GPU types). ``part_rows`` gets a row for each
-        role and subgroup, with the replicas that these units need there.
+        ``part_rows`` gets a row for each role and subgroup, with the replicas that these units need
+        there.
         """
-        shape, number = self.service.shapes[k]
-        blocks = unit_blocks(self.service, shape, self.service.alternatives[a])
+        replicas, units = self.service.shapes[shape]
+        blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
         need, subgroup_of = self.free.used_by(blocks), self.problem.subgroup
         for subgroup in sorted({int(subgroup_of[s1]) for s1 in self.switches}):
             members = [s1 for s1 in self.switches if subgroup_of[s1] == subgroup]
             if (self.free.slots[members].sum(axis=0) < need).any():
                 continue
-            cost = self._points(a, shape, members[0], self.bandwidth[1])
-            cost += POINTS.missed * self.service.gpus(shape) * (self.service.affinity == "s1")
-            entries = [(self.demand_rows[k], 1.0)]
-            for r, count in enumerate(shape):
-                if (r, subgroup) not in part_rows:
-                    part_rows[r, subgroup] = self.program.row(0.0, 0.0)
-                entries.append((part_rows[r, subgroup], -float(count)))
-            self.program.column(Key("wide", self.s, k, a, subgroup), cost, number, entries)
+            cost = self._points(alternative, replicas, members[0], self.bandwidth[1])
+            cost += POINTS.missed * self.service.gpus(replicas) * (self.service.affinity == "s1")
+            entries = [(self.demand_rows[shape], 1.0)]
+            for role, count in enumerate(replicas):
+                if (role, subgroup) not in part_rows:
+                    part_rows[role, subgroup] = self.program.row(0.0, 0.0)
+                entries.append((part_rows[role, subgroup], -float(count)))
+            key = Key("wide", self.number, shape, alternative, subgroup)
+            self.program.column(key, cost, units, entries)
 
-    def add_parts(self, a: int, part_rows: dict[tuple[int, int], int]) -> None:
+    def add_parts(self, alternative: int, part_rows: dict[tuple[int, int], int]) -> None:
         """Add the variables "part": replicas of wide units under each switch.
 
-        ``a`` is the index of the alternative (set of GPU types). ``part_rows`` has the rows of the
-        replicas to place, by role and subgroup.
+        ``part_rows`` has the rows of the replicas to place, by role and subgroup.
         """
-        for (r, subgroup), row in part_rows.items():
-            one_replica = [int(role == r) for role in range(len(self.service.roles))]
-            blocks = unit_blocks(self.service, one_replica, self.service.alternatives[a])
+        for (role, subgroup), row in part_rows.items():
+            one_replica = [int(other == role) for other in range(len(self.service.roles))]
+            blocks = unit_blocks(self.service, one_replica, self.service.alternatives[alternative])
             need = self.free.used_by(blocks)
-            replicas = sum(shape[r] * number for shape, number in self.service.shapes)
+            most = sum(replicas[role] * units for replicas, units in self.service.shapes)
             for s1 in self.switches:
                 fit = _units_that_fit(self.free.slots[s1], need)
                 if fit and self.problem.subgroup[s1] == subgroup:
                     nodes, saved = _node_entries(self.node_rows, s1, blocks)
                     entries = [(row, 1.0), *_slot_entries(self.slot_rows[s1], need), *nodes]
-                    key = Key("part", self.s, r, a, s1, subgroup)
-                    self.program.column(key, -saved, float(min(replicas, fit)), entries)
+                    key = Key("part", self.number, role, alternative, s1, subgroup)
+                    self.program.column(key, -saved, float(min(most, fit)), entries)
 
-    def _points(self, a: int, shape: tuple[int, ...], s1: int, bandwidth: float) -> float:
+    def _points(
+        self, alternative: int, replicas: tuple[int, ...], s1: int, bandwidth: float
+    ) -> float:
         """Return the penalty points of a unit: fallback GPUs, lost bandwidth and priority.
 
-        ``a`` is the index of the alternative (set of GPU types), ``s1`` one of the unit's switches,
-        ``bandwidth`` the share of KV bandwidth there.
+        ``replicas`` are those of the unit by role, ``s1`` is one of its switches, and ``bandwidth``
+        the share of KV bandwidth there.
         """
-        service, gpus = self.service, self.service.gpus(shape)
-        tier = int(self.problem.tiers[s1])
-        fallback = POINTS.fallback * service.fallback_gpus(shape, service.alternatives[a])
+        service, gpus = self.service, self.service.gpus(replicas)
+        types = service.alternatives[alternative]
+        fallback = POINTS.fallback * service.fallback_gpus(replicas, types)
         lost_share = 1 - bandwidth if len(service.roles) > 1 else 0.0
-        lost = POINTS.bandwidth * gpus * lost_share
-        return fallback + lost + POINTS.tier * gpus * max(0, tier - service.lowest_priority)
+        tiers_above = max(0, int(self.problem.tiers[s1]) - service.lowest_priority)
+        return fallback + POINTS.bandwidth * gpus * lost_share + POINTS.tier * gpus * tiers_above
 
 
 def _units_that_fit(slots: IntArray, need: IntArray) -> int:
@@ -271,10 +269,11 @@ def _node_entries(
     ``node_rows`` are by switch and GPU type. A used node is charged for all its GPUs, as if all
     were fragments. The GPUs that ``blocks`` occupy are no fragments, so their points are taken off.
     """
-    used: dict[int, int] = {}
+    used: dict[int, int] = {}  # GPUs by row
     for block in blocks:
-        for _, gpu, size in block.instances:
+        for _, gpu, gpus in block.instances:
             if (s1, gpu) in node_rows:
-                used[gpu] = used.get(gpu, 0) + size
-    entries = [(node_rows[s1, gpu], -float(n)) for gpu, n in used.items()]
+                row = node_rows[s1, gpu]
+                used[row] = used.get(row, 0) + gpus
+    entries = [(row, -float(gpus)) for row, gpus in used.items()]
     return entries, POINTS.fragment * sum(used.values())

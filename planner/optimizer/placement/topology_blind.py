@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.optimizer.placement.algorithm4 import by_priority, no_room_reason
 from planner.optimizer.placement.ledger import Ledger, Row, unit_blocks
-from planner.optimizer.placement.problem import Placement, PlacementProblem, UnplacedUnits
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Service, UnplacedUnits
 
 
 def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
@@ -21,17 +21,17 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
     shuffled = np.random.default_rng(seed).permutation(len(tree))
     rows: list[Row] = []
     unplaced: list[UnplacedUnits] = []
-    for s in by_priority(problem.services):
-        service = problem.services[s]
+    for index in by_priority(problem.services):
+        service = problem.services[index]
         pool = shuffled[tree.centre[shuffled] == service.centre]
         nodes_of = {gpu: pool[tree.gpu[pool] == gpu] for gpu in range(len(tree.gpu_types))}
         unit = 0
         for shape, number in service.shapes:
             for placed_units in range(number):
-                unit_rows = _place_unit(problem, ledger, s, unit, shape, nodes_of)
+                unit_rows = _place_unit(service, index, unit, shape, ledger, nodes_of)
                 if not unit_rows:
-                    reason = no_room_reason(problem, ledger, s, shape)
-                    unplaced.append(UnplacedUnits(s, shape, number - placed_units, reason))
+                    reason = no_room_reason(problem, ledger, index, shape)
+                    unplaced.append(UnplacedUnits(index, shape, number - placed_units, reason))
                     break
                 rows += unit_rows
                 unit += 1
@@ -39,35 +39,28 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
 
 
 def _place_unit(
-    problem: PlacementProblem,
-    ledger: Ledger,
-    s: int,
-    unit: int,
-    shape: tuple[int, ...],
+    service: Service, index: int, unit: int, shape: tuple[int, ...], ledger: Ledger,
     nodes_of: dict[int, np.ndarray],
-) -> list[Row]:
-    """Place unit number ``unit`` of service ``s``; return its rows, [] if an instance does not fit.
+) -> list[Row]:  # fmt: skip
+    """Place unit number ``unit`` of a service; return its rows, [] if an instance does not fit.
 
-    ``shape`` is its replicas by role. Each instance goes to the freest node of its most preferred
-    GPU type with room. ``nodes_of`` has the nodes of each GPU type.
+    ``index`` is that of the service. ``shape`` is the unit's replicas by role. Each instance goes
+    to the freest node of its most preferred GPU type with room. ``nodes_of`` has the nodes of each
+    GPU type.
     """
-    service = problem.services[s]
     rows: list[Row] = []
-    first = ledger.next_instance
+    first_instance = ledger.next_instance
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
+            taken: list[tuple[int, int]] = []  # GPUs by node
             for gpu in service.roles[block.role].parts[part].types:
-                node_gpus = _take_on_freest_node(ledger, nodes_of[gpu], size)
-                if node_gpus:
-                    break
-            else:
+                taken = taken or _take_on_freest_node(ledger, nodes_of[gpu], size)
+            if not taken:
                 ledger.give_back([(node, gpus) for *_, node, gpus in rows])
-                ledger.next_instance = first
+                ledger.next_instance = first_instance
                 return []
-            rows += [
-                (s, unit, block.role, block.replica, part, ledger.next_instance, node, gpus)
-                for node, gpus in node_gpus
-            ]
+            replica = index, unit, block.role, block.replica, part, ledger.next_instance
+            rows += [(*replica, node, gpus) for node, gpus in taken]
             ledger.next_instance += 1
     return rows
 

@@ -114,17 +114,12 @@ def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Est
         notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
     cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
     return Estimate(
-        ttft_s=float(steady.ttft_s[row]),
-        tbt_s=float(steady.tbt_s[row]),
-        tokens_per_s=float(steady.tokens_per_s[row]),
-        decode_s=float(steady.decode_s[row]),
-        prompt_s=float(steady.prompt_s[row]),
-        batch=fitted.batch,
-        arranged=arranged,
-        memory_bytes=fitted.weight_bytes + cache_bytes,
-        weight_bytes=fitted.weight_bytes,
+        ttft_s=float(steady.ttft_s[row]), tbt_s=float(steady.tbt_s[row]),
+        tokens_per_s=float(steady.tokens_per_s[row]), decode_s=float(steady.decode_s[row]),
+        prompt_s=float(steady.prompt_s[row]), batch=fitted.batch, arranged=arranged,
+        memory_bytes=fitted.weight_bytes + cache_bytes, weight_bytes=fitted.weight_bytes,
         assumptions=notes,
-    )
+    )  # fmt: skip
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
@@ -273,11 +268,10 @@ def _demands_of(
     out = {name: np.zeros(len(deployments)) for name in DEMANDS}
     for (shape, _, arrangement), rows in groups.items():
         graph = operator_graph(replace(shape, encoder=None), arrangement)
-        own_routed = routed.take(rows) if routed else None
         gpu = deployments[rows[0]].gpu
-        for name, values in demands(
-            graph, gpu, efficiencies, iteration.take(rows), own_routed
-        ).items():
+        own_routed = routed.take(rows) if routed else None
+        of_group = demands(graph, gpu, efficiencies, iteration.take(rows), own_routed)
+        for name, values in of_group.items():
             out[name][rows] = values
     return out
 

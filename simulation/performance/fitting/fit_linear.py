@@ -150,14 +150,10 @@ def linear_fit(
         prefill, note = _unmeasured_prefill(tbt, max_batch_tokens, base)
         notes, longest = (*notes, note), np.inf
     return LinearFit(
-        (*_parameters(tbt, ("alpha", "beta")), *prefill),
-        decodes=float(decode.batch.max()),
-        prefill_tokens=longest,
-        context=longest_context(decode),
-        notes=notes,
-        tied=not usable.any(),
+        (*_parameters(tbt, ("alpha", "beta")), *prefill), decodes=float(decode.batch.max()),
+        prefill_tokens=longest, context=longest_context(decode), notes=notes, tied=not usable.any(),
         saturation=saturated_at,
-    )
+    )  # fmt: skip
 
 
 def line_through(sizes: FloatArray) -> FloatArray:

@@ -113,7 +113,10 @@ class ServiceController(ScalingPolicy):
             (service.prefill, service.decode, self.ratio.decode_for),
             (service.decode, service.prefill, self.ratio.prefill_for),
         ):
-            count, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
+            count, other_count = (
+                int(targets[list(pools)].sum()),
+                int(targets[list(other_pools)].sum()),
+            )
             if not count:
                 continue
             needed = required(i, count)

@@ -1,5 +1,6 @@
 """Limit a policy to the GPUs and power that pools share (docs/methods.md D4, E7; HeteroScale)."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
@@ -50,10 +51,7 @@ class CapacityLimit(Wrapper):
     """
 
     def __init__(
-        self,
-        policy: ScalingPolicy,
-        limits: Sequence[SharedLimit],
-        worth: FloatArray | None = None,
+        self, policy: ScalingPolicy, limits: Sequence[SharedLimit], worth: FloatArray | None = None
     ) -> None:
         super().__init__(policy)
         self._limits = [SharedLimit(*limit) for limit in limits]
@@ -73,12 +71,10 @@ class CapacityLimit(Wrapper):
             gpus if limit.per_instance is None else limit.per_instance for limit in self._limits
         ]
         self._can_start_on_lent = _can_start_on_lent(fleet)
-        self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
-        by_priority: dict[float, list[Service]] = {}
-        for service in self._services:
-            priority = float(max(worth[p] for p in service.pools))
-            by_priority.setdefault(priority, []).append(service)
+        by_priority: dict[float, list[Service]] = defaultdict(list)
+        for service in services(fleet):
+            by_priority[float(worth[list(service.pools)].max())].append(service)
         # A list of services per priority, the highest first.
         self._by_priority = [by_priority[worth] for worth in sorted(by_priority, reverse=True)]
         return super().reset(fleet)
@@ -226,10 +222,9 @@ class CapacityLimit(Wrapper):
             need = missing[:priority].sum(axis=0) - becoming_free
             for g in np.flatnonzero(need > 0):
                 for service in self._by_priority[priority]:
-                    service_pools = list(service.pools)
+                    own = list(service.pools)
                     spare = np.zeros_like(targets)
-                    least = np.maximum(self._minimum[service_pools], 1)
-                    spare[service_pools] = np.maximum(targets[service_pools] - least, 0)
+                    spare[own] = np.maximum(targets[own] - np.maximum(self._minimum[own], 1), 0)
                     spare_gpus = self._gpus_of(spare)[g]
                     if need[g] <= 0 or not spare_gpus:
                         continue
